@@ -1,0 +1,26 @@
+"""Names and numbers that every room shares: what identifies an entity, where it hashes to, what fences it.
+
+The hash is part of the stored truth (events carry their shard), so it may never change for a running cluster;
+`HASH_VERSION` is compared when a node joins.
+"""
+
+from zlib import crc32
+
+HASH_VERSION = "crc32-1"
+MAX_ENTITY_ID_BYTES = 512
+
+Incarnation = str
+"""One run of one process: random, never used again. The channel name and the lock keys come from it."""
+EntityId = str
+ShardId = int
+Epoch = int
+"""A shard's fencing number: one higher at each new home, checked by Postgres in the append itself."""
+Term = int
+"""The coordinator's fencing number: one higher at each election."""
+ShardKey = tuple[str, int]
+"""(type name, shard)."""
+
+
+def shard_of(entity_id: EntityId, number_of_shards: int) -> ShardId:
+    """Return the shard of an entity: the same in every process, on every version of Python."""
+    return crc32(entity_id.encode()) % number_of_shards

@@ -1,0 +1,220 @@
+"""The whole wire protocol on one page: every message that two processes exchange.
+
+A closed set of tagged, schema-checked structs (promise 12). They travel inside a `Frame` of a link
+(`core.link`), encoded as MessagePack arrays. The names are the reference's. Fields may be added at the end with a
+default, and only so: releases N-1 and N run mixed.
+
+Every coordinator message carries the term it was sent in, every shard message the epoch it speaks of: receivers
+ignore older ones, and act on a row of the store, never on a message alone (promise 7).
+"""
+
+from typing import Union
+
+import msgspec
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
+
+WIRE_VERSION = 1
+
+
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """What all messages share."""
+
+
+# -- Envelopes: between the region of the asker and the shard's home ----------------------------------------------
+
+
+class Deliver(Message, tag=1):
+    """One command for one entity. `request` names it between these two processes, in the order of the calls."""
+
+    type: str
+    shard: ShardId
+    epoch: Epoch
+    entity: str
+    request: int
+    command: str
+    args: bytes
+    command_id: str = ""
+    attempt: int = 1
+    age_ms: int = 0
+    "Time since the call, counted by each hop's own clock: a window is never judged by wall clocks."
+    timeout_ms: int = 0
+    "What is left of the asker's patience when this was sent; 0: nobody waits (tell)."
+    chain: tuple[str, ...] = ()
+    "Entities whose commands led to this one: 'type/id' of each, outermost first."
+    trace: str = ""
+
+
+class Answer(Message, tag=2):
+    """The command is handled and, where it persisted, committed."""
+
+    request: int
+    value: bytes
+
+
+class Failed(Message, tag=3):
+    """The command is handled and failed: `code` is an error's stable name (`sharding_app.errors`)."""
+
+    request: int
+    code: str
+    message: str
+    params: bytes = b""
+
+
+class Done(Message, tag=4):
+    """These tells are handled."""
+
+    requests: list[int]
+
+
+class HandBack(Message, tag=5):
+    """This process is not (or no longer) the home of the shard at that epoch; these were not handled."""
+
+    type: str
+    shard: ShardId
+    epoch: Epoch
+    requests: list[int]
+
+
+# -- Region and coordinator ----------------------------------------------------------------------------------------
+
+
+class Register(Message, tag=10):
+    """A node: my row is written, look at it. Repeated until acknowledged."""
+
+    incarnation: Incarnation
+
+
+class RegisterProxy(Message, tag=11):
+    """A process that hosts nothing wants to be told of moves of the types it uses."""
+
+    incarnation: Incarnation
+    types: list[str]
+
+
+class RegisterAck(Message, tag=12):
+    """The coordinator of this term knows you."""
+
+    term: Term
+    coordinator: Incarnation
+
+
+class GetShardHome(Message, tag=13):
+    """Where do these shards live? Allocates those that live nowhere."""
+
+    type: str
+    shards: list[ShardId]
+
+
+class ShardHome(Message, tag=14):
+    """These shards live there, at these epochs (same length), and are started."""
+
+    term: Term
+    type: str
+    home: Incarnation
+    shards: list[ShardId]
+    epochs: list[Epoch]
+
+
+class NoHome(Message, tag=15):
+    """No live node hosts the type (`reason` says more): the asker fails what waits."""
+
+    term: Term
+    type: str
+    reason: str
+
+
+class HostShard(Message, tag=16):
+    """Start these shards: your rows say so. Repeated until ShardStarted."""
+
+    term: Term
+    type: str
+    shards: list[ShardId]
+    epochs: list[Epoch]
+
+
+class ShardStarted(Message, tag=17):
+    type: str
+    shards: list[ShardId]
+    epochs: list[Epoch]
+
+
+class BeginHandOff(Message, tag=18):
+    """Stop sending to these shards, buffer instead, until their new home is told."""
+
+    term: Term
+    type: str
+    shards: list[ShardId]
+
+
+class BeginHandOffAck(Message, tag=19):
+    term: Term
+    type: str
+    shards: list[ShardId]
+
+
+class HandOff(Message, tag=20):
+    """Home: stop these shards' entities, hand back what is not handled, then say ShardStopped."""
+
+    term: Term
+    type: str
+    shards: list[ShardId]
+    epochs: list[Epoch]
+
+
+class ShardStopped(Message, tag=21):
+    type: str
+    shards: list[ShardId]
+    epochs: list[Epoch]
+
+
+class GracefulShutdownReq(Message, tag=22):
+    """A region asks the coordinator to move all its shards away."""
+
+    incarnation: Incarnation
+    types: list[str]
+
+
+class NodeGone(Message, tag=23):
+    """That incarnation is fenced: it can no longer commit for any shard. Its links are at their end."""
+
+    term: Term
+    incarnation: Incarnation
+
+
+class Suspect(Message, tag=24):
+    """I get no acknowledgement from that process: look at its lifeline now."""
+
+    incarnation: Incarnation
+
+
+class Echo(Message, tag=25):
+    """A node's word to itself through the channel layer: is it deaf?"""
+
+    number: int
+
+
+AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an alias on 3.11)
+    Deliver, Answer, Failed, Done, HandBack,
+    Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
+    BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Suspect, Echo,
+]  # fmt: skip
+
+
+class Frame(msgspec.Struct, array_like=True, gc=False):
+    """One channel-layer message: a batch of one link, numbered, with an acknowledgement of the other direction.
+
+    `stream` numbers the link's direction (a later one replaces an earlier one), `seq` counts its frames from 1;
+    `seq` 0 carries an acknowledgement only. `ack` is the highest frame of the peer's `ack_stream` up to which all
+    were taken in, `credit` how many more bytes the peer may have under way.
+    """
+
+    wire: int
+    source: Incarnation
+    target: Incarnation
+    stream: int
+    seq: int
+    ack_stream: int
+    ack: int
+    credit: int
+    body: list[AnyMessage]

@@ -1,0 +1,95 @@
+"""The rows that the cluster's decisions stand on, as values. The store reads and writes them (`ports.store`)."""
+
+from typing import Literal
+
+import msgspec
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
+
+MemberState = Literal["joining", "up", "leaving"]
+ShardStep = Literal["home", "handoff", "stopped"]
+
+
+class TypeConfig(msgspec.Struct, frozen=True):
+    """What must be equal on every node that hosts a type (promise 11)."""
+
+    name: str
+    kind: str
+    number_of_shards: int
+    extractor: str
+    hash_version: str
+    role: str
+    store_mode: str
+
+
+class Server(msgspec.Struct, frozen=True):
+    """Which run of which Postgres: a restart or a failover changes it."""
+
+    started: str
+    timeline: int
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """One server process of ours: the pid alone could have been given to somebody else since."""
+
+    pid: int
+    started: str
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's row, with what the server's lock table says of its lifeline."""
+
+    incarnation: Incarnation
+    name: str
+    host: str
+    pid: int
+    age: int
+    "Order of joining, kept over reconnects: the lowest live one is the oldest member."
+    state: MemberState
+    roles: tuple[str, ...] = ()
+    app_version: str = "0.0.0"
+    candidate: bool = True
+    "May become coordinator."
+    types: tuple[str, ...] = ()
+    "Types it hosts: those whose configuration was accepted."
+    deaf: bool = False
+    server: Server | None = None
+    "The server on which its lifeline was last established."
+    backends: tuple[Backend, ...] = ()
+    "Its journal and control connections, which the coordinator ends before it raises epochs."
+    locks: int = 0
+    "How many of its two lifeline locks are held right now (0, 1, 2)."
+
+
+class ShardRow(msgspec.Struct, frozen=True):
+    """Where a shard lives. `home` is None exactly when `step` is 'stopped'."""
+
+    type: str
+    shard: ShardId
+    epoch: Epoch
+    home: Incarnation | None
+    step: ShardStep
+
+
+class HomeChange(msgspec.Struct, frozen=True):
+    """One decision about one shard: takes effect if the row still has `expected_epoch` (0: there is no row yet)."""
+
+    type: str
+    shard: ShardId
+    expected_epoch: Epoch
+    epoch: Epoch
+    home: Incarnation | None
+    step: ShardStep
+
+
+class CoordinatorRow(msgspec.Struct, frozen=True):
+    term: Term
+    incarnation: Incarnation | None
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A line of the timeline: what was decided, about whom. No payloads."""
+
+    action: str
+    subject: str
+    detail: str = ""

@@ -1,0 +1,119 @@
+"""The entities' events: appended in groups, fenced by the shard's epoch, read back in bulk."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from sharding_app.core.ids import Epoch, ShardId
+
+
+class EventRow(NamedTuple):
+    """One event as it is stored, in the order of the table's columns."""
+
+    type_id: int
+    entity: str
+    seq: int
+    shard: ShardId
+    epoch: Epoch
+    name: str
+    version: int
+    payload: bytes
+    "JSON text."
+    command_id: str | None
+    "On the last event of a command: what makes its retry safe."
+    reply: bytes | None
+    "On the last event of a command: its encoded result."
+    partial: bool = False
+    "On the last event of an intermediate commit: the command went on after it."
+
+
+class JournalUnavailable(Exception):
+    """The connection was lost or the server refused for now. An append may or may not have been committed:
+    `settle` tells."""
+
+
+class ShardsFenced(Exception):
+    """Nothing of the batch was written: these (type_id, shard) have moved on to a newer epoch."""
+
+    def __init__(self, shards: frozenset[tuple[int, ShardId]]) -> None:
+        super().__init__(f"{len(shards)} shard(s) have a newer epoch")
+        self.shards = shards
+
+
+class RowRefused(Exception):
+    """Nothing of the batch was written: the server will not take a row of it. `index` names it where known."""
+
+    def __init__(self, reason: str, index: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.index = index
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    type_id: int
+    entity: str
+    seq: int
+    shard: ShardId
+    epoch: Epoch
+    state: bytes
+    "JSON text."
+
+
+class StoredEvent(NamedTuple):
+    seq: int
+    name: str
+    version: int
+    payload: bytes
+
+
+class History(msgspec.Struct):
+    """What an entity is rebuilt from."""
+
+    snapshots: list[Snapshot]
+    "Newest first; those that the journal keeps."
+    events: list[StoredEvent]
+    "Ascending, all after the newest snapshot."
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What an earlier attempt of a command left in the journal."""
+
+    seq: int
+    command: str
+    reply: bytes | None
+    partial: bool
+
+
+class Journal(Protocol):
+    """One append at a time for each instance; reads go beside it."""
+
+    async def append(self, rows: Sequence[EventRow]) -> None:
+        """Commit all rows or none. Raises ShardsFenced, RowRefused, JournalUnavailable."""
+        ...
+
+    async def settle(self, rows: Sequence[EventRow]) -> bool:
+        """After JournalUnavailable: end the old backend, see it gone, and say whether the batch was committed."""
+        ...
+
+    async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
+        """Read what these entities are rebuilt from, in one query; an id without history has an empty one."""
+        ...
+
+    async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
+        """Read one entity's events after a number, for an older snapshot's sake."""
+        ...
+
+    async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
+        """Find what an earlier attempt of this command, not older than that, committed."""
+        ...
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        """Write snapshots, fenced as events are. Raises as `append` does."""
+        ...
+
+    async def trim(self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float) -> None:
+        """Forget events before a number that are older than the retry window, and all but the newest snapshots."""
+        ...
+
+    async def close(self) -> None: ...

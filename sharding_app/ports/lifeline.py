@@ -1,0 +1,51 @@
+"""A direct Postgres session that shows the process is alive: the lifeline holds two."""
+
+from typing import Protocol
+
+import msgspec
+
+from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.records import Backend, Server
+
+
+class SessionLost(Exception):
+    """The session is gone or did not answer in time. What it held is, or soon will be, free."""
+
+
+class Pulse(msgspec.Struct, frozen=True):
+    """What one ping brought back."""
+
+    server: Server
+    term: Term
+    coordinator: Incarnation | None
+    "Of the coordinator's row: who raised the term last."
+    coordinator_locked: bool
+    "Whether anybody holds the coordinator's lock now."
+
+
+class LifelineSession(Protocol):
+    """Every method raises SessionLost; after that only `open` may be called."""
+
+    async def open(self) -> Backend:
+        """Connect, with the timeouts that end a frozen or cut-off session (`idle_session_timeout` and the rest)."""
+        ...
+
+    async def lock(self, key: int) -> bool:
+        """Try to take a session advisory lock; never waits inside the server."""
+        ...
+
+    async def unlock(self, key: int) -> None: ...
+
+    async def ping(self) -> Pulse: ...
+
+    async def elect(self, incarnation: Incarnation) -> Term | None:
+        """Become coordinator on this session: take the coordinator's lock unless an older live candidate is there
+        ('up', not deaf, both locks held), then raise the term. None: not elected. Repeated calls by the holder
+        return the same term."""
+        ...
+
+    async def resign(self) -> None:
+        """Give the coordinator's lock back."""
+        ...
+
+    async def close(self) -> None: ...

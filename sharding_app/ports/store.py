@@ -1,0 +1,87 @@
+"""The truth that arbitrates: members, homes and the term, as rows (promises 1, 7 and 11)."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sharding_app.core.ids import Incarnation, ShardId, Term
+from sharding_app.core.records import (
+    CoordinatorRow,
+    Decision,
+    HomeChange,
+    Member,
+    MemberState,
+    Server,
+    ShardRow,
+    TypeConfig,
+)
+
+
+class StoreUnavailable(Exception):
+    """The store cannot be reached, or did not answer in time. Whether a write took effect is not known."""
+
+
+class StaleTerm(Exception):
+    """The write was refused: a newer coordinator has raised the term."""
+
+
+class ClusterStore(Protocol):
+    """Every method raises StoreUnavailable. Writes that carry a term raise StaleTerm."""
+
+    async def cluster_id(self) -> str:
+        """Return the random id of this cluster: part of channel names, lock keys and batches."""
+        ...
+
+    async def register_types(self, configs: Sequence[TypeConfig]) -> tuple[dict[str, int], dict[str, TypeConfig]]:
+        """Make the types known; return the number of each type, and for those that differ what the cluster has."""
+        ...
+
+    async def type_ids(self) -> dict[str, int]: ...
+
+    async def types(self) -> list[TypeConfig]: ...
+
+    async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
+        """Write the member's row and return its age: one higher than any before."""
+        ...
+
+    async def update_member(
+        self,
+        incarnation: Incarnation,
+        *,
+        state: MemberState | None = None,
+        deaf: bool | None = None,
+        server: Server | None = None,
+        member: Member | None = None,
+    ) -> bool:
+        """Change the given fields (or, with `member`, roles, types and backends); False: the row is gone."""
+        ...
+
+    async def leave(self, incarnation: Incarnation) -> None:
+        """Remove one's own row; its shards, if any are left, are the coordinator's to move."""
+        ...
+
+    async def members(self) -> tuple[Server, list[Member]]:
+        """Return the server that answered, and every member with its locks as held now, oldest first."""
+        ...
+
+    async def coordinator(self) -> CoordinatorRow: ...
+
+    async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]: ...
+
+    async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]: ...
+
+    async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]: ...
+
+    async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        """Write all changes whose row still has the expected epoch, in one transaction guarded by the term; return
+        every named row as it is afterwards."""
+        ...
+
+    async def bury(self, term: Term, incarnation: Incarnation) -> None:
+        """End the dead member's backends and remove its row. Its shards' epochs are raised by `decide` after it."""
+        ...
+
+    async def record(self, decisions: Sequence[Decision]) -> None:
+        """Append to the timeline; what is older than the newest few thousand lines is forgotten."""
+        ...
+
+    async def close(self) -> None: ...
