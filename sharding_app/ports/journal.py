@@ -22,6 +22,8 @@ class EventRow(NamedTuple):
     "JSON text."
     command_id: str | None
     "On the last event of a command: what makes its retry safe."
+    command: str | None
+    "The command of that id: an id used again for another command is an error."
     reply: bytes | None
     "On the last event of a command: its encoded result."
     partial: bool = False
