@@ -17,7 +17,7 @@ from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 WIRE_VERSION = 1
 
 
-class Message(msgspec.Struct, array_like=True, gc=False):
+class Message(msgspec.Struct, array_like=True, gc=False, tag_field="tag"):
     """What all messages share."""
 
 
