@@ -1,0 +1,363 @@
+"""The coordinator: decides where shards live. One counts for the whole cluster, by its term (promise 7).
+
+    A shard's row, as the coordinator moves it
+
+      (none), stopped ──allocate──> home (starting) ──ShardStarted──> home
+                                      ^                                 │ rebalance, leaving
+                 home dead or gone    │                                 v
+             home ────────────────────┤ epoch + 1                   handoff: BeginHandOff, acks, HandOff,
+             handoff ─────────────────┘<─────ShardStopped, timeout── ShardStopped
+
+Contract: first the row, then the message. A decision is an effect (`Decide`) whose result comes back as `decided`;
+nothing is told before that. What is told is told again until it is acknowledged or the row has moved on. A dead
+home's journal backends are ended and its row removed (`Bury`) before its shards' epochs are raised.
+Calls change the state and leave what has to be done in `out`; the shell carries it out in order.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from sharding_app.core.allocation import ClusterView, Host, ShardAllocationStrategy
+from sharding_app.core.effects import Bury, CoordinatorEffect, Decide, Note
+from sharding_app.core.handoff import HandOffs
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey, Term
+from sharding_app.core.messages import NodeGone, NoHome, RegisterAck
+from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
+from sharding_app.core.tells import Tells
+
+
+class CoordinatorSettings(msgspec.Struct, frozen=True):
+    retry_seconds: float = 0.25
+    "Between repetitions of what has not been acknowledged."
+    begin_hand_off_wait_seconds: float = 1.0
+    hand_off_timeout_seconds: float = 60.0
+    rebalance_interval_seconds: float = 10.0
+    max_concurrent_hand_offs: int = 100
+    proxy_expiry_seconds: float = 30.0
+    min_members: int = 1
+    "Fewer live nodes than this: nothing is allocated."
+    min_members_of_role: dict[str, int] = {}
+
+
+class _Starting:
+    __slots__ = ("announce", "epoch", "home", "told_at")
+
+    def __init__(self, home: Incarnation, epoch: Epoch, announce: bool) -> None:
+        self.home = home
+        self.epoch = epoch
+        self.announce = announce
+        "It lived elsewhere before: everybody is told of the new home, not only those who asked."
+        self.told_at = float("-inf")
+
+
+class Coordinator:
+    def __init__(
+        self,
+        me: Incarnation,
+        term: Term,
+        settings: CoordinatorSettings,
+        strategy_of: Callable[[str], ShardAllocationStrategy],
+    ) -> None:
+        self.me = me
+        self.term = term
+        self.settings = settings
+        self.strategy_of = strategy_of
+        self.members: dict[Incarnation, Member] = {}
+        self.suspect: frozenset[Incarnation] = frozenset()
+        self.proxies: dict[Incarnation, tuple[tuple[str, ...], float]] = {}
+        self.rows: dict[ShardKey, ShardRow] = {}
+        self.allocated: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
+        self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
+        self.writing: dict[ShardKey, None] = {}
+        self.starting: dict[ShardKey, _Starting] = {}
+        self.burying: dict[Incarnation, None] = {}
+        self.fencing: dict[Incarnation, dict[ShardKey, None]] = {}
+        "Shards of a dead home whose epochs are being raised; NodeGone is told when none is left."
+        self.undone: list[HomeChange] = []
+        self.rebalancing = True
+        self.out: list[CoordinatorEffect] = []
+        self.tells = Tells(self.out)
+        self.handoffs = HandOffs(self)
+        self._rebalanced_at = float("-inf")
+
+    # -- What the store says ---------------------------------------------------------------------------------------
+
+    def loaded(self, rows: Iterable[ShardRow], members: Sequence[Member], now: float) -> None:
+        """Take over: all rows, and all members, as they were after the term was raised."""
+        self.members = {member.incarnation: member for member in members}
+        for row in rows:
+            self._adopt(row)
+            if row.step == "handoff":
+                self.handoffs.resume(row, now)
+            elif row.home is not None:
+                self.starting[row.type, row.shard] = _Starting(row.home, row.epoch, announce=False)
+        self._rebalanced_at = now
+        for member in members:
+            self.tells.to(member.incarnation, RegisterAck(self.term, self.me))
+        self._note("coordinator_elected", self.me, f"term {self.term}")
+        self.tick(now)
+
+    def members_read(
+        self, members: Sequence[Member], dead: Iterable[Incarnation], suspect: Iterable[Incarnation], now: float
+    ) -> None:
+        """A new reading of the member rows, and what `core.membership` concludes from it."""
+        before = self.members
+        self.members = {member.incarnation: member for member in members}
+        self.suspect = frozenset(suspect)
+        for incarnation in dead:
+            if incarnation in self.members and incarnation not in self.burying:
+                self.burying[incarnation] = None
+                self._note("node_dead", incarnation, self.members[incarnation].name)
+                self.out.append(Bury(incarnation))
+        self._fence_orphans(now)
+        for incarnation, member in self.members.items():
+            old = before.get(incarnation)
+            if old is None or old.state != member.state or old.types != member.types:
+                self._note(f"node_{member.state}", incarnation, member.name)
+                self.tells.to(incarnation, RegisterAck(self.term, self.me))
+        for incarnation in before:
+            if incarnation not in self.members:
+                self._note("node_left", incarnation, before[incarnation].name)
+                self._fence(incarnation, now)
+        self._serve_waiters(now)
+        self.handoffs.drain(now)
+
+    def buried(self, incarnation: Incarnation, now: float) -> None:
+        """Its backends are ended and its row is gone: its shards' epochs can be raised."""
+        self.burying.pop(incarnation, None)
+        self.members.pop(incarnation, None)
+        self._fence(incarnation, now)
+
+    def unburied(self, incarnation: Incarnation) -> None:
+        """The store was not reachable: the next reading finds it dead again."""
+        self.burying.pop(incarnation, None)
+
+    def decided(self, changes: Sequence[HomeChange], rows: Sequence[ShardRow], now: float) -> None:
+        """The changes are written (or had been overtaken): `rows` is what holds now."""
+        for change in changes:
+            self.writing.pop((change.type, change.shard), None)
+        for row in rows:
+            key = row.type, row.shard
+            old = self.rows.get(key)
+            self._adopt(row)
+            if row.step == "home" and row.home is not None and (old is None or old.epoch != row.epoch):
+                moved = old is not None
+                self.handoffs.forget(key)
+                self.starting[key] = _Starting(row.home, row.epoch, announce=moved)
+            elif row.step == "handoff":
+                self.handoffs.marked(row, now)
+        for incarnation in list(self.fencing):
+            self._fenced(incarnation, changes)
+        self._fence_orphans(now)
+        self._serve_waiters(now)
+        self._tell_hosts(now)
+
+    def undecided(self, changes: Sequence[HomeChange]) -> None:
+        """The store was not reachable: whether they were written is not known. They are tried again."""
+        self.undone.extend(changes)
+
+    # -- What regions say ------------------------------------------------------------------------------------------
+
+    def proxy_registered(self, incarnation: Incarnation, types: Sequence[str], now: float) -> None:
+        self.proxies[incarnation] = tuple(types), now
+        self.tells.to(incarnation, RegisterAck(self.term, self.me))
+
+    def get_shard_home(self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float) -> None:
+        for shard in shards:
+            key = type_name, shard
+            row = self.rows.get(key)
+            if row is not None and row.home is not None and row.step == "home" and not self._in_motion(key):
+                self.tells.home(source, self.term, row)
+            else:
+                self.waiters.setdefault(key, {})[source] = None
+        self._serve_waiters(now)
+
+    def shard_started(self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]) -> None:
+        for shard, epoch in zip(shards, epochs, strict=True):
+            key = type_name, shard
+            start = self.starting.get(key)
+            if start is None or start.home != source or start.epoch != epoch:
+                continue
+            del self.starting[key]
+            row = self.rows[key]
+            told = self.waiters.pop(key, {})
+            if start.announce:
+                told = {**dict.fromkeys(self._everybody(type_name)), **told}
+            for incarnation in told:
+                self.tells.home(incarnation, self.term, row)
+
+    # -- Time ------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        if self.undone:
+            changes, self.undone = self.undone, []
+            self.out.append(Decide(changes))
+        for incarnation, (_, seen) in list(self.proxies.items()):
+            if now - seen > self.settings.proxy_expiry_seconds:
+                del self.proxies[incarnation]
+        self._tell_hosts(now)
+        self.handoffs.tick(now)
+        if now - self._rebalanced_at >= self.settings.rebalance_interval_seconds:
+            self._rebalanced_at = now
+            self.rebalance(now)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something waits for an acknowledgement, so that the shell should tick soon."""
+        return bool(self.starting or self.handoffs.active or self.undone or self.burying)
+
+    def rebalance(self, now: float) -> None:
+        """Ask each type's strategy which shards should move."""
+        if not self.rebalancing:
+            return
+        view = self.view()
+        for type_name, regions in self.allocated.items():
+            hosts = self.hosts_of(type_name)
+            allocations = {each: sorted(regions.get(each, ())) for each in hosts}
+            moving = {shard for (name, shard) in self.handoffs.active if name == type_name}
+            moving |= {shard for (name, shard) in self.starting if name == type_name}
+            chosen = self.strategy_of(type_name).rebalance(allocations, moving, view)
+            self.handoffs.begin(((type_name, shard) for shard in chosen), now)
+
+    # -- Views -----------------------------------------------------------------------------------------------------
+
+    def view(self) -> ClusterView:
+        hosts = {
+            each.incarnation: Host(each.incarnation, each.app_version, each.state == "leaving")
+            for each in self.members.values()
+            if each.state != "joining"
+        }
+        unsettled = self.suspect or any(each.state != "up" or each.deaf for each in self.members.values())
+        return ClusterView(hosts, settled=not unsettled)
+
+    def hosts_of(self, type_name: str) -> dict[Incarnation, dict[ShardId, None]]:
+        """The regions that may take shards of a type now, oldest first, with what they have."""
+        regions = self.allocated.get(type_name, {})
+        return {
+            each.incarnation: regions.get(each.incarnation, {})
+            for each in self.members.values()
+            if each.state == "up" and not each.deaf and type_name in each.types and each.incarnation not in self.burying
+        }
+
+    def allocate(self, key: ShardKey, requester: Incarnation | None) -> Incarnation | None:
+        hosts = self.hosts_of(key[0])
+        if not hosts or not self._enough_members():
+            return None
+        return self.strategy_of(key[0]).allocate(requester, key[1], hosts, self.view())
+
+    def change(self, key: ShardKey, home: Incarnation | None, step: str, *, raise_epoch: bool = True) -> HomeChange:
+        """Make a change of a row, and count it as allocated from now on, so that the next choice sees it."""
+        row = self.rows.get(key)
+        epoch = row.epoch if row is not None else 0
+        self.writing[key] = None
+        if home is not None:
+            if row is not None and row.home is not None:
+                self.allocated[key[0]].get(row.home, {}).pop(key[1], None)
+            self.allocated.setdefault(key[0], {}).setdefault(home, {})[key[1]] = None
+        return HomeChange(
+            type=key[0], shard=key[1], expected_epoch=epoch, epoch=epoch + 1 if raise_epoch else epoch, home=home,
+            step="handoff" if step == "handoff" else "home" if home is not None else "stopped",
+        )  # fmt: skip
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _enough_members(self) -> bool:
+        up = [each for each in self.members.values() if each.state == "up"]
+        wanted = self.settings.min_members_of_role
+        return len(up) >= self.settings.min_members and all(
+            sum(role in each.roles for each in up) >= number for role, number in wanted.items()
+        )
+
+    def _in_motion(self, key: ShardKey) -> bool:
+        row = self.rows.get(key)
+        dying = row is not None and row.home is not None and (row.home in self.burying or row.home not in self.members)
+        return dying or key in self.writing or key in self.starting or key in self.handoffs.active
+
+    def _adopt(self, row: ShardRow) -> None:
+        key = row.type, row.shard
+        old = self.rows.get(key)
+        if old is not None and old.epoch > row.epoch:
+            return
+        regions = self.allocated.setdefault(row.type, {})
+        for shards in regions.values():
+            shards.pop(row.shard, None)
+        if row.home is not None:
+            regions.setdefault(row.home, {})[row.shard] = None
+        self.rows[key] = row
+
+    def _serve_waiters(self, now: float) -> None:
+        """Allocate what is asked for and lives nowhere; refuse what nobody can host."""
+        changes = []
+        hopeless: dict[str, dict[Incarnation, None]] = {}
+        for key, asking in list(self.waiters.items()):
+            if self._in_motion(key):
+                continue
+            row = self.rows.get(key)
+            if row is not None and row.home is not None:
+                for incarnation in self.waiters.pop(key):
+                    self.tells.home(incarnation, self.term, row)
+                continue
+            home = self.allocate(key, next(iter(asking)))
+            if home is not None:
+                changes.append(self.change(key, home, "home"))
+            elif not any(key[0] in each.types for each in self.members.values()):
+                hopeless.setdefault(key[0], {}).update(self.waiters.pop(key))
+        for type_name, incarnations in hopeless.items():
+            for incarnation in incarnations:
+                self.tells.to(incarnation, NoHome(self.term, type_name, "no_host"))
+        if changes:
+            self.out.append(Decide(changes))
+
+    def _fence(self, dead: Incarnation, now: float) -> None:
+        """Raise the epochs of all shards of a home that is no more, and give them new homes.
+
+        While a write about one of them is under way nothing is done: `decided` comes back to it.
+        """
+        keys = [key for key, row in self.rows.items() if row.home == dead]
+        if dead in self.fencing or any(key in self.writing for key in keys):
+            return
+        if not keys:
+            self._tell_gone(dead)
+            return
+        self.fencing[dead] = dict.fromkeys(keys)
+        for key in keys:
+            self.starting.pop(key, None)
+            self.handoffs.forget(key)
+        changes = [self.change(key, self.allocate(key, None), "home") for key in keys]
+        for regions in self.allocated.values():
+            regions.pop(dead, None)
+        self._note("shards_fenced", dead, f"{len(keys)} shards")
+        self.out.append(Decide(changes))
+
+    def _fence_orphans(self, now: float) -> None:
+        """Homes without a member row: they left, or gave up, or a former coordinator buried them and died."""
+        homes = {home: None for regions in self.allocated.values() for home, shards in regions.items() if shards}
+        for home in homes:
+            if home not in self.members and home not in self.burying:
+                self._fence(home, now)
+
+    def _fenced(self, dead: Incarnation, changes: Sequence[HomeChange]) -> None:
+        left = self.fencing[dead]
+        for change in changes:
+            left.pop((change.type, change.shard), None)
+        if not left:
+            del self.fencing[dead]
+            self._tell_gone(dead)
+
+    def _tell_gone(self, incarnation: Incarnation) -> None:
+        for each in [*self.members, *self.proxies]:
+            self.tells.to(each, NodeGone(self.term, incarnation))
+
+    def _everybody(self, type_name: str) -> list[Incarnation]:
+        return [*self.members, *(each for each, (types, _) in self.proxies.items() if type_name in types)]
+
+    def _tell_hosts(self, now: float) -> None:
+        for (type_name, shard), start in self.starting.items():
+            if now - start.told_at >= self.settings.retry_seconds:
+                start.told_at = now
+                self.tells.host(start.home, self.term, type_name, shard, start.epoch)
+
+    def _note(self, action: str, subject: str, detail: str = "") -> None:
+        self.out.append(Note(Decision(action, subject, detail)))
+

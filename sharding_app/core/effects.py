@@ -1,0 +1,35 @@
+"""What the coordinator's machines ask of their shell, in the order in which it is to be done."""
+
+import msgspec
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import AnyMessage
+from sharding_app.core.records import Decision, HomeChange
+
+
+class Decide(msgspec.Struct, frozen=True):
+    """Write these changes, guarded by the term; report with `decided` or `undecided`."""
+
+    changes: list[HomeChange]
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """End the dead member's backends and remove its row; report with `buried` or `unburied`."""
+
+    incarnation: Incarnation
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Send a message to a process."""
+
+    to: Incarnation
+    message: AnyMessage
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One decision for the log, the timeline and the signals."""
+
+    decision: Decision
+
+
+CoordinatorEffect = Decide | Bury | Tell | Note

@@ -1,0 +1,272 @@
+"""The asking side of a region: where the shards of one type live, as far as this process had to know.
+
+    Route of one shard
+
+      unknown ──ShardHome──> open ──BeginHandOff──> held
+         ^                    │  └──HandBack, NodeGone──> unknown
+         │                    └──ShardHome(newer)──> draining ──last outstanding resolved──> open
+         └──── first message
+
+Contract (promise 5): envelopes of one shard leave in the order of the calls. None goes to a new home while one that
+went to the former home is neither answered, handed back nor fenced. What comes back goes first, in its old order.
+Everything that waits is bounded (promise 9), and whatever cannot wait is refused aloud (promise 8).
+
+Calls change the state; what has to be done is left in `out`, in order, for the shell to carry out.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.core.parcel import Parcel
+
+
+class Forward(msgspec.Struct, frozen=True):
+    """Send it: the parcel says where to and at which epoch."""
+
+    parcel: Parcel
+
+
+class AskHomes(msgspec.Struct, frozen=True):
+    """Ask the coordinator (or, when it is silent, the store) where these shards live."""
+
+    shards: list[ShardId]
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """Tell the asker that it failed; `reason` is also the counter's label."""
+
+    parcel: Parcel
+    reason: str
+
+
+RegionEffect = Forward | AskHomes | Refuse
+
+MAX_DEATHS = 2
+"A command that was in flight at the death of this many homes may be their cause: it is not sent again."
+
+
+class RegionLimits(msgspec.Struct, frozen=True):
+    max_parcels: int = 100_000
+    "Waiting and outstanding together, over all shards of the region."
+    max_bytes: int = 256 * 1024 * 1024
+    retry_seconds: float = 0.25
+
+
+class Route:
+    """What is known of one shard."""
+
+    __slots__ = ("asked_at", "bounces", "epoch", "held", "home", "next_epoch", "next_home", "outstanding", "shard", "waiting")
+
+    def __init__(self, shard: ShardId) -> None:
+        self.shard = shard
+        self.home: Incarnation | None = None
+        self.epoch: Epoch = 0
+        self.next_home: Incarnation | None = None
+        self.next_epoch: Epoch = 0
+        self.held = False
+        self.outstanding = 0
+        self.waiting: deque[Parcel] = deque()
+        self.asked_at = -1.0
+        self.bounces = 0
+
+
+class Region:
+    """The routes of one type in one process. `pending` holds all unresolved parcels of the process, by request."""
+
+    def __init__(self, type_name: str, pending: dict[int, Parcel], limits: RegionLimits | None = None) -> None:
+        self.type = type_name
+        self.limits = limits or RegionLimits()
+        self.pending = pending
+        self.routes: dict[ShardId, Route] = {}
+        self.out: list[RegionEffect] = []
+        self.term: Term = 0
+        self.parcels = 0
+        self.bytes = 0
+
+    # -- From the callers ------------------------------------------------------------------------------------------
+
+    def submit(self, parcel: Parcel, now: float) -> bool:
+        """Take a new parcel. True: it may go out at once (the fast path leaves nothing in `out`)."""
+        if self.parcels >= self.limits.max_parcels or self.bytes + parcel.size > self.limits.max_bytes:
+            self.out.append(Refuse(parcel, "buffer_full"))
+            return False
+        self.parcels += 1
+        self.bytes += parcel.size
+        self.pending[parcel.request] = parcel
+        route = self.routes.get(parcel.shard)
+        if route is None:
+            route = self.routes[parcel.shard] = Route(parcel.shard)
+        if route.home is not None and not route.held and not route.waiting and route.next_home is None:
+            parcel.home = route.home
+            parcel.epoch = route.epoch
+            route.outstanding += 1
+            return True
+        route.waiting.append(parcel)
+        if route.home is None and route.asked_at < 0:
+            self._ask(route, now)
+        return False
+
+    # -- From the homes --------------------------------------------------------------------------------------------
+
+    def resolved(self, parcel: Parcel, now: float) -> None:
+        """The home has answered, failed or done it (the shell has taken it out of `pending`)."""
+        self.parcels -= 1
+        self.bytes -= parcel.size
+        route = self.routes[parcel.shard]
+        route.bounces = 0
+        self._came_back(route, parcel, now)
+
+    def handed_back(self, home: Incarnation, epoch: Epoch, parcels: Sequence[Parcel], now: float) -> None:
+        """The former home did not handle these."""
+        returned: dict[ShardId, list[Parcel]] = {}
+        for parcel in parcels:
+            if parcel.home == home:
+                returned.setdefault(parcel.shard, []).append(parcel)
+        for shard, group in returned.items():
+            route = self.routes[shard]
+            if route.home == home and route.epoch == group[0].epoch:
+                route.home = None
+                route.bounces += 1
+            self._put_back(route, group)
+            route.outstanding -= len(group)
+            self._advance(route, now)
+
+    def abandon(self, parcel: Parcel, now: float) -> None:
+        """Nobody waits for this parcel any more. If it still waits here it is forgotten; else its home resolves it."""
+        parcel.told = True
+        if parcel.home is None:
+            route = self.routes[parcel.shard]
+            if parcel in route.waiting:
+                route.waiting.remove(parcel)
+            self._forget(parcel)
+
+    # -- From the coordinator --------------------------------------------------------------------------------------
+
+    def home_told(self, shard: ShardId, home: Incarnation, epoch: Epoch, now: float) -> None:
+        """ShardHome, or a row of the store."""
+        route = self.routes.get(shard)
+        if route is None or epoch < max(route.epoch, route.next_epoch):
+            return
+        if route.outstanding and (route.epoch != epoch or route.home is None):
+            route.next_home, route.next_epoch = home, epoch
+            route.held = False
+            return
+        route.home, route.epoch = home, epoch
+        route.next_home, route.next_epoch = None, 0
+        route.held = False
+        self._advance(route, now)
+
+    def hand_off_begins(self, shards: Iterable[ShardId], now: float) -> None:
+        """BeginHandOff: hold what is sent to these shards until their home is told again."""
+        for shard in shards:
+            route = self.routes.get(shard)
+            if route is not None and route.home is not None:
+                route.held = True
+                route.asked_at = now
+
+    def gone(self, incarnation: Incarnation, now: float) -> None:
+        """NodeGone: that process can commit nothing more and answers nothing more."""
+        lost: dict[ShardId, list[Parcel]] = {}
+        for parcel in self.pending.values():
+            if parcel.home == incarnation and parcel.type == self.type:
+                lost.setdefault(parcel.shard, []).append(parcel)
+        for shard, group in lost.items():
+            route = self.routes[shard]
+            route.outstanding -= len(group)
+            again = []
+            for parcel in group:
+                parcel.deaths += 1
+                parcel.attempt += 1
+                if parcel.told or not parcel.safe or parcel.deaths >= MAX_DEATHS:
+                    self._refuse(parcel, "poisonous" if parcel.deaths >= MAX_DEATHS else "fate_unknown")
+                else:
+                    again.append(parcel)
+            self._put_back(route, again)
+        for route in self.routes.values():
+            if route.next_home == incarnation:
+                route.next_home, route.next_epoch = None, 0
+            if route.home == incarnation:
+                route.home = None
+                route.held = False
+            if route.shard in lost or route.waiting:
+                self._advance(route, now)
+
+    def no_home(self, reason: str, now: float) -> None:
+        """No live node hosts the type: what waits for an unknown home is refused."""
+        for route in self.routes.values():
+            if route.home is None and route.next_home is None:
+                route.asked_at = -1.0
+                while route.waiting:
+                    self._refuse(route.waiting.popleft(), reason)
+
+    def tick(self, now: float) -> None:
+        """Ask again for the homes that are still not known, and for holds that nobody has lifted."""
+        again = []
+        for route in self.routes.values():
+            wants = route.waiting and (route.home is None or route.held) and route.next_home is None
+            if wants and now - route.asked_at >= self.limits.retry_seconds:
+                route.asked_at = now
+                again.append(route.shard)
+        if again:
+            self.out.append(AskHomes(again))
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, route: Route, now: float) -> None:
+        route.asked_at = now
+        last = self.out[-1] if self.out else None
+        if isinstance(last, AskHomes):
+            last.shards.append(route.shard)
+        else:
+            self.out.append(AskHomes([route.shard]))
+
+    def _came_back(self, route: Route, parcel: Parcel, now: float) -> None:
+        route.outstanding -= 1
+        if not route.outstanding and (route.next_home is not None or route.waiting):
+            self._advance(route, now)
+
+    def _put_back(self, route: Route, parcels: list[Parcel]) -> None:
+        for parcel in sorted(parcels, key=lambda each: each.request, reverse=True):
+            parcel.home = None
+            if parcel.told:
+                self._forget(parcel)
+            else:
+                route.waiting.appendleft(parcel)
+        if len(route.waiting) > len(parcels):
+            route.waiting = deque(sorted(route.waiting, key=lambda each: each.request))
+
+    def _advance(self, route: Route, now: float) -> None:
+        """Move a route on as far as it can go now."""
+        if route.outstanding:
+            if route.home is not None and not route.held and route.next_home is None and route.waiting:
+                self._forward_all(route)
+            return
+        if route.next_home is not None:
+            route.home, route.epoch = route.next_home, route.next_epoch
+            route.next_home, route.next_epoch = None, 0
+        if route.home is None:
+            if route.waiting and (route.asked_at < 0 or route.bounces <= 1):
+                self._ask(route, now)
+        elif not route.held:
+            self._forward_all(route)
+
+    def _forward_all(self, route: Route) -> None:
+        route.asked_at = -1.0
+        while route.waiting:
+            parcel = route.waiting.popleft()
+            parcel.home = route.home
+            parcel.epoch = route.epoch
+            route.outstanding += 1
+            self.out.append(Forward(parcel))
+
+    def _refuse(self, parcel: Parcel, reason: str) -> None:
+        self._forget(parcel)
+        self.out.append(Refuse(parcel, reason))
+
+    def _forget(self, parcel: Parcel) -> None:
+        self.pending.pop(parcel.request, None)
+        self.parcels -= 1
+        self.bytes -= parcel.size

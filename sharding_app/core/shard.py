@@ -1,0 +1,176 @@
+"""The home's side of one shard: which entity handles which envelope when, and what is handed back.
+
+    Entity (slot)
+
+      (none) ──first envelope──> LOADING ──loaded──> BUSY <──> IDLE ──passivate, idle too long──> (none)
+                                    │                 │
+                                    └──cannot load────┴──failed──> (none): what waits is failed or loads it anew
+
+    Shard
+
+      RUNNING ──HandOff──> STOPPING (hands back what waits, ends what runs) ──> stopped
+
+Contract: an entity handles one envelope at a time, in the order of arrival; BUSY lasts until what it persisted is
+committed. A slot that is idle owns nothing but its object and its place in the dict. Mailboxes are bounded.
+The machine answers with what to do next; handlers, the journal and time are the shell's.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from enum import IntEnum
+
+from sharding_app.core.ids import EntityId, Epoch, Incarnation, ShardId
+from sharding_app.core.messages import Deliver
+
+Work = tuple[Incarnation, Deliver]
+"""An envelope and who sent it."""
+
+
+class SlotState(IntEnum):
+    LOADING = 0
+    IDLE = 1
+    BUSY = 2
+
+
+class Verdict(IntEnum):
+    """What to do with an envelope that has just come."""
+
+    RUN = 0
+    LOAD = 1
+    QUEUED = 2
+    FULL = 3
+    HAND_BACK = 4
+
+
+class Slot:
+    """One entity in memory."""
+
+    __slots__ = ("entity", "generation", "id", "mailbox", "passivating", "seq", "shard", "snapshot_seq", "state", "touched")
+
+    def __init__(self, entity_id: EntityId, shard: "Shard") -> None:
+        self.id = entity_id
+        self.shard = shard
+        self.state = SlotState.LOADING
+        self.entity: object | None = None
+        self.seq = 0
+        self.snapshot_seq = 0
+        self.generation = 0
+        "Counts the times the object was thrown away: a commit of an earlier one must not be acknowledged."
+        self.mailbox: deque[Work] | None = None
+        self.passivating = False
+        self.touched = 0.0
+
+
+class Shard:
+    """One shard at home here, at one epoch."""
+
+    __slots__ = ("busy", "epoch", "mailbox_limit", "number", "slots", "stopping", "type")
+
+    def __init__(self, type_name: str, number: ShardId, epoch: Epoch, mailbox_limit: int = 1000) -> None:
+        self.type = type_name
+        self.number = number
+        self.epoch = epoch
+        self.slots: dict[EntityId, Slot] = {}
+        self.stopping = False
+        self.busy = 0
+        "Slots that load or run: a stopping shard has stopped when there are none."
+        self.mailbox_limit = mailbox_limit
+
+    def deliver(self, source: Incarnation, message: Deliver, now: float) -> tuple[Verdict, Slot | None]:
+        """Decide about an envelope. RUN and LOAD make the slot busy: the shell owes a `finished` or `loaded`."""
+        if self.stopping or message.epoch != self.epoch:
+            return Verdict.HAND_BACK, None
+        slot = self.slots.get(message.entity)
+        if slot is None:
+            slot = self.slots[message.entity] = Slot(message.entity, self)
+            slot.mailbox = deque(((source, message),))
+            slot.touched = now
+            self.busy += 1
+            return Verdict.LOAD, slot
+        slot.touched = now
+        if slot.state is SlotState.IDLE:
+            slot.state = SlotState.BUSY
+            self.busy += 1
+            return Verdict.RUN, slot
+        if slot.mailbox is None:
+            slot.mailbox = deque()
+        elif len(slot.mailbox) >= self.mailbox_limit:
+            return Verdict.FULL, slot
+        slot.mailbox.append((source, message))
+        return Verdict.QUEUED, slot
+
+    def start(self, entity_id: EntityId, now: float) -> Slot | None:
+        """Load an entity without a message for it; None: it is there already, or the shard is stopping."""
+        if self.stopping or entity_id in self.slots:
+            return None
+        slot = self.slots[entity_id] = Slot(entity_id, self)
+        slot.touched = now
+        self.busy += 1
+        return slot
+
+    def loaded(self, slot: Slot) -> Work | None:
+        """The object is there. Returns the envelope to run next, if any waits."""
+        slot.state = SlotState.BUSY
+        return self.finished(slot)
+
+    def finished(self, slot: Slot) -> Work | None:
+        """A handler has ended and what it persisted is committed. Returns the envelope to run next.
+
+        None: the slot is idle now; or gone, if it was passivating; or LOADING its next incarnation, for which
+        envelopes came meanwhile: the shell loads it again.
+        """
+        mailbox = slot.mailbox
+        if mailbox:
+            if slot.passivating:
+                slot.passivating = False
+                self.reload(slot)
+                return None
+            work = mailbox.popleft()
+            if not mailbox:
+                slot.mailbox = None
+            return work
+        if slot.passivating and self.slots.get(slot.id) is slot:
+            del self.slots[slot.id]
+            slot.entity = None
+        slot.state = SlotState.IDLE
+        self.busy -= 1
+        return None
+
+    def reload(self, slot: Slot) -> None:
+        """Its object was thrown away (a failed handler, a failed commit): it loads again before the next envelope."""
+        slot.entity = None
+        slot.generation += 1
+        slot.state = SlotState.LOADING
+
+    def drop(self, slot: Slot) -> list[Work]:
+        """Remove a busy slot at once, whatever waits for it is returned."""
+        if self.slots.get(slot.id) is not slot:
+            return []
+        del self.slots[slot.id]
+        slot.generation += 1
+        slot.entity = None
+        if slot.state is not SlotState.IDLE:
+            self.busy -= 1
+            slot.state = SlotState.IDLE
+        waiting, slot.mailbox = list(slot.mailbox or ()), None
+        return waiting
+
+    def stop(self) -> list[Work]:
+        """Begin to stop: nothing new is run. Returns all that waits, to be handed back."""
+        self.stopping = True
+        back: list[Work] = []
+        for slot in list(self.slots.values()):
+            if slot.mailbox:
+                back.extend(slot.mailbox)
+            slot.mailbox = None
+        return back
+
+    @property
+    def stopped(self) -> bool:
+        return self.stopping and not self.busy
+
+    def idle_since(self, before: float) -> Iterator[Slot]:
+        """Entities that nothing was sent to since that time."""
+        for slot in self.slots.values():
+            if slot.state is SlotState.IDLE and slot.touched < before:
+                yield slot
