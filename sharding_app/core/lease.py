@@ -1,0 +1,210 @@
+"""The lease: may this node handle messages now? (promise 2)
+
+The lifeline feeds it what its two sessions see; it answers with one number, `valid_until`, on the node's own clock,
+which counts suspended time. A node handles a batch, and lets answers out, only while `now < valid_until`.
+
+::
+
+     both locks held, both pings answered
+    NEW ---------------------------------> VALID <--------------------.
+                                             |                        | resume(generation):
+              the limit passed, or no        |                        | the rows were compared
+              session with its lock is left  v                        |
+                                         SUSPENDED ------------> RETURNING
+                                             ^   a ping answered      |
+                                             |   with the lock held   |
+                                             `------------------------'
+                                               lost or lapsed again
+    every state -- drop() --> DROPPED: the node's row is gone, or it stops; nothing leads back
+
+* A ping counts from the moment it was *sent*: the server may have answered at once and the answer been late.
+* Only a session that holds its lock counts, and only on the newest timeline that either session sees.
+* One lapse is one *generation*. Rows that were read for an older generation resume nothing: the lifeline was gone
+  again since. While it is not VALID, `valid_until` is NEVER, however fresh the pings are.
+* Own limit < TTL: by the time that the server frees the locks of a frozen node, and others act on it, the node has
+  been invalid by its own clock for TTL - own limit, less what the two clocks differ.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardKey
+from sharding_app.core.records import Server, ShardRow
+
+NEVER = float("-inf")
+
+LeaseState = Literal["new", "valid", "suspended", "returning", "dropped"]
+LeaseChange = Literal["valid", "suspended", "back", "settled"]
+"""'valid': for the first time. 'back': compare the rows, then `resume`. 'settled': both locks are held on one server;
+say so in the node's row, since from then on the loss of both means death at once."""
+
+
+class _Session:
+    __slots__ = ("held", "in_flight", "server", "until")
+
+    def __init__(self) -> None:
+        self.held = False
+        self.until = NEVER
+        self.server: Server | None = None
+        self.in_flight: float | None = None
+
+    def forget(self) -> None:
+        self.held = False
+        self.until = NEVER
+        self.server = None
+        self.in_flight = None
+
+
+class Lease:
+    __slots__ = ("_before", "_own_limit", "_sessions", "_settled", "generation", "state", "valid_until")
+
+    def __init__(self, own_limit_seconds: float, sessions: int = 2) -> None:
+        self._own_limit = own_limit_seconds
+        self._sessions = tuple(_Session() for _ in range(sessions))
+        self._settled: Server | None = None
+        self._before = NEVER
+        self.state: LeaseState = "new"
+        self.generation = 0
+        "Counts the lapses."
+        self.valid_until = NEVER
+        "Read by the main loop without a lock: the only thing that another thread may look at."
+
+    @property
+    def suspended(self) -> bool:
+        return self.state in ("suspended", "returning")
+
+    @property
+    def settled(self) -> Server | None:
+        """The server on which all sessions hold their locks, or None."""
+        return self._settled
+
+    @property
+    def oldest_ping(self) -> float:
+        """When the lease would end if no further ping were answered, whatever the state: for metrics."""
+        return self._fresh_until()
+
+    def is_valid(self, now: float) -> bool:
+        return now < self.valid_until
+
+    # -- what the sessions see -------------------------------------------------------------------------------------
+
+    def locked(self, session: int) -> None:
+        """The session holds its lock. It counts from the next ping on."""
+        one = self._sessions[session]
+        one.forget()
+        one.held = True
+
+    def ping_sent(self, session: int, now: float) -> None:
+        self._sessions[session].in_flight = now
+
+    def ping_answered(self, session: int, sent_at: float, server: Server, now: float) -> list[LeaseChange]:
+        """Take in an answer. One that belongs to no ping under way, or to a session without its lock, changes nothing."""
+        one = self._sessions[session]
+        if self.state == "dropped" or one.in_flight != sent_at or not one.held:
+            return []
+        changes = self.tick(now)
+        one.in_flight = None
+        one.until = max(one.until, sent_at + self._own_limit)
+        one.server = server
+        fresh_until = self._fresh_until()
+        if self.state == "valid":
+            self._before, self.valid_until = self.valid_until, fresh_until
+        elif self.state == "suspended" and now < fresh_until:
+            self.state = "returning"
+            changes.append("back")
+        return changes + self._settle(now)
+
+    def confirm(self, now: float) -> list[LeaseChange]:
+        """To be called with a new look at the clock after `ping_answered`, when the new `valid_until` can be seen.
+
+        The process may have been stopped between the look at the clock and the renewal, and another thread have seen
+        the lease lapse in between. Whoever finds it lapsed is thereby always told 'suspended', and later 'back'.
+        """
+        if self.state == "valid" and now >= self._before:
+            return self._suspend()
+        return []
+
+    def session_lost(self, session: int, now: float) -> list[LeaseChange]:
+        """The session is gone, or is about to be closed: call it *before* anything frees the lock."""
+        self._sessions[session].forget()
+        self._settled = None
+        if self.state == "valid":
+            self.valid_until = self._fresh_until()
+        return self.tick(now)
+
+    def tick(self, now: float) -> list[LeaseChange]:
+        """Look whether the limit has passed."""
+        if (self.state == "valid" and now >= self.valid_until) or (
+            self.state == "returning" and now >= self._fresh_until()
+        ):
+            return self._suspend()
+        return []
+
+    # -- what the shell decides ------------------------------------------------------------------------------------
+
+    def resume(self, generation: int, now: float) -> bool:
+        """Go on after the rows were compared, if the lifeline has not been lost again since."""
+        if self.state != "returning" or generation != self.generation or now >= self._fresh_until():
+            return False
+        self.state = "valid"
+        self._before = self.valid_until = self._fresh_until()
+        return True
+
+    def drop(self) -> None:
+        self.state = "dropped"
+        self.valid_until = NEVER
+        self._settled = None
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _fresh_until(self) -> float:
+        timelines = [one.server.timeline for one in self._sessions if one.held and one.server is not None]
+        if not timelines:
+            return NEVER
+        newest = max(timelines)
+        return max(
+            one.until
+            for one in self._sessions
+            if one.held and one.server is not None and one.server.timeline == newest
+        )
+
+    def _settle(self, now: float) -> list[LeaseChange]:
+        first = self._sessions[0].server
+        if first is None or any(
+            not one.held or one.server != first or now >= one.until for one in self._sessions
+        ):
+            return []
+        if self.state == "new":
+            self.state = "valid"
+            self._before = self.valid_until = self._fresh_until()
+            self._settled = first
+            return ["valid", "settled"]
+        if self._settled == first:
+            return []
+        self._settled = first
+        return ["settled"]
+
+    def _suspend(self) -> list[LeaseChange]:
+        again = self.state == "returning"
+        self.state = "suspended"
+        self.valid_until = NEVER
+        self.generation += 1
+        return [] if again else ["suspended"]
+
+
+def resume_check(
+    rows: Sequence[ShardRow], mine: Mapping[ShardKey, Epoch], incarnation: Incarnation
+) -> tuple[list[ShardKey], list[ShardKey]]:
+    """Return which of the shards that this node held before it was suspended it keeps, and which it drops.
+
+    Equal epoch and equal home keep. A greater epoch is somebody else's turn in between, even if the home is this node
+    again: what is in memory is older than the journal. A row that is missing keeps nothing.
+    """
+    found = {(row.type, row.shard): row for row in rows}
+    keep: list[ShardKey] = []
+    drop: list[ShardKey] = []
+    for key, epoch in mine.items():
+        row = found.get(key)
+        equal = row is not None and row.home == incarnation and row.epoch == epoch
+        (keep if equal else drop).append(key)
+    return keep, drop

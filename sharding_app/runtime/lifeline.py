@@ -1,0 +1,362 @@
+"""The lifeline: two sessions that show that this process is alive, renew its lease, and elect the coordinator.
+
+Each session has one task: open, lock, ping; on any loss the lease is told first, then the session is closed and opened
+again after a short back-off. The two ping half an interval apart, so that a vacant coordinator's lock is seen by
+one of them within a quarter of a second. At rest this is all: two pings for each interval and session pair, no more.
+
+The coordinator's lock is held on session 0; losing that session deposes. A candidate asks for the lock (`elect`) once
+with each of session 0's pings while pulses show it vacant, and quickly, for a bounded time, when it has just become
+vacant or `look_now` was called.
+
+Runs on any asyncio loop: the simulation's, or one of its own in a thread (`runtime.lifeline_thread`). Callbacks are
+plain functions, called on that loop, that neither wait nor raise. The lease belongs to this loop too; other threads read
+`lease.valid_until` and nothing else.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.lease import Lease, LeaseChange
+from sharding_app.core.records import Backend
+from sharding_app.ports.clock import Clock
+from sharding_app.ports.lifeline import LifelineSession, Pulse, SessionLost
+from sharding_app.runtime.lifeline_types import Heart, LifelineCallbacks, LifelineSettings
+
+logger = logging.getLogger("sharding.node")
+
+T = TypeVar("T")
+
+
+WATCH = 2
+
+
+class Lifeline:
+    def __init__(
+        self,
+        sessions: tuple[LifelineSession, LifelineSession],
+        clock: Clock,
+        lease: Lease,
+        lock_keys: tuple[int, int],
+        incarnation: Incarnation,
+        settings: LifelineSettings,
+        callbacks: LifelineCallbacks,
+        heart: Heart | None = None,
+    ) -> None:
+        self.lease = lease
+        self.term: Term | None = None
+        "Set while this node is the coordinator."
+        self.pulse: Pulse | None = None
+        self.backends: list[Backend | None] = [None, None]
+        self.losses = 0
+        "Sessions lost since the start, for metrics."
+        self._sessions = sessions
+        self._clock = clock
+        self._keys = lock_keys
+        self._incarnation = incarnation
+        self._settings = settings
+        self._callbacks = callbacks
+        self._heart = heart
+        self._candidate = False
+        self._vacant = False
+        self._quick_until = float("-inf")
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._abandoned: set[asyncio.Future[Any]] = set()
+        self._sleepers: dict[int, asyncio.Future[None]] = {}
+        self._released = asyncio.Event()
+        "The coordinator's lock is neither held nor being asked for."
+        self._released.set()
+        self._phase = 0.0
+        self._last_beat = float("nan")
+        self._last_look = clock.now()
+        self._still = 0.0
+
+    @property
+    def valid_until(self) -> float:
+        return self.lease.valid_until
+
+    # -- what the node asks for ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._phase = loop.time()
+        jobs: Iterable[Coroutine[Any, Any, None]] = (self._hold(0), self._hold(1), self._watch())
+        self._tasks = [loop.create_task(job) for job in jobs]
+
+    def set_candidate(self, candidate: bool) -> None:
+        """Whether to stand for coordinator. Standing down gives the lock back."""
+        self._candidate = candidate
+        self._wake(0)
+
+    def look_now(self) -> None:
+        """Somebody suspects the coordinator: watch its lock closely for a while."""
+        self._quick_until = self._clock.now() + self._settings.quick_for_seconds
+        self._wake(0)
+
+    async def resign(self) -> None:
+        """Stand down, and return when the coordinator's lock is given back or lost."""
+        self.set_candidate(False)
+        await self._released.wait()
+
+    async def resume(self, generation: int) -> bool:
+        """Become valid again after the rows were compared; False: lost again meanwhile, wait for the next `on_back`."""
+        resumed = self.lease.resume(generation, self._clock.now())
+        self._wake(WATCH)
+        return resumed
+
+    async def stop(self) -> None:
+        """Give up the lease, then the sessions and with them all locks."""
+        self.lease.drop()
+        await self.abort()
+
+    async def abort(self) -> None:
+        """End the tasks and close the sessions; the lease loses what they stood for, and may be taken up again."""
+        self._stopping = True
+        for index in (0, 1):
+            self._lost(index, connected=False, why="stopped")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for index in (0, 1):
+            await self._close(index)
+
+    async def broken(self) -> None:
+        """Wait until one of the tasks ends, which none ever should, and raise what ended it."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    # -- one session -----------------------------------------------------------------------------------------------
+
+    async def _hold(self, index: int) -> None:
+        """Keep a session for as long as the node lives, whatever happens to it."""
+        failures = 0
+        while not self._stopping:
+            connected = False
+            try:
+                self.backends[index] = await self._ask(
+                    self._sessions[index].open(), self._settings.open_timeout_seconds
+                )
+                connected = True
+                await self._lock(index)
+                await self._renew(index)
+            except SessionLost as error:
+                self._lost(index, connected=connected, why=str(error))
+            except Exception:
+                logger.exception("lifeline session %d failed", index, extra={"action": "lifeline_failed"})
+                self._lost(index, connected=connected, why="a mistake of ours, see above")
+            failures = 0 if connected else failures + 1
+            await self._close(index)
+            delay = min(
+                self._settings.retry_seconds * 2.0 ** min(failures, 8), self._settings.retry_max_seconds
+            )
+            await self._pause(index, delay)
+
+    async def _lock(self, index: int) -> None:
+        """Take the lock. Our own former session may still hold it, until the server has given up on that one."""
+        while not await self._ask(self._sessions[index].lock(self._keys[index])):
+            await self._pause(index, self._settings.retry_max_seconds)
+        self.lease.locked(index)
+
+    async def _renew(self, index: int) -> None:
+        while True:
+            if not self._main_loop_stands_still():
+                await self._ping(index)
+            due = self._next_ping(index)
+            while (left := due - asyncio.get_running_loop().time()) > 0:
+                if index == 0 and self.term is not None and not self._candidate:
+                    await self._resign()
+                if index == 0 and self._wants_election():
+                    await self._elect()
+                    quick = self._clock.now() < self._quick_until and self.term is None
+                    left = min(left, self._settings.quick_interval_seconds) if quick else left
+                await self._pause(index, left)
+
+    async def _ping(self, index: int) -> None:
+        sent_at = self._clock.now()
+        self.lease.ping_sent(index, sent_at)
+        pulse = await self._ask(self._sessions[index].ping())
+        changes = self.lease.ping_answered(index, sent_at, pulse.server, self._clock.now())
+        self._tell(changes + self.lease.confirm(self._clock.now()))
+        self._take(pulse)
+        if index == 0 and self.term is not None and self.term != pulse.term:
+            logger.warning(
+                "another node has raised the coordinator's term to %d, ours was %d: standing down",
+                pulse.term,
+                self.term,
+                extra={"action": "coordinator_deposed"},
+            )
+            await self._resign()
+
+    def _next_ping(self, index: int) -> float:
+        """Return the next point of this session's grid; the two grids lie half an interval apart."""
+        interval = self._settings.ping_interval_seconds
+        now = asyncio.get_running_loop().time()
+        passed = (now - self._phase - index * interval / 2) % interval
+        return now + interval - passed
+
+    def _main_loop_stands_still(self) -> bool:
+        """Count the time in which we turned and the main loop did not. A pause of the whole process is no stall."""
+        if self._heart is None:
+            return False
+        now, beat = self._clock.now(), self._heart.beat
+        passed, self._last_look = now - self._last_look, now
+        if beat != self._last_beat:
+            self._last_beat, self._still = beat, 0.0
+            return False
+        before, self._still = self._still, self._still + min(passed, self._settings.ping_interval_seconds)
+        limit = self._settings.loop_stall_limit_seconds
+        if before < limit <= self._still:
+            self._heart.report_stall(self._still)
+        return self._still >= limit
+
+    # -- the coordinator's lock ------------------------------------------------------------------------------------
+
+    def _take(self, pulse: Pulse) -> None:
+        self.pulse = pulse
+        vacant = not pulse.coordinator_locked
+        if vacant and not self._vacant:
+            self._quick_until = self._clock.now() + self._settings.quick_for_seconds
+            self._wake(0)
+        self._vacant = vacant
+        self._call(self._callbacks.on_pulse, pulse)
+
+    def _wants_election(self) -> bool:
+        now = self._clock.now()
+        if not self._candidate or self.term is not None or not self.lease.is_valid(now):
+            return False
+        return self._vacant or now < self._quick_until
+
+    async def _elect(self) -> None:
+        self._released.clear()
+        term = await self._ask(self._sessions[0].elect(self._incarnation))
+        if term is None:
+            self._released.set()
+            return
+        self._vacant = False
+        if not self._candidate:
+            await self._resign()
+            return
+        self.term = term
+        logger.info(
+            "elected coordinator, term %d", term, extra={"action": "coordinator_elected", "term": term}
+        )
+        self._call(self._callbacks.on_elected, term)
+
+    async def _resign(self) -> None:
+        self._depose()
+        await self._ask(self._sessions[0].resign())
+        self._released.set()
+
+    def _depose(self) -> None:
+        if self.term is not None:
+            self.term = None
+            self._call(self._callbacks.on_deposed)
+
+    # -- losing and telling ----------------------------------------------------------------------------------------
+
+    def _lost(self, index: int, *, connected: bool, why: str) -> None:
+        """Withdraw what the session stood for, before closing it lets the server free its lock."""
+        self._tell(self.lease.session_lost(index, self._clock.now()))
+        if index == 0:
+            self._depose()
+            self._released.set()
+        if connected and not self._stopping:
+            self.losses += 1
+            logger.warning(
+                "lifeline session %d lost: %s",
+                index,
+                why,
+                extra={"action": "lifeline_lost", "session": index},
+            )
+
+    def _tell(self, changes: list[LeaseChange]) -> None:
+        for change in changes:
+            match change:
+                case "valid":
+                    self._call(self._callbacks.on_valid)
+                case "settled":
+                    if self.lease.settled is not None:
+                        self._call(self._callbacks.on_settled, self.lease.settled)
+                case "suspended":
+                    logger.warning(
+                        "the lease has lapsed: nothing is handled until the lifeline is back",
+                        extra={"action": "lease_suspended"},
+                    )
+                    self._call(self._callbacks.on_suspended)
+                case "back":
+                    self._call(self._callbacks.on_back, self.lease.generation)
+        if changes:
+            self._wake(WATCH)
+
+    def _call(self, callback: Callable[..., None], *args: object) -> None:
+        """A mistake in the node's callback must not cost the node its sessions."""
+        try:
+            callback(*args)
+        except Exception:
+            logger.exception("a callback of the lifeline failed", extra={"action": "lifeline_failed"})
+
+    async def _watch(self) -> None:
+        """Notice in time that the lease has lapsed, when no session has anything to say."""
+        while True:
+            now = self._clock.now()
+            self._tell(self.lease.tick(now))
+            left = self.lease.valid_until - now
+            await self._pause(WATCH, max(left, 0.001) if left > 0 else self._settings.ping_interval_seconds)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    async def _ask(self, call: Coroutine[Any, Any, T], limit: float | None = None) -> T:
+        """Await an answer for a bounded time. A call that ignores its cancellation is left behind, not waited for."""
+        limit = limit or self._settings.answer_timeout_seconds
+        task = asyncio.ensure_future(call)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=limit)
+        except asyncio.CancelledError:
+            self._abandon(task)
+            raise
+        if not done:
+            self._abandon(task)
+            raise SessionLost(f"no answer within {limit:g} s")
+        return task.result()
+
+    def _abandon(self, task: "asyncio.Future[Any]") -> None:
+        def forget(done: "asyncio.Future[Any]") -> None:
+            self._abandoned.discard(done)
+            if not done.cancelled():
+                done.exception()
+
+        self._abandoned.add(task)
+        task.add_done_callback(forget)
+        task.cancel()
+
+    async def _close(self, index: int) -> None:
+        self.backends[index] = None
+        try:
+            await self._ask(self._sessions[index].close(), self._settings.retry_max_seconds)
+        except SessionLost:
+            return
+        except Exception:
+            logger.exception("closing lifeline session %d failed", index, extra={"action": "lifeline_failed"})
+
+    async def _pause(self, who: int, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        sleeper = self._sleepers[who] = loop.create_future()
+        timer = loop.call_later(seconds, _finish, sleeper)
+        try:
+            await sleeper
+        finally:
+            timer.cancel()
+            self._sleepers.pop(who, None)
+
+    def _wake(self, who: int) -> None:
+        if (sleeper := self._sleepers.get(who)) is not None:
+            _finish(sleeper)
+
+
+def _finish(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
