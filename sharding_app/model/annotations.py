@@ -1,0 +1,156 @@
+"""Annotations, resolved when they are first needed and in the scope where they were written.
+
+Annotations may be text (``from __future__ import annotations``, quotes), deferred (Python 3.14), or speak of classes
+that come later, live in the class body or in a function. `Scope` remembers where a class was made; frames
+are kept only while text is still unresolved. Type variables become what the concrete class says they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from sharding_app.errors import DeclarationError
+
+_CLASSVAR = re.compile(r"^\s*(\w+\.)?ClassVar\b")
+
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+    def raw_annotations(thing: Any) -> dict[str, Any]:
+        """The annotations as they are known now: later names stand as forward references."""
+        return annotationlib.get_annotations(thing, format=annotationlib.Format.FORWARDREF)
+
+    def _final_annotations(thing: Any) -> dict[str, Any]:
+        return annotationlib.get_annotations(thing, format=annotationlib.Format.VALUE)
+
+else:
+
+    def raw_annotations(thing: Any) -> dict[str, Any]:
+        """The annotations as they are known now: later names stand as text."""
+        return inspect.get_annotations(thing)
+
+    _final_annotations = raw_annotations
+
+
+class Scope:
+    """The names that were visible where a class or function was written."""
+
+    __slots__ = ("_frames",)
+
+    def __init__(self, frames: list[types.FrameType]) -> None:
+        self._frames = frames
+
+    @classmethod
+    def around(cls, qualname: str, things: Iterable[Any]) -> Scope:
+        """The scope of a class of that `qualname`, called while its statement runs.
+
+        Without text in the annotations of `things`, or at module level, there is nothing to remember.
+        """
+        outer = qualname.rpartition(".")[0].removesuffix(".<locals>")
+        if not outer or not any(_deferred(raw_annotations(thing)) for thing in things):
+            return cls([])
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_qualname != outer:
+            frame = frame.f_back
+        frames = []
+        while frame is not None and frame.f_code.co_name != "<module>":
+            frames.append(frame)
+            if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+                break  # a function: what is behind it is its caller, not its surroundings
+            frame = frame.f_back
+        return cls(frames)
+
+    def names(self) -> dict[str, Any]:
+        """All visible local names, the innermost winning."""
+        found: dict[str, Any] = {}
+        for frame in reversed(self._frames):
+            found.update(frame.f_locals)
+        return found
+
+    def forget(self) -> None:
+        """Let the frames go: everything is resolved."""
+        self._frames = []
+
+
+def resolved(thing: Any, module: str, names: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The annotations of `thing` itself (no bases) as types; class variables are left out."""
+    try:
+        written = _final_annotations(thing)
+        wanted = {name: value for name, value in written.items() if not is_classvar(value)}
+        spots = {
+            **names,
+            **{param.__name__: param for param in getattr(thing, "__type_params__", ())},
+        }
+
+        def carrier() -> None: ...
+
+        carrier.__annotations__ = wanted
+        space = getattr(sys.modules.get(module), "__dict__", {})
+        return typing.get_type_hints(carrier, dict(space), spots, include_extras=True)
+    except Exception as error:
+        raise DeclarationError(f"{what}: an annotation cannot be resolved: {error}") from error
+
+
+def is_classvar(annotation: Any) -> bool:
+    """True for ``ClassVar`` in each of its spellings."""
+    if isinstance(annotation, str):
+        return _CLASSVAR.match(annotation) is not None
+    text = getattr(annotation, "__forward_arg__", None)
+    if text is not None:
+        return _CLASSVAR.match(text) is not None
+    return annotation is ClassVar or typing.get_origin(annotation) is ClassVar
+
+
+def type_arguments(cls: type) -> dict[type, dict[Any, Any]]:
+    """For each generic base of `cls`: what its type variables stand for, seen from `cls`."""
+    found: dict[type, dict[Any, Any]] = {}
+
+    def visit(base: Any, outer: dict[Any, Any]) -> None:
+        origin = typing.get_origin(base) or base
+        if not isinstance(origin, type) or origin in (object, typing.Generic):
+            return
+        own: dict[Any, Any] = {}
+        if origin is not base:
+            params = getattr(origin, "__parameters__", ())
+            own = dict(zip(params, (substituted(a, outer) for a in typing.get_args(base)), strict=False))
+        if own or origin not in found:
+            found[origin] = own
+        for parent in origin.__dict__.get("__orig_bases__", origin.__bases__):
+            visit(parent, own)
+
+    visit(cls, {})
+    return found
+
+
+def substituted(annotation: Any, arguments: Mapping[Any, Any]) -> Any:
+    """`annotation` with its type variables replaced; an open one becomes its bound, or anything."""
+    if isinstance(annotation, TypeVar):
+        if annotation in arguments:
+            return arguments[annotation]
+        if annotation.__bound__ is not None and not isinstance(annotation.__bound__, typing.ForwardRef):
+            return annotation.__bound__
+        if annotation.__constraints__:
+            return typing.Union[annotation.__constraints__]  # noqa: UP007 (built at run time)
+        return Any
+    params = getattr(annotation, "__parameters__", ())
+    if not params or isinstance(annotation, type):
+        return annotation
+    return annotation[tuple(substituted(param, arguments) for param in params)]
+
+
+def _deferred(annotations: Mapping[str, Any]) -> bool:
+    return any(_has_text(value) for value in annotations.values())
+
+
+def _has_text(annotation: Any) -> bool:
+    if isinstance(annotation, (str, typing.ForwardRef)):
+        return True
+    if typing.get_origin(annotation) is typing.Literal:
+        return False
+    return any(_has_text(argument) for argument in typing.get_args(annotation))

@@ -1,0 +1,258 @@
+"""The arguments of a handler: bound at the caller, checked at the entity, one compiled codec for each handler.
+
+On the wire they are an array in the order of the parameters; defaults at its end may be missing and are then filled
+in by the entity's own code, so that a parameter with a default can be added while old callers still run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import msgspec
+
+from sharding_app.errors import BadCall, DeclarationError, NotStorable
+from sharding_app.model import encoding
+
+MAX_PARAMETERS = 15  # the length of an array is then its first byte
+_FIXARRAY = 0x90
+_PATH = re.compile(r" - at `\$\[(\d+)\](.*)`$", re.DOTALL)
+
+
+class Parameters:
+    """What a handler takes besides ``self``, read from its code: nothing is evaluated."""
+
+    __slots__ = ("defaults", "keyword_only", "names", "positional", "required", "signature")
+
+    def __init__(self, function: Callable[..., Any], what: str) -> None:
+        plain = inspect.unwrap(function)
+        if not isinstance(plain, FunctionType):
+            raise DeclarationError(f"{what} is not a method of the class, but {plain!r}")
+        code = plain.__code__
+        if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            raise DeclarationError(
+                f"{what} takes *args or **kwargs: name each argument, so that it can be checked"
+            )
+        if code.co_argcount < 1:
+            raise DeclarationError(f"{what} has no self")
+        if code.co_argcount + code.co_kwonlyargcount - 1 > MAX_PARAMETERS:
+            raise DeclarationError(f"{what} has more than {MAX_PARAMETERS} arguments")
+        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        self.names: tuple[str, ...] = names
+        #: How many may be given by position.
+        self.positional = code.co_argcount - 1
+        self.keyword_only: tuple[str, ...] = names[self.positional :]
+        self.defaults: dict[str, Any] = dict(plain.__kwdefaults__ or {})
+        tail = plain.__defaults__ or ()
+        if tail:
+            self.defaults.update(
+                zip(names[: self.positional][-len(tail) :], tail[-self.positional :], strict=False)
+            )
+        required = [index for index, name in enumerate(names) if name not in self.defaults]
+        #: An array of at least so many values can be completed from the defaults.
+        self.required = required[-1] + 1 if required else 0
+        only = max(code.co_posonlyargcount - 1, 0)
+        kinds = [inspect.Parameter.POSITIONAL_ONLY] * only
+        kinds += [inspect.Parameter.POSITIONAL_OR_KEYWORD] * (self.positional - only)
+        kinds += [inspect.Parameter.KEYWORD_ONLY] * len(self.keyword_only)
+        self.signature = inspect.Signature(
+            [
+                inspect.Parameter(name, kind, default=self.defaults.get(name, inspect.Parameter.empty))
+                for name, kind in zip(names, kinds, strict=True)
+            ]
+        )
+
+    def by_position(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, callable with every argument by position."""
+        if not self.keyword_only:
+            return function
+        count, keywords = self.positional + 1, self.keyword_only
+
+        def call(*args: Any) -> Any:
+            return function(*args[:count], **dict(zip(keywords, args[count:], strict=True)))
+
+        return call
+
+
+class ArgumentCodec:
+    """``encode(args, kwargs) -> bytes`` for callers and ``decode(raw) -> tuple`` for hosts."""
+
+    __slots__ = ("_exact", "_parameters", "_readers", "_types", "_what", "decode", "encode")
+
+    def __init__(self, parameters: Parameters, types: dict[str, Any], what: str) -> None:
+        self._parameters = parameters
+        self._types = tuple(types.get(name, Any) for name in parameters.names)
+        self._what = what
+        self._exact = any(encoding.says_any(wanted) for wanted in self._types)
+        self._readers: dict[int, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {}
+        try:
+            self.decode = self._decoder()
+        except TypeError as error:
+            raise DeclarationError(f"{what}: an argument cannot be sent: {error}") from error
+        self.encode = self._encoder()
+
+    def _encoder(self) -> Callable[[tuple[Any, ...], dict[str, Any]], bytes]:
+        parameters = self._parameters
+        least, most = parameters.required, parameters.positional
+        bind, pack, refuse, exact = self._bind, encoding.pack, self._refuse, self._exact
+        check = self._check
+
+        def encode(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+            if kwargs or not least <= len(args) <= most:
+                args = bind(args, kwargs)
+            try:
+                data = pack(args)
+            except Exception as error:
+                raise refuse(args, error) from error
+            if exact:
+                check(args, data)
+            return data
+
+        return encode
+
+    def _decoder(self) -> Callable[[Any], tuple[Any, ...]]:
+        count = len(self._types)
+        full, explain, shorter = self._reader(count)[0], self._explain, self._shorter
+        first = _FIXARRAY + count
+
+        def decode(raw: Any) -> tuple[Any, ...]:
+            try:
+                if raw[0] == first:
+                    return full(raw)  # type: ignore[no-any-return]
+                return shorter(raw)
+            except (msgspec.MsgspecError, IndexError, NotImplementedError) as error:
+                raise explain(error) from error
+
+        return decode
+
+    def _reader(self, count: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
+        found = self._readers.get(count)
+        if found is None:
+            parameters = self._parameters
+            read = encoding.unpacker(tuple[self._types[:count]] if count else tuple[()])
+            rest = tuple(parameters.defaults[name] for name in parameters.names[count:])
+            found = self._readers[count] = (read, rest)
+        return found
+
+    def _shorter(self, raw: Any) -> tuple[Any, ...]:
+        parameters = self._parameters
+        count = raw[0] - _FIXARRAY
+        if 0 <= count <= MAX_PARAMETERS:
+            if count > len(self._types):
+                raise BadCall(
+                    f"{self._what} takes {len(self._types)} arguments here, {count} came:"
+                    " this node runs other code than the caller"
+                )
+            if count < parameters.required:
+                missing = parameters.names[count]
+                raise BadCall(f"{self._what}: argument {missing!r} is missing")
+            read, rest = self._reader(count)
+            return read(raw) + rest  # type: ignore[no-any-return]
+        raise BadCall(f"{self._what}: the arguments are not an array")
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """`args` and `kwargs` in the order of the parameters; the quick way when all are given."""
+        names = self._parameters.names
+        given = len(args)
+        if given + len(kwargs) == len(names) and given <= self._parameters.positional:
+            try:
+                return args + tuple([kwargs[name] for name in names[given:]])
+            except KeyError:
+                pass  # another error, told by the full way below
+        try:
+            bound = self._parameters.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            shown = ", ".join(str(p) for p in self._parameters.signature.parameters.values())
+            raise BadCall(f"{self._what}({shown}): {error}") from error
+        bound.apply_defaults()
+        return tuple(bound.arguments.values())
+
+    def _check(self, args: tuple[Any, ...], data: bytes) -> None:
+        """Where an annotation says nothing, a value must come back as it is, or be refused."""
+        try:
+            again = self._reader(len(args))[0](data)
+        except msgspec.MsgspecError:
+            return  # the entity's check explains it better
+        for name, given, read in zip(self._parameters.names, args, again, strict=False):
+            if given != read and not encoding.same(given, read):
+                raise NotStorable(
+                    f"{self._what}: argument {name!r} would arrive as {read!r}, not {given!r}:"
+                    " annotate it with its type"
+                )
+
+    def _refuse(self, args: tuple[Any, ...], error: Exception) -> NotStorable:
+        for name, value in zip(self._parameters.names, args, strict=False):
+            try:
+                encoding.pack(value)
+            except Exception as inner:
+                return NotStorable(
+                    f"{self._what}: argument {name!r} cannot be sent: {encoding.reason(inner)}"
+                )
+        return NotStorable(f"{self._what}: {encoding.reason(error)}")
+
+    def _explain(self, error: Exception) -> BadCall:
+        text = str(error)
+        found = _PATH.search(text)
+        if found is None:
+            return BadCall(f"{self._what}: the arguments cannot be read: {text}")
+        name = self._parameters.names[int(found[1])]
+        where = f" at {found[2]}" if found[2] else ""
+        return BadCall(f"{self._what}: argument {name!r}{where}: {text[: found.start()]}")
+
+
+class _Nothing:
+    """A type that no value has."""
+
+
+_PLAIN = (int, str, bool, float, bytes, type(None))
+
+
+class ResultCodec:
+    """The same for what a handler returns.
+
+    `checked`: what does not fit the annotation is refused at the entity, before anything is committed.
+    """
+
+    __slots__ = ("_plain", "_read", "_what", "decode", "encode")
+
+    def __init__(self, wanted: Any, what: str, *, checked: bool) -> None:
+        self._what = what
+        try:
+            self._read = self.decode = encoding.unpacker(wanted)
+        except TypeError as error:
+            raise DeclarationError(f"{what}: its result cannot be sent: {error}") from error
+        # A value of exactly the annotated plain type needs no second look.
+        self._plain = wanted if wanted in _PLAIN else _Nothing
+        self.encode = self._encoder(checked or encoding.says_any(wanted))
+
+    def _encoder(self, checked: bool) -> Callable[[Any], bytes]:
+        pack, plain, check, refuse = encoding.pack, self._plain, self._check, self._refuse
+
+        def encode(value: Any) -> bytes:
+            try:
+                data = pack(value)
+            except Exception as error:
+                raise refuse(error) from error
+            if checked and type(value) is not plain:
+                check(value, data)
+            return data
+
+        return encode
+
+    def _check(self, value: Any, data: bytes) -> None:
+        try:
+            again = self._read(data)
+        except msgspec.MsgspecError as error:
+            raise NotStorable(
+                f"{self._what} returned {value!r}, which its annotation does not allow: {error}"
+            ) from error
+        if again != value and not encoding.same(value, again):
+            raise NotStorable(
+                f"{self._what} returned {value!r}, which would arrive as {again!r}: annotate its result"
+            )
+
+    def _refuse(self, error: Exception) -> NotStorable:
+        return NotStorable(f"{self._what}: its result cannot be sent: {encoding.reason(error)}")

@@ -1,0 +1,139 @@
+"""From a class body to an `EntityType`: what ``Entity.__init_subclass__`` does, and every complaint it has."""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType
+from typing import Any, get_origin
+
+from sharding_app.errors import DeclarationError
+from sharding_app.model import naming
+from sharding_app.model.annotations import Scope, is_classvar, raw_annotations
+from sharding_app.model.event import APPLIES
+from sharding_app.model.event_codec import Apply
+from sharding_app.model.handlers import Command
+from sharding_app.model.settings import ShardingSettings
+from sharding_app.model.types import EntityType, Kind
+
+RESERVED = ("ref", "sync", "persist", "exists", "entity_id", "settings", "context")
+_MUTABLE = (list, dict, set, bytearray)
+
+
+def declare(cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str | None) -> EntityType:
+    """The type of `cls`, not registered yet; `framework` are the classes that are not the user's."""
+    what = cls.__qualname__
+    space = vars(cls)
+    annotations = raw_annotations(cls)
+    _check_reserved(cls, annotations)
+    users = [base for base in cls.__mro__ if base not in framework and base is not object]
+    users = [base for base in users if base.__module__ != "typing"]
+    commands = _commands(users)
+    things = [space["snapshot"]] if isinstance(space.get("snapshot"), FunctionType) else []
+    things += [inspect.unwrap(v.function) for v in space.values() if isinstance(v, Command)]
+    cls._sharding_scope = Scope.around(cls.__qualname__, [cls, *things])
+    settings = getattr(cls, "settings", None)
+    if settings is None:
+        settings = ShardingSettings()
+    elif not isinstance(settings, ShardingSettings):
+        raise DeclarationError(f"{what}.settings is ShardingSettings(...), not {settings!r}")
+    _check_state(cls, annotations)
+    _check_init(cls)
+    if ("snapshot" in dir(cls)) != ("restore" in dir(cls)):
+        raise DeclarationError(f"{what} needs both snapshot() and restore(state), or neither")
+    appliers = _appliers(cls, users)
+    if appliers and kind != "event_sourced":
+        raise DeclarationError(f"{what} has @applies methods, so its base is EventSourced")
+    return EntityType(
+        cls,
+        kind=kind,
+        name=None if name is None else naming.declared_name(name, "an entity type"),
+        settings=settings,
+        commands=commands,
+        appliers=appliers,
+        scopes={base: vars(base).get("_sharding_scope") or Scope([]) for base in users},
+    )
+
+
+def _check_reserved(cls: type, annotations: dict[str, Any]) -> None:
+    what = cls.__qualname__
+    for name in RESERVED:
+        if name in annotations and not (name == "settings" and name in vars(cls)):
+            raise DeclarationError(f"{what}.{name}: {name!r} is reserved: choose another name")
+        if name in vars(cls) and name != "settings":
+            raise DeclarationError(f"{what}.{name}: {name!r} is reserved: choose another name")
+
+
+def _commands(users: list[type]) -> dict[str, tuple[Command[Any, Any], type]]:
+    found: dict[str, tuple[Command[Any, Any], type]] = {}
+    for base in reversed(users):
+        for name, value in vars(base).items():
+            if isinstance(value, Command):
+                found[name] = value, base
+            elif name in found:
+                if isinstance(value, FunctionType):
+                    word = found[name][0].word
+                    raise DeclarationError(
+                        f"{base.__qualname__}.{name} overrides a {word}: decorate it with @{word}"
+                    )
+                del found[name]
+    return found
+
+
+def _appliers(cls: type, users: list[type]) -> dict[type, Apply]:
+    """By event class; a subclass wins, and an overridden method counts by its name."""
+    names: dict[type, str] = {}
+    for base in reversed(users):
+        own: dict[type, str] = {}
+        for name, value in vars(base).items():
+            for event_class in getattr(value, APPLIES, ()) if callable(value) else ():
+                if event_class in own:
+                    raise DeclarationError(
+                        f"{base.__qualname__} applies {event_class.__qualname__} twice:"
+                        f" in {own[event_class]} and {name}"
+                    )
+                own[event_class] = name
+        names.update(own)
+    found: dict[type, Apply] = {}
+    for event_class, name in names.items():
+        method = getattr(cls, name)
+        if not isinstance(method, FunctionType):
+            raise DeclarationError(f"{cls.__qualname__}.{name} applies events: it is a plain method")
+        if (
+            inspect.iscoroutinefunction(method)
+            or inspect.isgeneratorfunction(method)
+            or inspect.isasyncgenfunction(method)
+        ):
+            raise DeclarationError(
+                f"{cls.__qualname__}.{name} applies events, so it is a plain def: recovery runs it again"
+            )
+        code = method.__code__
+        if code.co_argcount != 2 or code.co_kwonlyargcount:
+            raise DeclarationError(f"{cls.__qualname__}.{name} takes self and the event, no more")
+        found[event_class] = method
+    return found
+
+
+def _check_state(cls: type, annotations: dict[str, Any]) -> None:
+    for name, annotation in annotations.items():
+        default = vars(cls).get(name)
+        if isinstance(default, _MUTABLE) and not is_classvar(annotation):
+            raise DeclarationError(
+                f"{cls.__qualname__}.{name}: all entities would share that {type(default).__name__}:"
+                f" set self.{name} in __init__"
+            )
+        if isinstance(default, Command) or get_origin(annotation) is Command:
+            raise DeclarationError(f"{cls.__qualname__}.{name} is a handler and an attribute")
+
+
+def _check_init(cls: type[Any]) -> None:
+    init = cls.__init__
+    if not isinstance(init, FunctionType):
+        return
+    code = init.__code__
+    needed = code.co_argcount - 1 - len(init.__defaults__ or ())
+    needed += code.co_kwonlyargcount - len(init.__kwdefaults__ or {})
+    if needed > 0 or inspect.iscoroutinefunction(init):
+        raise DeclarationError(
+            f"{cls.__qualname__}.__init__ is called without arguments: what an entity needs to know"
+            " comes with its first command; its id is self.entity_id"
+        )

@@ -1,0 +1,178 @@
+"""The bases of entities: `EventSourced`, `DurableState` and `Entity`.
+
+- `EventSourced`: its state is the fold of its events. A command stages events with ``persist(*events)``.
+- `DurableState`: its last state is stored. When a command returns, the annotated attributes are stored if they
+  differ from what was stored last; when it raises, they are put back. There is no save to forget;
+  ``await self.persist()`` stores at once, before an effect outside.
+- `Entity`: in memory only; and the base of all, with ``receive`` for plain messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from uuid import UUID
+
+from typing_extensions import Self
+
+from sharding_app.errors import BadCall, DeclarationError, WrongContext
+from sharding_app.model.declare import declare
+from sharding_app.model.event_codec import Happening
+from sharding_app.model.handlers import Command
+from sharding_app.model.registry import registry
+from sharding_app.model.settings import ShardingSettings
+from sharding_app.model.staging import Record, Staging
+from sharding_app.model.types import EntityType, Kind
+
+if TYPE_CHECKING:
+    from sharding_app.model.context import EntityContext
+
+T = TypeVar("T")
+NO_STAGING = (
+    "persist() works while a command handler runs: not in a query, an applier or __init__,"
+    " and not after the handler has returned"
+)
+
+
+class _Sync:
+    """``ref.sync`` to a type checker: the instance, whose handlers give plain results."""
+
+    def __get__(self, instance: object, owner: type[T]) -> T:
+        raise BadCall(
+            f"{owner.__qualname__}.sync needs to know which one:"
+            f" call {owner.__qualname__}.ref(id).sync.command(...)"
+        )
+
+
+class Entity:
+    """One stateful object for each id, kept in memory by whoever hosts it."""
+
+    __slots__ = ("_sharding_staging", "context", "entity_id")
+
+    #: The id, always text.
+    entity_id: str
+    #: Its surroundings: stop, passivate, sender, timers.
+    context: EntityContext
+    settings: ClassVar[ShardingSettings]
+    sync: ClassVar[_Sync] = _Sync()
+
+    _sharding_staging: Staging | None
+    _sharding_type: ClassVar[EntityType | None] = None
+    _sharding_happenings: ClassVar[dict[type, Happening]] = {}
+    _sharding_kind: ClassVar[Kind] = "memory"
+
+    if TYPE_CHECKING:
+        exists: ClassVar[Command[[], bool]]
+
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ == __name__:
+            return
+        if len({base._sharding_kind for base in cls.__mro__ if base in _KINDS} - {"memory"}) > 1:
+            raise DeclarationError(f"{cls.__qualname__} is EventSourced or DurableState, not both")
+        made = declare(cls, _FRAMEWORK, cls._sharding_kind, name)
+        if vars(cls).get("abstract", False):
+            cls._sharding_type = None
+            return
+        cls._sharding_type = made
+        cls._sharding_happenings = made.event_codec.happenings
+        registry.add(made)
+
+    @classmethod
+    def ref(
+        cls,
+        entity_id: str | int | UUID,
+        *,
+        timeout: float | None = None,
+        command_id: str | None = None,
+        on_commit: bool = True,
+    ) -> type[Self]:
+        """The entity of that id, wherever it lives. Does no I/O.
+
+        `timeout`: seconds to wait for a reply. `command_id`: makes a retry of one command safe.
+        `on_commit`: a ``tell`` inside ``atomic()`` is sent when it commits.
+        """
+        made = cls._sharding_type
+        if made is None:
+            raise BadCall(f"{cls.__qualname__} is abstract: nothing of that type can be addressed")
+        return made.ref_class(entity_id, timeout, command_id, on_commit)  # type: ignore[return-value]
+
+    async def receive(self, message: object) -> object:
+        """Handle a message that came through a region; what is not None is the reply."""
+        raise BadCall(
+            f"{type(self).__qualname__} does not handle {type(message).__qualname__}: define receive()"
+        )
+
+    receive.__sharding_default__ = True  # type: ignore[attr-defined]
+
+
+class EventSourced(Entity):
+    """An entity whose state is the fold of its events in the journal."""
+
+    __slots__ = ()
+    _sharding_kind: ClassVar[Kind] = "event_sourced"
+
+    def persist(self, *events: object, also: Callable[[], object] | None = None) -> Awaitable[None]:
+        """Apply `events` to the state and stage them; they are stored when the handler returns.
+
+        Awaiting the result is optional: it stores now what is staged. `also` runs in a thread in the same
+        transaction. An event that nothing applies, or that cannot be stored exactly, is refused here.
+        """
+        staging = self._sharding_staging
+        if staging is None:
+            raise WrongContext(NO_STAGING)
+        known = self._sharding_happenings
+        if len(events) == 1:
+            event = events[0]
+            found = known.get(type(event)) or _happening(self, event)
+            name, version, encode, apply = found
+            records = [Record(name, version, encode(event), event)]
+            applies = (apply,)
+        else:
+            # All are checked before the first is applied.
+            happenings = [known.get(type(event)) or _happening(self, event) for event in events]
+            records = [
+                Record(found.name, found.version, found.encode(event), event)
+                for found, event in zip(happenings, events, strict=True)
+            ]
+            applies = tuple([found.apply for found in happenings])
+        self._sharding_staging = None  # an applier that persists is refused
+        try:
+            for apply, event in zip(applies, events, strict=True):
+                apply(self, event)
+        except BaseException as error:
+            staging.broken = error
+            raise
+        finally:
+            self._sharding_staging = staging
+        staging.records += records
+        if also is not None:
+            staging.also.append(also)
+        return staging
+
+
+class DurableState(Entity):
+    """An entity whose last state is stored; see the module's text for when."""
+
+    __slots__ = ()
+    _sharding_kind: ClassVar[Kind] = "durable_state"
+
+    def persist(self, *, also: Callable[[], object] | None = None) -> Awaitable[None]:
+        """Awaited: store the state now. `also` runs in a thread in the same transaction."""
+        staging = self._sharding_staging
+        if staging is None:
+            raise WrongContext(NO_STAGING)
+        if also is not None:
+            staging.also.append(also)
+        return staging
+
+
+def _happening(entity: Entity, event: object) -> Happening:
+    made = entity._sharding_type
+    if made is None:
+        raise BadCall(f"{type(entity).__qualname__} is abstract")
+    return made.happening(event)
+
+
+_KINDS: tuple[type[Entity], ...] = (EventSourced, DurableState, Entity)
+_FRAMEWORK: tuple[type, ...] = _KINDS

@@ -1,0 +1,83 @@
+"""The door from refs to whatever carries their calls: the running cluster, or one in memory under test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol
+
+from sharding_app.errors import Unavailable
+
+
+class Gateway(Protocol):
+    """Carries calls. Arguments and replies are encoded; errors are raised as `ShardingError`."""
+
+    def ask(
+        self,
+        type_name: str,
+        entity_id: str,
+        command: str,
+        args: bytes,
+        timeout: float | None,
+        command_id: str | None,
+    ) -> Awaitable[bytes]:
+        """The encoded reply, awaited on any event loop."""
+
+    def ask_sync(
+        self,
+        type_name: str,
+        entity_id: str,
+        command: str,
+        args: bytes,
+        timeout: float | None,
+        command_id: str | None,
+    ) -> bytes:
+        """The encoded reply, from a thread without a running loop."""
+
+    def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
+        """Send and forget, from any thread; raises when the message cannot even be queued."""
+
+    def exists(self, type_name: str, entity_id: str, timeout: float | None) -> Awaitable[bool]:
+        """Whether the entity has ever stored anything, or is running now."""
+
+    def exists_sync(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
+        """The same from a thread without a running loop."""
+
+
+_factory: Callable[[], Gateway] | None = None
+_current: Gateway | None = None
+
+
+def set_gateway(factory: Callable[[], Gateway] | None) -> None:
+    """Let `factory` make the gateway at first use. The runtime sets it, and again after a fork."""
+    global _factory, _current
+    _factory = factory
+    _current = None
+
+
+def current() -> Gateway:
+    """The gateway of this process."""
+    gateway = _current
+    return _made() if gateway is None else gateway
+
+
+def _made() -> Gateway:
+    global _current
+    if _factory is None:
+        raise Unavailable(
+            "sharding is not set up in this process:"
+            " add 'sharding_app' to INSTALLED_APPS and call django.setup()"
+        )
+    _current = made = _factory()
+    return made
+
+
+@contextlib.contextmanager
+def use_gateway(gateway: Gateway) -> Iterator[Gateway]:
+    """Route all refs of this process to `gateway` for a while: for tests."""
+    global _current
+    before, _current = _current, gateway
+    try:
+        yield gateway
+    finally:
+        _current = before

@@ -1,0 +1,105 @@
+"""All declared entity types of this process, found by name.
+
+A name counts once. The same class defined again (a reload, a test function that runs twice) replaces the former
+one; another class of the same name is remembered in ``duplicates`` for the system check, and the first one stays.
+Names need Django's app labels, so they are worked out at the first look-up, not when a class is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from sharding_app.errors import BadCall
+
+if TYPE_CHECKING:
+    from sharding_app.model.types import EntityType
+
+
+class Duplicate(NamedTuple):
+    """Two classes that claim one name."""
+
+    name: str
+    kept: str
+    refused: str
+
+
+class Registry:
+    """Entity types by name."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._pending: list[EntityType] = []
+        self._types: dict[str, EntityType] = {}
+        self._duplicates: list[Duplicate] = []
+
+    def add(self, entity_type: EntityType) -> None:
+        """Note a new type; its name is looked at later."""
+        with self._lock:
+            self._pending.append(entity_type)
+
+    def discard(self, entity_type: EntityType) -> None:
+        """Forget a type: its class is hosted under another name."""
+        with self._lock:
+            if entity_type in self._pending:
+                self._pending.remove(entity_type)
+            for name, known in list(self._types.items()):
+                if known is entity_type:
+                    del self._types[name]
+
+    def get(self, name: str) -> EntityType:
+        """The type of that name, or `BadCall` with a suggestion."""
+        found = self._types.get(name)
+        if found is None or self._pending:
+            found = self.all().get(name)
+        if found is None:
+            close = difflib.get_close_matches(name, self._types, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else "is its app in INSTALLED_APPS?"
+            raise BadCall(f"no entity type {name!r} is declared here: {hint}")
+        return found
+
+    def all(self) -> dict[str, EntityType]:
+        """All types by name, in the order of their declaration."""
+        with self._lock:
+            while self._pending:
+                self._settle(self._pending[0])
+                del self._pending[0]
+            return dict(self._types)
+
+    def duplicates(self) -> list[Duplicate]:
+        """Names that more than one class claims: each is an error of the system check."""
+        self.all()
+        return list(self._duplicates)
+
+    def _settle(self, new: EntityType) -> None:
+        known = self._types.get(new.name)
+        if known is None or known.cls is new.cls or _redefines(new.cls, known.cls):
+            self._types[new.name] = new
+            return
+        self._duplicates.append(Duplicate(new.name, _path(known.cls), _path(new.cls)))
+
+    @contextlib.contextmanager
+    def isolated(self) -> Iterator[Registry]:
+        """Forget what is declared inside the block: for tests that declare entities."""
+        with self._lock:
+            before = self._pending[:], dict(self._types), self._duplicates[:]
+        try:
+            yield self
+        finally:
+            with self._lock:
+                self._pending, self._types, self._duplicates = before
+
+
+def _redefines(new: type, known: type) -> bool:
+    both_local = "<locals>" in new.__qualname__ and "<locals>" in known.__qualname__
+    return new.__module__ == known.__module__ and (both_local or new.__qualname__ == known.__qualname__)
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+registry = Registry()

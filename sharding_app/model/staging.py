@@ -1,0 +1,44 @@
+"""`Staging`: where `persist` leaves what a command wants to store, until the host commits it.
+
+The host attaches one to an entity before it runs a command handler and takes it away afterwards; without one,
+`persist` refuses. The host reads `records` (and `also`), commits, and calls `clear`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NamedTuple
+
+
+class Record(NamedTuple):
+    """One staged event: what goes into the journal, and the event itself."""
+
+    name: str
+    version: int
+    data: bytes
+    event: object
+
+
+class Staging:
+    """What one entity has staged since its last commit; awaiting it commits now."""
+
+    __slots__ = ("also", "broken", "commit", "records")
+
+    def __init__(self, commit: Callable[[Staging], Awaitable[None]]) -> None:
+        #: Staged events in order.
+        self.records: list[Record] = []
+        #: Functions to run in the transaction of the next commit.
+        self.also: list[Callable[[], object]] = []
+        #: Set when an applier raised: the state is half changed, so the command must fail.
+        self.broken: BaseException | None = None
+        #: The host's: makes durable what is staged, then clears it.
+        self.commit = commit
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self.commit(self).__await__()
+
+    def clear(self) -> None:
+        """Forget what was staged: it is committed, or dropped."""
+        self.records = []
+        self.also = []
+        self.broken = None

@@ -1,0 +1,84 @@
+"""The state of an entity as JSON: its annotated attributes, or what its own ``snapshot()`` gives.
+
+Attributes that were never set are left out, and loading leaves them as ``__init__`` made them; stored attributes
+that the class no longer has are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sharding_app.errors import DeclarationError, StateUnreadable
+from sharding_app.model.encoding import Exact
+
+
+class AttributeState:
+    """The annotated attributes, by name."""
+
+    __slots__ = ("_codec", "_names", "_record", "_what")
+
+    def __init__(self, fields: dict[str, Any], what: str) -> None:
+        self._what = f"{what}: its state"
+        self._names = tuple(fields)
+        # UNSET as a default: what was never set is neither written nor missed.
+        wanted = [(name, kind, msgspec.UNSET) for name, kind in fields.items()]
+        try:
+            self._record: Any = msgspec.defstruct("State", wanted)
+            self._codec = Exact(self._record, self._what)
+        except TypeError as error:
+            raise DeclarationError(
+                f"{what}: an annotated attribute cannot be stored: {error}. Annotate it as ClassVar, set"
+                " it in __init__ without annotating it in the class body, or define snapshot() and"
+                " restore(state)"
+            ) from error
+
+    def dump(self, obj: Any) -> bytes:
+        """The state of `obj`; `NotStorable` names the attribute that does not fit."""
+        unset = msgspec.UNSET
+        return self._codec.encode(self._record(*[getattr(obj, name, unset) for name in self._names]))
+
+    def load(self, obj: Any, data: bytes | str) -> None:
+        """Set the attributes of `obj` from a stored state."""
+        try:
+            record = self._codec.decode(data)
+        except Exception as error:
+            raise StateUnreadable(f"{self._what} cannot be read: {error}") from error
+        unset = msgspec.UNSET
+        for name in self._names:
+            value = getattr(record, name)
+            if value is not unset:
+                setattr(obj, name, value)
+
+
+class OwnState:
+    """What the class's own ``snapshot()`` gives and its ``restore(state)`` takes."""
+
+    __slots__ = ("_codec", "_restore", "_snapshot", "_what")
+
+    def __init__(
+        self,
+        snapshot: Callable[[Any], Any],
+        restore: Callable[[Any, Any], None],
+        wanted: Any,
+        what: str,
+    ) -> None:
+        self._what = f"{what}: its snapshot"
+        self._snapshot = snapshot
+        self._restore = restore
+        self._codec = Exact(wanted, self._what)
+
+    def dump(self, obj: Any) -> bytes:
+        """As for `AttributeState`."""
+        return self._codec.encode(self._snapshot(obj))
+
+    def load(self, obj: Any, data: bytes | str) -> None:
+        """As for `AttributeState`."""
+        try:
+            self._restore(obj, self._codec.decode(data))
+        except Exception as error:
+            raise StateUnreadable(
+                f"{self._what} cannot be read: {type(error).__qualname__}: {error}"
+            ) from error

@@ -1,0 +1,269 @@
+"""`EntityType` and `Handler`: all that a host, a ref or the admin needs to know of an entity class.
+
+The contract with a host, for one command on one object::
+
+    obj = entity_type.new(entity_id, context)           # then load_state and replay
+    handler = entity_type.commands[name]                # KeyError: no such command
+    args = handler.decode(raw)                          # BadCall: the entity never sees them
+    obj._sharding_staging = staging                     # None for a query: persist then refuses
+    result = handler.function(obj, *args)               # await it if handler.is_async
+    reply = handler.encode_result(result)               # before the commit: it may refuse
+    ...                                                 # commit staging.records, then send the reply
+
+A durable-state entity stages nothing: after a command the host stores `dump_state` if it differs from what it
+stored last. Codecs are compiled at their first use, so that declaring a class resolves no annotation.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from sharding_app.errors import BadCall, DeclarationError, EntityFailed
+from sharding_app.model import naming
+from sharding_app.model.annotations import Scope, resolved, substituted, type_arguments
+from sharding_app.model.arguments import ArgumentCodec, ResultCodec
+from sharding_app.model.event_codec import Apply, EventCodec, Happening
+from sharding_app.model.handlers import Command
+from sharding_app.model.refs import EntityRef, ref_class
+from sharding_app.model.settings import ShardingSettings
+from sharding_app.model.state import AttributeState, OwnState
+
+if TYPE_CHECKING:
+    from sharding_app.model.context import EntityContext
+
+Kind = Literal["event_sourced", "durable_state", "memory"]
+
+
+class Handler:
+    """One command or query of one entity type, with its compiled codecs."""
+
+    __slots__ = (
+        "_declared",
+        "_entity_type",
+        "_owner",
+        "decode",
+        "decode_result",
+        "encode",
+        "encode_result",
+        "fenced",
+        "function",
+        "is_async",
+        "is_query",
+        "name",
+        "thread",
+    )
+
+    #: ``(args, kwargs) -> bytes``, at the caller.
+    encode: Callable[[tuple[Any, ...], dict[str, Any]], bytes]
+    #: ``raw -> tuple`` for ``function(obj, *args)``, at the entity.
+    decode: Callable[[bytes | memoryview], tuple[Any, ...]]
+    #: ``result -> bytes``, at the entity.
+    encode_result: Callable[[Any], bytes]
+    #: ``bytes -> result``, at the caller.
+    decode_result: Callable[[bytes | memoryview], Any]
+
+    def __init__(self, entity_type: EntityType, declared: Command[Any, Any], owner: type) -> None:
+        self._entity_type = entity_type
+        self._declared = declared
+        self._owner = owner
+        self.name = declared.name
+        self.is_query = declared.is_query
+        self.thread = declared.thread
+        self.fenced = declared.fenced
+        self.is_async = declared.is_async
+        #: Called with the object and every argument by position; a coroutine if `is_async`.
+        self.function = declared.parameters.by_position(declared.function)
+        self.encode = lambda args, kwargs: self._arguments().encode(args, kwargs)
+        self.decode = lambda raw: self._arguments().decode(raw)
+        self.encode_result = lambda result: self._result().encode(result)
+        self.decode_result = lambda raw: self._result().decode(raw)
+
+    def __repr__(self) -> str:
+        return f"<{self._declared.word} {self._entity_type.cls.__qualname__}.{self.name}>"
+
+    def compile(self) -> None:
+        """Make the codecs now; a wrong annotation is told here instead of at the first call."""
+        self._arguments()
+        self._result()
+
+    def _what(self) -> str:
+        return f"{self._entity_type.name}.{self.name}"
+
+    def _arguments(self) -> ArgumentCodec:
+        codec = ArgumentCodec(self._declared.parameters, self._hints(), self._what())
+        self.encode, self.decode = codec.encode, codec.decode
+        return codec
+
+    def _result(self) -> ResultCodec:
+        wanted = self._hints().get("return", Any)
+        codec = ResultCodec(wanted, self._what(), checked=not self.is_query)
+        self.encode_result, self.decode_result = codec.encode, codec.decode
+        return codec
+
+    def _hints(self) -> dict[str, Any]:
+        plain = inspect.unwrap(self._declared.function)
+        return self._entity_type.hints(plain, self._owner, self._what())
+
+
+class EntityType:
+    """One registered entity class under one name."""
+
+    def __init__(
+        self,
+        cls: type[Any],
+        *,
+        kind: Kind,
+        name: str | None,
+        settings: ShardingSettings,
+        commands: dict[str, tuple[Command[Any, Any], type]],
+        appliers: dict[type, Apply],
+        scopes: dict[type, Scope],
+    ) -> None:
+        self.cls = cls
+        self.kind: Kind = kind
+        self.settings = settings
+        self._name = name
+        self._scopes = scopes
+        self._declared = (commands, appliers)
+        self.commands: dict[str, Handler] = {
+            key: Handler(self, declared, owner) for key, (declared, owner) in commands.items()
+        }
+        #: True when the class handles plain messages with its own ``receive``.
+        self.receives: bool = not hasattr(cls.receive, "__sharding_default__")
+        self.receive_is_async: bool = inspect.iscoroutinefunction(cls.receive)
+        ignored = getattr(cls, "ignore_events", ())
+        if isinstance(ignored, str) or not all(isinstance(item, str) for item in ignored):
+            raise DeclarationError(
+                f"{cls.__qualname__}.ignore_events is a tuple of event names, not {ignored!r}"
+            )
+        self.event_codec = EventCodec(cls.__qualname__, appliers, frozenset(ignored))
+        self._defers_init = cls.__init__ is not object.__init__
+
+    @functools.cached_property
+    def name(self) -> str:
+        """``app_label.ClassName``, or what the class or ``ClusterSharding.start`` said."""
+        return self._name or f"{naming.app_label(self.cls.__module__)}.{self.cls.__name__}"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the name was given, rather than derived from the class."""
+        return self._name is not None
+
+    def renamed(self, name: str, settings: ShardingSettings | None = None) -> EntityType:
+        """The same class under another name, or with other settings."""
+        commands, appliers = self._declared
+        return EntityType(
+            self.cls,
+            kind=self.kind,
+            name=name,
+            settings=self.settings if settings is None else settings,
+            commands=commands,
+            appliers=appliers,
+            scopes=self._scopes,
+        )
+
+    @functools.cached_property
+    def ref_class(self) -> type[EntityRef[Any]]:
+        """The class of this type's refs: ``ref_class(entity_id, timeout, command_id, on_commit)``."""
+        return ref_class(self)
+
+    def handler(self, name: str) -> Handler:
+        """The handler of that name, or `BadCall` with what there is."""
+        try:
+            return self.commands[name]
+        except KeyError:
+            known = ", ".join(self.commands) or "none"
+            raise BadCall(f"{self.name} has no command {name!r} (known: {known})") from None
+
+    def new(self, entity_id: str, context: EntityContext | None = None) -> Any:
+        """A fresh object with its id set before its ``__init__`` runs."""
+        cls = self.cls
+        obj = cls.__new__(cls)
+        obj.entity_id = entity_id
+        obj.context = context
+        obj._sharding_staging = None
+        if self._defers_init:
+            obj.__init__()
+        return obj
+
+    def apply(self, obj: Any, event: object) -> None:
+        """Change the state of `obj` by one event, as `persist` and recovery do."""
+        self.event_codec.apply(obj, event)
+
+    def replay(self, obj: Any, records: Iterable[tuple[str, int, bytes | str]]) -> int:
+        """Apply stored ``(name, version, data)`` records in order; how many there were."""
+        return self.event_codec.replay(obj, records)
+
+    def happening(self, event: object) -> Happening:
+        """How an event is stored and applied."""
+        return self.event_codec.happening(event)
+
+    def dump_state(self, obj: Any) -> bytes:
+        """The state of `obj` as JSON."""
+        return self._state.dump(obj)
+
+    def load_state(self, obj: Any, data: bytes | str) -> None:
+        """Put a stored state into a fresh object."""
+        self._state.load(obj, data)
+
+    def compile(self) -> None:
+        """Resolve every annotation and make every codec, as a check does; raises `DeclarationError`."""
+        for handler in self.commands.values():
+            handler.compile()
+        for cls in self._declared[1]:
+            spec = vars(cls)["__sharding_event__"]
+            self.event_codec._reader(spec.name, spec.version)
+        self._state  # noqa: B018 (made at first use)
+
+    @functools.cached_property
+    def state_names(self) -> tuple[str, ...]:
+        """The annotated attributes, those of bases first."""
+        return tuple(self._state_fields)
+
+    @functools.cached_property
+    def _state_fields(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for base in reversed(self.cls.__mro__):
+            if base in self._scopes:
+                found.update(self.hints(base, base, f"{self.cls.__qualname__}'s state"))
+        return {name: object if kind is Any else kind for name, kind in found.items()}
+
+    @functools.cached_property
+    def _state(self) -> AttributeState | OwnState:
+        snapshot = getattr(self.cls, "snapshot", None)
+        if snapshot is None:
+            return AttributeState(self._state_fields, self.cls.__qualname__)
+        owner = next(base for base in self.cls.__mro__ if "snapshot" in vars(base))
+        wanted = self.hints(snapshot, owner, f"{self.cls.__qualname__}.snapshot").get("return", Any)
+        return OwnState(snapshot, self.cls.restore, wanted, self.cls.__qualname__)
+
+    def hints(self, thing: Any, owner: type, what: str) -> dict[str, Any]:
+        """The annotations of a method, or of a class itself, as this type sees them."""
+        names = {key: value for base in reversed(owner.__mro__) for key, value in vars(base).items()}
+        scope = self._scopes.get(owner)
+        if scope is not None:
+            names.update(scope.names())
+        names.setdefault(owner.__name__, owner)
+        names.update({param.__name__: param for param in getattr(owner, "__type_params__", ())})
+        module = owner.__module__ if isinstance(thing, type) else thing.__module__
+        found = resolved(thing, module, names, what)
+        arguments = type_arguments(self.cls).get(owner, {})
+        return {key: substituted(value, arguments) for key, value in found.items()}
+
+    def failed(self, entity_id: str, command: str, error: BaseException) -> EntityFailed:
+        """The typed error for a handler that raised."""
+        return EntityFailed(
+            f"{self.name} {entity_id!r}: {command} raised {type(error).__qualname__}: {error}",
+            params={
+                "type": self.name,
+                "entity_id": entity_id,
+                "command": command,
+                "error": type(error).__qualname__,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} entity type of {self.cls.__qualname__}>"
