@@ -93,12 +93,12 @@ class LifelineThread:
         return await self._over_there(lambda lifeline: lifeline.resume(generation), False)
 
     async def stop(self) -> None:
-        """End the thread. Whatever state it is in, the lease is over when this begins to wait."""
+        """End the lease, then the sessions, then the thread."""
         self._stopping.set()
-        self.lease.drop()
         self._post(lambda _: self._halt.set() if self._halt is not None else None)
         if self._thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        self.lease.drop()
 
     # -- from the node's loop to the thread ------------------------------------------------------------------------
 

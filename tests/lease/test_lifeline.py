@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from sharding_app.ports.lifeline import Pulse
 from tests.lease.virtual import COORDINATOR, World, run
 
 
@@ -306,7 +307,7 @@ def test_a_failing_callback_costs_no_session(caplog: pytest.LogCaptureFixture) -
     async def main(world: World) -> None:
         node = await world.node().start()
 
-        def broken(_: object) -> None:
+        def broken(pulse: Pulse) -> None:
             raise LookupError("a mistake in the shell")
 
         node.on_pulse = broken  # type: ignore[method-assign]

@@ -93,7 +93,7 @@ class World:
         self.up = True
 
     def node(self, name: str = "a", **settings: float) -> "Node":
-        node = Node(self, name, LifelineSettings(**settings))  # type: ignore[arg-type]
+        node = Node(self, name, LifelineSettings(**settings))
         self.nodes.append(node)
         self.ages[name] = len(self.ages)
         return node

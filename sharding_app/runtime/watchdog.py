@@ -1,0 +1,130 @@
+"""The main loop's heartbeat, and a thread that names the handler that holds the loop.
+
+The loop beats by itself. Before it runs a handler, the host says which: `watchdog.running = (type, command)`, one
+assignment. When no beat has come for longer than the limit, the thread logs type, command and the main thread's
+stack, once, and how long it took when it is over. No arguments, no state, no ids: logs hold no payloads.
+
+Only time in which the watching thread itself turned counts: after a SIGSTOP or a suspended machine, both threads
+wake together and nobody is to blame.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+
+from sharding_app.ports.clock import Clock
+
+logger = logging.getLogger("sharding.node")
+
+BEAT_SECONDS = 0.05
+LOOK_SECONDS = 0.1
+CLOSE_LOOK_SECONDS = 0.02
+
+
+class Watchdog:
+    """Started on the loop that it watches. It is the `Heart` that the lifeline looks at."""
+
+    def __init__(self, clock: Clock, limit_seconds: float = 0.5) -> None:
+        self.running: tuple[str, str] | None = None
+        "(entity type, command) of the handler that runs, or ran last."
+        self.lag_seconds = 0.0
+        "How late the last beat came."
+        self.worst_lag_seconds = 0.0
+        self.blocked = 0
+        "How often the loop was held for too long."
+        self._clock = clock
+        self._limit = limit_seconds
+        self._beat = clock.now()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main = 0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def beat(self) -> float:
+        return self._beat
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._main = threading.get_ident()
+        self._tick()
+        self._thread = threading.Thread(target=self._watch, name="sharding-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def report_stall(self, seconds: float) -> None:
+        """The lifeline gives up on this loop: say where it stands."""
+        logger.critical(
+            "the event loop has stood still for %.1f s: this node stops renewing its lease and will be taken for "
+            "dead. It stands in %s\n%s",
+            seconds,
+            self._handler(),
+            self.stack(),
+            extra={"action": "loop_stalled", **self._names()},
+        )
+
+    def stack(self) -> str:
+        """Return where the watched thread is now."""
+        frame = sys._current_frames().get(self._main)
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(that thread has ended)"
+
+    def _tick(self) -> None:
+        now = self._clock.now()
+        self.lag_seconds = max(0.0, now - self._beat - BEAT_SECONDS)
+        self.worst_lag_seconds = max(self.worst_lag_seconds, self.lag_seconds)
+        self._beat = now
+        if self._loop is not None and not self._ended.is_set():
+            self._timer = self._loop.call_later(BEAT_SECONDS, self._tick)
+
+    def _watch(self) -> None:
+        beat, held, told = self._beat, 0.0, False
+        looked = self._clock.now()
+        pause = LOOK_SECONDS
+        while not self._ended.wait(pause):
+            now = self._clock.now()
+            passed, looked = min(now - looked, 2 * pause), now
+            if self._beat != beat:
+                if told:
+                    self._over(now - beat)
+                beat, held, told, pause = self._beat, 0.0, False, LOOK_SECONDS
+                continue
+            held = held + passed if held else min(passed, now - beat)
+            pause = CLOSE_LOOK_SECONDS if held > self._limit / 2 and not told else LOOK_SECONDS
+            if held >= self._limit and not told:
+                told = True
+                self._tell(held)
+
+    def _tell(self, held: float) -> None:
+        self.blocked += 1
+        logger.warning(
+            "%s has held the event loop for %.1f s: every entity of this node waits. Make it async, or declare the "
+            "command with thread=True\n%s",
+            self._handler(),
+            held,
+            self.stack(),
+            extra={"action": "handler_blocks_loop", "held_seconds": held, **self._names()},
+        )
+
+    def _over(self, seconds: float) -> None:
+        logger.warning(
+            "the event loop turns again after %.1f s",
+            seconds,
+            extra={"action": "loop_turns_again", "held_seconds": seconds},
+        )
+
+    def _handler(self) -> str:
+        running = self.running
+        return "something outside of any handler" if running is None else f"{running[0]}.{running[1]}"
+
+    def _names(self) -> dict[str, str]:
+        running = self.running
+        return {} if running is None else {"entity_type": running[0], "command": running[1]}
