@@ -1,0 +1,126 @@
+"""The cluster's tables: types, members, homes, the term and the timeline, with the rules that the store's SQL has."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey, Term
+from sharding_app.core.records import (
+    CoordinatorRow,
+    Decision,
+    HomeChange,
+    Member,
+    MemberState,
+    Server,
+    ShardRow,
+    TypeConfig,
+)
+from sharding_app.ports.store import StaleTerm
+
+TIMELINE_LINES = 5000
+
+
+class ClusterRows:
+    """Every method is one transaction."""
+
+    def __init__(self, is_locked: Callable[[int], bool]) -> None:
+        self._is_locked = is_locked
+        self.types: dict[str, TypeConfig] = {}
+        self.type_ids: dict[str, int] = {}
+        self.members: dict[Incarnation, Member] = {}
+        self.lock_keys: dict[Incarnation, tuple[int, int]] = {}
+        self.oldest_age = 0
+        self.coordinator = CoordinatorRow(0, None)
+        self.shards: dict[ShardKey, ShardRow] = {}
+        self.epochs: dict[tuple[int, ShardId], Epoch] = {}
+        "The epochs again, by the type's number: what the journal's fence looks at."
+        self.timeline: deque[Decision] = deque(maxlen=TIMELINE_LINES)
+
+    # -- Types -----------------------------------------------------------------------------------------------------
+
+    def register_types(self, configs: Sequence[TypeConfig]) -> tuple[dict[str, int], dict[str, TypeConfig]]:
+        differing = {}
+        for config in configs:
+            known = self.types.setdefault(config.name, config)
+            self.type_ids.setdefault(config.name, len(self.type_ids) + 1)
+            if known != config:
+                differing[config.name] = known
+        return {config.name: self.type_ids[config.name] for config in configs}, differing
+
+    # -- Members ---------------------------------------------------------------------------------------------------
+
+    def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
+        self.oldest_age += 1
+        self.members[member.incarnation] = msgspec.structs.replace(member, age=self.oldest_age, locks=0)
+        self.lock_keys[member.incarnation] = lock_keys
+        return self.oldest_age
+
+    def update_member(
+        self,
+        incarnation: Incarnation,
+        state: MemberState | None,
+        deaf: bool | None,
+        server: Server | None,
+        member: Member | None,
+    ) -> bool:
+        row = self.members.get(incarnation)
+        if row is None:
+            return False
+        if member is not None:
+            row = msgspec.structs.replace(
+                row, roles=member.roles, types=member.types, backends=member.backends
+            )
+        self.members[incarnation] = msgspec.structs.replace(
+            row,
+            state=row.state if state is None else state,
+            deaf=row.deaf if deaf is None else deaf,
+            server=row.server if server is None else server,
+        )
+        return True
+
+    def leave(self, incarnation: Incarnation) -> None:
+        self.members.pop(incarnation, None)
+        self.lock_keys.pop(incarnation, None)
+
+    def with_locks(self) -> list[Member]:
+        """Every member with the locks it holds at this moment, oldest first."""
+        return [
+            msgspec.structs.replace(member, locks=sum(map(self._is_locked, self.lock_keys[incarnation])))
+            for incarnation, member in sorted(self.members.items(), key=lambda item: item[1].age)
+        ]
+
+    # -- The term --------------------------------------------------------------------------------------------------
+
+    def check_term(self, term: Term) -> None:
+        if term != self.coordinator.term:
+            raise StaleTerm(f"the term is {self.coordinator.term}, not {term}")
+
+    def outranked(self, incarnation: Incarnation) -> bool:
+        """Whether an older live candidate is there, to whom the coordinator's lock is left."""
+        me = self.members.get(incarnation)
+        return any(
+            each.candidate and each.state == "up" and not each.deaf and each.locks == 2
+            for each in self.with_locks()
+            if each.incarnation != incarnation and (me is None or each.age < me.age)
+        )
+
+    def raise_term(self, incarnation: Incarnation) -> Term:
+        self.coordinator = CoordinatorRow(self.coordinator.term + 1, incarnation)
+        return self.coordinator.term
+
+    # -- Homes -----------------------------------------------------------------------------------------------------
+
+    def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
+        return [row for key, row in sorted(self.shards.items()) if types is None or key[0] in types]
+
+    def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        self.check_term(term)
+        for change in changes:
+            key = change.type, change.shard
+            row = self.shards.get(key)
+            if (row.epoch if row is not None else 0) == change.expected_epoch:
+                self.shards[key] = ShardRow(change.type, change.shard, change.epoch, change.home, change.step)
+                self.epochs[self.type_ids[change.type], change.shard] = change.epoch
+        named = dict.fromkeys((change.type, change.shard) for change in changes)
+        return [self.shards[key] for key in named if key in self.shards]

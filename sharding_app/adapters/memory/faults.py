@@ -1,0 +1,38 @@
+"""What may go wrong between a client and the virtual servers, as small policies that are asked once for each request."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+Later = Callable[[float, Callable[[], object]], object]
+"""Call a function after so many seconds, on the world's time: `loop.call_later`, or the simulation's scheduler."""
+
+
+class Plan(NamedTuple):
+    """What becomes of one request to the server."""
+
+    execute_after: float | None = 0.0
+    "Seconds until the server executes it; None: it never arrives."
+    answer_after: float | None = 0.0
+    "Seconds from there until the client has the answer; None: the answer is lost."
+    lost_after: float | None = None
+    "Seconds until the client gives the connection up, counted from the request. The server may still execute it."
+
+
+class ServerFaults(Protocol):
+    """Decides about requests to the virtual Postgres."""
+
+    def plan(self, client: str, kind: str) -> Plan | None:
+        """Return the fate of a request, or None: it is executed and answered at once. `kind` is the port's method."""
+        ...
+
+
+class NetworkFaults(Protocol):
+    """Decides about messages on the virtual channel layer."""
+
+    def refuses(self, client: str) -> bool:
+        """Whether the layer is out of this client's reach now."""
+        ...
+
+    def route(self, client: str, channel: str) -> Sequence[float] | None:
+        """Return the delay of each copy that arrives (none: lost), or None: one copy, at once."""
+        ...

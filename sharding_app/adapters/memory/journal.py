@@ -1,0 +1,94 @@
+"""`ports.journal.Journal` over the virtual server: appends on one connection, reads on another."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sharding_app.adapters.memory.connection import Connection
+from sharding_app.adapters.memory.server import MemoryServer
+from sharding_app.adapters.memory.sessions import ConnectionLost, Session
+from sharding_app.core.records import Backend
+from sharding_app.ports.journal import (
+    EventRow,
+    History,
+    JournalUnavailable,
+    Outcome,
+    Snapshot,
+    StoredEvent,
+)
+
+T = TypeVar("T")
+
+
+class MemoryJournal:
+    def __init__(self, server: MemoryServer, client: str = "client") -> None:
+        self._server = server
+        self._rows = server.journal
+        self._writer = Connection(server, client)
+        self._reader = Connection(server, client)
+        self._former: list[Session] = []
+        "Sessions given up on after a lost append: they may still execute it."
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """The connections that can write: what the coordinator ends before it raises epochs."""
+        session = self._writer.session
+        return () if session is None else (session.backend,)
+
+    async def append(self, rows: Sequence[EventRow]) -> None:
+        batch = list(rows)
+        await self._write("append", lambda: self._rows.append(batch, self._server.now()))
+
+    async def settle(self, rows: Sequence[EventRow]) -> bool:
+        former = list(self._former)
+
+        def end_and_look() -> bool:
+            for session in former:
+                self._server.sessions.end(session)
+            return self._rows.holds(rows)
+
+        committed = await self._read("settle", end_and_look)
+        self._former = [session for session in self._former if session not in former]
+        return committed
+
+    async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
+        return await self._read("read", lambda: self._rows.read(type_id, entities))
+
+    async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
+        return await self._read("read_from", lambda: self._rows.read_from(type_id, entity, after))
+
+    async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
+        return await self._read(
+            "outcome",
+            lambda: self._rows.outcome(type_id, entity, command_id, self._server.now() - age_ms / 1000),
+        )
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        await self._write("save_snapshots", lambda: self._rows.save_snapshots(snapshots))
+
+    async def trim(
+        self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
+    ) -> None:
+        await self._read(
+            "trim",
+            lambda: self._rows.trim(
+                type_id, entity, before, keep_snapshots, self._server.now() - window_seconds
+            ),
+        )
+
+    async def close(self) -> None:
+        self._writer.close()
+        self._reader.close()
+
+    async def _write(self, kind: str, request: Callable[[], T]) -> T:
+        try:
+            return await self._writer.reach(kind, request)
+        except ConnectionLost as error:
+            if self._writer.session is not None and not self._writer.session.ended:
+                self._former.append(self._writer.session)
+            raise JournalUnavailable(str(error)) from error
+
+    async def _read(self, kind: str, request: Callable[[], T]) -> T:
+        try:
+            return await self._reader.reach(kind, request)
+        except ConnectionLost as error:
+            raise JournalUnavailable(str(error)) from error

@@ -1,0 +1,120 @@
+"""The journal's tables: events and snapshots, fenced by the shard's row in the same step as they are written."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from sharding_app.core.ids import Epoch, ShardId
+from sharding_app.ports.journal import (
+    EventRow,
+    History,
+    Outcome,
+    RowRefused,
+    ShardsFenced,
+    Snapshot,
+    StoredEvent,
+)
+
+EntityKey = tuple[int, str]
+
+
+class Committed(NamedTuple):
+    """An event and the server's time of its commit."""
+
+    row: EventRow
+    at: float
+
+
+class JournalRows:
+    """Rows of all entities. `epochs` is a view of the shard rows that the fence looks at."""
+
+    def __init__(self, epochs: Mapping[tuple[int, ShardId], Epoch]) -> None:
+        self._epochs = epochs
+        self.events: dict[EntityKey, dict[int, Committed]] = {}
+        self.snapshots: dict[EntityKey, dict[int, Snapshot]] = {}
+        self.commits = 0
+
+    def append(self, rows: Sequence[EventRow], now: float) -> None:
+        """All or nothing. A row that the server will not take is found before the fence, as in a COPY."""
+        new: set[tuple[int, str, int]] = set()
+        for index, row in enumerate(rows):
+            check_row(row, index)
+            key = row.type_id, row.entity, row.seq
+            if key in new or row.seq in self.events.get(key[:2], ()):
+                raise RowRefused(f"event {row.seq} of this entity exists already", index)
+            new.add(key)
+        self.fence((row.type_id, row.shard, row.epoch) for row in rows)
+        for row in rows:
+            self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, now)
+        self.commits += 1
+
+    def fence(self, claims: Iterable[tuple[int, ShardId, Epoch]]) -> None:
+        stale = frozenset(
+            (type_id, shard)
+            for type_id, shard, epoch in claims
+            if self._epochs.get((type_id, shard)) != epoch
+        )
+        if stale:
+            raise ShardsFenced(stale)
+
+    def holds(self, rows: Sequence[EventRow]) -> bool:
+        """Whether exactly this batch was committed. All of it was, or none."""
+        committed = [self.events.get((row.type_id, row.entity), {}).get(row.seq) for row in rows]
+        return bool(rows) and all(
+            found is not None and found.row == row for found, row in zip(committed, rows, strict=True)
+        )
+
+    def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
+        histories = {}
+        for entity in entities:
+            kept = self.snapshots.get((type_id, entity), {})
+            newest_first = [kept[seq] for seq in sorted(kept, reverse=True)]
+            after = newest_first[0].seq if newest_first else 0
+            histories[entity] = History(newest_first, self.read_from(type_id, entity, after))
+        return histories
+
+    def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
+        events = self.events.get((type_id, entity), {})
+        return [
+            StoredEvent(seq, events[seq].row.name, events[seq].row.version, events[seq].row.payload)
+            for seq in sorted(events)
+            if seq > after
+        ]
+
+    def outcome(self, type_id: int, entity: str, command_id: str, since: float) -> Outcome | None:
+        events = self.events.get((type_id, entity), {})
+        for seq in sorted(events, reverse=True):
+            row, at = events[seq]
+            if row.command_id == command_id and at >= since:
+                return Outcome(seq, row.command or "", row.reply, row.partial)
+        return None
+
+    def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        self.fence((each.type_id, each.shard, each.epoch) for each in snapshots)
+        for each in snapshots:
+            self.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
+
+    def trim(self, type_id: int, entity: str, before: int, keep_snapshots: int, older_than: float) -> None:
+        events = self.events.get((type_id, entity), {})
+        for seq in [seq for seq, one in events.items() if seq < before and one.at < older_than]:
+            del events[seq]
+        kept = self.snapshots.get((type_id, entity), {})
+        for seq in sorted(kept, reverse=True)[keep_snapshots:]:
+            del kept[seq]
+
+
+def check_row(row: EventRow, index: int) -> None:
+    """Refuse what Postgres refuses: NUL and lone surrogates in text, and a payload that is not JSON."""
+    for text in (row.entity, row.name, row.command_id or "", row.command or ""):
+        if "\0" in text:
+            raise RowRefused("text holds a NUL", index)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RowRefused(f"text is not Unicode: {error.reason}", index) from None
+    for document in (row.payload, row.reply):
+        try:
+            if document is not None:
+                json.loads(document)
+        except ValueError:
+            raise RowRefused("not JSON", index) from None

@@ -1,0 +1,89 @@
+"""One virtual Postgres: rows, sessions and time. It executes one request at a time, each as one transaction.
+
+What a real server cannot know, this one does not know either: whether a client whose connection is silent is dead,
+frozen or cut off. It may be restarted, fail over, or be out of reach; a client may die with requests under way.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import uuid4
+
+from sharding_app.adapters.memory.cluster_rows import ClusterRows
+from sharding_app.adapters.memory.faults import Later, ServerFaults
+from sharding_app.adapters.memory.journal_rows import JournalRows
+from sharding_app.adapters.memory.sessions import ConnectionLost, Session, Sessions
+from sharding_app.core.records import Server
+
+T = TypeVar("T")
+
+COORDINATOR_LOCK = -1
+
+
+def _on_running_loop(delay: float, callback: Callable[[], object]) -> object:
+    return asyncio.get_running_loop().call_later(delay, callback)
+
+
+class MemoryServer:
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        later: Later = _on_running_loop,
+        faults: ServerFaults | None = None,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.now = now
+        self.later = later
+        self.faults = faults
+        self.cluster_id = cluster_id or uuid4().hex
+        self.sessions = Sessions(now)
+        self.cluster = ClusterRows(lambda key: self.sessions.holder(key) is not None)
+        self.journal = JournalRows(self.cluster.epochs)
+        self.timeline = 1
+        self.up = True
+        self._started = self._stamp()
+
+    @property
+    def identity(self) -> Server:
+        return Server(self._started, self.timeline)
+
+    def connect(self, client: str, idle_timeout: float | None = None) -> Session:
+        if not self.up:
+            raise ConnectionLost("the server is down")
+        self.sessions.reap()
+        return self.sessions.begin(client, idle_timeout)
+
+    def execute(self, session: Session, request: Callable[[], T]) -> T:
+        """Run one request of a session that still exists."""
+        if not self.up:
+            raise ConnectionLost("the server is down")
+        self.sessions.heard(session)
+        return request()
+
+    # -- What may happen to it ------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Every session ends; requests that were not executed never are. Rows stay."""
+        self.up = False
+        self.sessions.end_all()
+
+    def start(self) -> None:
+        if not self.up:
+            self.up = True
+            self._started = self._stamp()
+
+    def fail_over(self) -> None:
+        """A replica takes over, with every acknowledged commit."""
+        self.stop()
+        self.timeline += 1
+        self.start()
+
+    def client_died(self, client: str) -> None:
+        """The kernel of the client's machine has closed its sockets."""
+        for session in self.sessions.of(client):
+            self.sessions.end(session)
+
+    def _stamp(self) -> str:
+        return f"{self.now():.6f}"

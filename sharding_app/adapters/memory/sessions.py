@@ -1,0 +1,95 @@
+"""The virtual server's sessions: who is connected, which advisory locks they hold, and when silence ends them."""
+
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from sharding_app.core.records import Backend
+
+
+class ConnectionLost(Exception):
+    """The session is gone, or the server cannot be reached."""
+
+
+class Session:
+    """One connection, as the server sees it."""
+
+    __slots__ = ("backend", "client", "ended", "heard_at", "idle_timeout", "locks")
+
+    def __init__(self, client: str, backend: Backend, now: float, idle_timeout: float | None) -> None:
+        self.client = client
+        self.backend = backend
+        self.heard_at = now
+        self.idle_timeout = idle_timeout
+        self.locks: dict[int, None] = {}
+        self.ended = False
+
+
+class Sessions:
+    """All sessions, and the lock table."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._pids = count(1000)
+        self._by_pid: dict[int, Session] = {}
+        self._holders: dict[int, Session] = {}
+        self._mortal: dict[Session, None] = {}
+        "Those that silence ends."
+
+    def begin(self, client: str, idle_timeout: float | None = None) -> Session:
+        pid = next(self._pids)
+        session = Session(client, Backend(pid, f"{self._now():.6f}"), self._now(), idle_timeout)
+        self._by_pid[pid] = session
+        if idle_timeout is not None:
+            self._mortal[session] = None
+        return session
+
+    def end(self, session: Session) -> None:
+        """End it and free what it holds. What it had sent and the server has not begun is never executed."""
+        if not session.ended:
+            session.ended = True
+            self._by_pid.pop(session.backend.pid, None)
+            self._mortal.pop(session, None)
+            for key in session.locks:
+                del self._holders[key]
+            session.locks.clear()
+
+    def end_backends(self, backends: Iterable[Backend]) -> None:
+        """`pg_terminate_backend`, for those that are still the same process."""
+        for backend in backends:
+            session = self._by_pid.get(backend.pid)
+            if session is not None and session.backend == backend:
+                self.end(session)
+
+    def end_all(self) -> None:
+        for session in list(self._by_pid.values()):
+            self.end(session)
+
+    def of(self, client: str) -> list[Session]:
+        return [session for session in self._by_pid.values() if session.client == client]
+
+    def reap(self) -> None:
+        """`idle_session_timeout`: end what has been silent for too long."""
+        now = self._now()
+        for session in list(self._mortal):
+            if session.idle_timeout is not None and now - session.heard_at >= session.idle_timeout:
+                self.end(session)
+
+    def heard(self, session: Session) -> None:
+        self.reap()
+        if session.ended:
+            raise ConnectionLost("the server has ended the session")
+        session.heard_at = self._now()
+
+    def lock(self, session: Session, key: int) -> bool:
+        holder = self._holders.setdefault(key, session)
+        if holder is session:
+            session.locks[key] = None
+        return holder is session
+
+    def unlock(self, session: Session, key: int) -> None:
+        if key in session.locks:
+            del session.locks[key]
+            del self._holders[key]
+
+    def holder(self, key: int) -> Session | None:
+        return self._holders.get(key)

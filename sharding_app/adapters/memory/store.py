@@ -1,0 +1,113 @@
+"""`ports.store.ClusterStore` over the virtual server."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sharding_app.adapters.memory.connection import Connection
+from sharding_app.adapters.memory.server import MemoryServer
+from sharding_app.adapters.memory.sessions import ConnectionLost
+from sharding_app.core.ids import Incarnation, ShardId, Term
+from sharding_app.core.records import (
+    Backend,
+    CoordinatorRow,
+    Decision,
+    HomeChange,
+    Member,
+    MemberState,
+    Server,
+    ShardRow,
+    TypeConfig,
+)
+from sharding_app.ports.store import StoreUnavailable
+
+T = TypeVar("T")
+
+
+class MemoryStore:
+    def __init__(self, server: MemoryServer, client: str = "client") -> None:
+        self._server = server
+        self._rows = server.cluster
+        self._connection = Connection(server, client)
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        session = self._connection.session
+        return () if session is None else (session.backend,)
+
+    async def cluster_id(self) -> str:
+        return await self._ask("cluster_id", lambda: self._server.cluster_id)
+
+    async def register_types(
+        self, configs: Sequence[TypeConfig]
+    ) -> tuple[dict[str, int], dict[str, TypeConfig]]:
+        return await self._ask("register_types", lambda: self._rows.register_types(configs))
+
+    async def type_ids(self) -> dict[str, int]:
+        return await self._ask("type_ids", lambda: dict(self._rows.type_ids))
+
+    async def types(self) -> list[TypeConfig]:
+        return await self._ask("types", lambda: [self._rows.types[name] for name in sorted(self._rows.types)])
+
+    async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
+        return await self._ask("join", lambda: self._rows.join(member, lock_keys))
+
+    async def update_member(
+        self,
+        incarnation: Incarnation,
+        *,
+        state: MemberState | None = None,
+        deaf: bool | None = None,
+        server: Server | None = None,
+        member: Member | None = None,
+    ) -> bool:
+        return await self._ask(
+            "update_member", lambda: self._rows.update_member(incarnation, state, deaf, server, member)
+        )
+
+    async def leave(self, incarnation: Incarnation) -> None:
+        await self._ask("leave", lambda: self._rows.leave(incarnation))
+
+    async def members(self) -> tuple[Server, list[Member]]:
+        return await self._ask("members", lambda: (self._server.identity, self._rows.with_locks()))
+
+    async def coordinator(self) -> CoordinatorRow:
+        return await self._ask("coordinator", lambda: self._rows.coordinator)
+
+    async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
+        return await self._ask("shards", lambda: self._rows.rows(types))
+
+    async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]:
+        wanted = frozenset(shards)
+        return await self._ask(
+            "homes", lambda: [row for row in self._rows.rows([type_name]) if row.shard in wanted]
+        )
+
+    async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]:
+        return await self._ask(
+            "homes_of", lambda: [row for row in self._rows.rows(None) if row.home == incarnation]
+        )
+
+    async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        return await self._ask("decide", lambda: self._rows.decide(term, changes))
+
+    async def bury(self, term: Term, incarnation: Incarnation) -> None:
+        def bury() -> None:
+            self._rows.check_term(term)
+            member = self._rows.members.get(incarnation)
+            if member is not None:
+                self._server.sessions.end_backends(member.backends)
+                self._rows.leave(incarnation)
+
+        await self._ask("bury", bury)
+
+    async def record(self, decisions: Sequence[Decision]) -> None:
+        await self._ask("record", lambda: self._rows.timeline.extend(decisions))
+
+    async def close(self) -> None:
+        self._connection.close()
+
+    async def _ask(self, kind: str, request: Callable[[], T]) -> T:
+        try:
+            return await self._connection.reach(kind, request)
+        except ConnectionLost as error:
+            raise StoreUnavailable(str(error)) from error

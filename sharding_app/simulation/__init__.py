@@ -1,0 +1,1 @@
+"""A whole cluster in one thread, on virtual time: the real runtime over faulty virtual servers, seeded and replayable."""

@@ -1,0 +1,254 @@
+"""An asyncio event loop on virtual time. Every virtual process has one (or more); all share one `Scheduler`.
+
+Handles of a loop run in the order in which they became ready, in *turns*, as in a real loop; turns of different
+loops interleave by seeded chance. Sockets, subprocesses and threads do not exist here: `run_in_executor` runs its
+function at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from asyncio import events
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+
+from sharding_app.simulation.scheduler import Life, Process
+
+if TYPE_CHECKING:  # what we leave out of it (sockets, signals, subprocesses) raises NotImplementedError
+    from asyncio import BaseEventLoop as _Base
+else:
+    from asyncio import AbstractEventLoop as _Base
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_set_running_loop = events._set_running_loop
+UNWIND_ROUNDS = 200
+
+
+class SimFuture(asyncio.Future[Any]):
+    """A future with a hash that does not come from its address: sets of them keep one order for one seed."""
+
+    def __init__(self, *, loop: SimLoop) -> None:
+        super().__init__(loop=loop)
+        self._sim_hash = next(loop.numbers)
+
+    def __hash__(self) -> int:
+        return self._sim_hash
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task with such a hash."""
+
+    _sim_hash: int
+
+    def __new__(cls, coro: Any, *, loop: SimLoop, **kwargs: Any) -> SimTask:
+        # Before __init__, which already puts the task into sets.
+        task = super().__new__(cls)
+        task._sim_hash = next(loop.numbers)
+        return task
+
+    def __hash__(self) -> int:
+        return self._sim_hash
+
+
+class SimLoop(_Base):
+    """One event loop of one virtual process."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.scheduler = process.scheduler
+        self.numbers = itertools.count(1)
+        self.tasks: dict[SimTask, None] = {}
+        "All tasks that are not done, in the order they were made."
+        self._ready: deque[asyncio.Handle] = deque()
+        self._turn_scheduled = False
+        self._closed = False
+        self._unwinding = False
+        self._task_factory: Any = None
+        self._exception_handler: Any = None
+        process.loops.append(self)
+
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    def schedule_turn(self) -> None:
+        if self._ready and not self._turn_scheduled and self.process.life is Life.RUNNING:
+            self._turn_scheduled = True
+            scheduler = self.scheduler
+            scheduler.push(scheduler.now + scheduler.turn_delay(), self._turn)
+
+    def _turn(self) -> None:
+        self._turn_scheduled = False
+        process, scheduler, ready = self.process, self.scheduler, self._ready
+        if process.life is not Life.RUNNING or not ready:
+            return
+        scheduler.turns += 1
+        scheduler.digest = hash((scheduler.digest, scheduler.now, process.index, len(ready)))
+        _set_running_loop(self)
+        try:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+                if process.stopped:
+                    break
+        finally:
+            _set_running_loop(None)
+        if ready:
+            self.schedule_turn()
+        if scheduler.on_turn is not None:
+            scheduler.on_turn(self)
+
+    def drop(self) -> None:
+        """Forget everything that was to run."""
+        self._ready.clear()
+
+    def unwind(self) -> None:
+        """Cancel what is left and run it to its end, outside of time."""
+        self._unwinding = True
+        _set_running_loop(self)
+        try:
+            self._ready.clear()
+            for round_ in range(UNWIND_ROUNDS):
+                left = [task for task in self.tasks if not task.done()]
+                if not left and not self._ready:
+                    break
+                if round_ % 10 == 0:
+                    for task in left:
+                        task.cancel()
+                for _ in range(len(self._ready)):
+                    handle = self._ready.popleft()
+                    if not handle._cancelled:
+                        handle._run()
+            for task in self.tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+        finally:
+            self._unwinding, self._closed = False, True
+            _set_running_loop(None)
+
+    # -- what asyncio asks for ------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.process.time()
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if self.process.life is not Life.CRASHED or self._unwinding:
+            self._ready.append(handle)
+            if not self._turn_scheduled:
+                self.schedule_turn()
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self.scheduler.push((when - self.process.offset) / self.process.rate, lambda: self._due(handle))
+        return handle
+
+    def _due(self, handle: asyncio.TimerHandle) -> None:
+        if not handle._cancelled and self.process.life is not Life.CRASHED:
+            self._ready.append(handle)
+            if not self._turn_scheduled:
+                self.schedule_turn()
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are skipped when they come due."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return SimFuture(loop=self)
+
+    def create_task(
+        self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], *, name: object = None, **kwargs: Any
+    ) -> asyncio.Task[T]:
+        if self._task_factory is not None:
+            return self._task_factory(self, coro, name=name, **kwargs)  # type: ignore[no-any-return]
+        task = SimTask(coro, loop=self, name=name or "task", **kwargs)
+        if not task.done():
+            self.tasks[task] = None
+            task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.pop(task, None)  # type: ignore[call-overload]
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        return self._task_factory
+
+    def run_in_executor(self, executor: object, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001  (it is handed to whoever awaits)
+            future.set_exception(error)
+        return future
+
+    def set_default_executor(self, executor: object) -> None:
+        """There is none: functions run at once."""
+
+    def get_exception_handler(self) -> Any:
+        return self._exception_handler
+
+    def set_exception_handler(self, handler: Any) -> None:
+        self._exception_handler = handler
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.scheduler.on_error is not None:
+            self.scheduler.on_error(self, context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._exception_handler is not None:
+            self._exception_handler(self, context)
+        else:
+            self.default_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Debug mode reads wall clocks, so there is none."""
+
+    def is_running(self) -> bool:
+        return events._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def shutdown_asyncgens(self) -> None:
+        """Asynchronous generators are closed by those who made them."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """There is none."""
+
+    def run_until_complete(self, future: Awaitable[T]) -> T:  # type: ignore[override]
+        """Run the whole world until this one thing is done."""
+        task = asyncio.ensure_future(future, loop=self)
+        if not self.scheduler.run(until=task.done):
+            raise RuntimeError("nothing is left to run, and the future is not done")
+        return task.result()
