@@ -1,0 +1,159 @@
+"""Frames as bytes: MessagePack, written by hand around messages that are encoded once, read in one typed decode.
+
+Writing: a message is encoded when it is put into a link, so that one which cannot be encoded fails alone, and its
+size is known to every limit. `FrameWriter` puts the frame's numbers before the finished messages: a resend costs a
+new header, not a new body.
+
+Reading: `decode_frame` raises nothing but `DecodeError`, whatever the bytes are. It is bounded in size (one channel
+message), in number (messages of a frame) and in depth (by the types: nothing in `core.messages` is recursive, and
+unknown trailing fields are skipped by a decoder that counts its depth). `salvage_frame` reads what can be read
+of a frame in which single messages are bad or of a later release, so that they do not block the link behind them.
+
+Versions: a frame says in which wire version it is written. A reader takes all from `WIRE_MIN` to `WIRE_VERSION`.
+Fields may be added at the end without a new version; a release that needs a new message type first learns to read
+it (raises `WIRE_VERSION` and goes on writing `WIRE_WRITTEN`), and the next release writes it: neighbours can mix.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import WIRE_VERSION, AnyMessage, Frame
+
+WIRE_MIN = 1
+"""The oldest wire version that is still read."""
+WIRE_WRITTEN = WIRE_VERSION
+"""The version that frames are written in."""
+MAX_DATA_BYTES = 1024 * 1024
+"""One channel-layer message: more than this is refused unread."""
+MAX_BODY_MESSAGES = 10_000
+"""More messages than this in one frame are refused."""
+MAX_NUMBER = (1 << 63) - 1
+MAX_NAME = 256
+
+
+class DecodeError(Exception):
+    """These bytes are no frame. The reason never quotes the content."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class EncodeError(Exception):
+    """This message cannot be written: text with lone surrogates, or a number beyond 64 bits."""
+
+    def __init__(self, message: AnyMessage, reason: str) -> None:
+        super().__init__(f"{type(message).__name__} cannot be encoded: {reason}")
+        self.reason = reason
+
+
+class _Envelope(msgspec.Struct, array_like=True, gc=False):
+    """A frame whose messages are looked at one by one."""
+
+    wire: int
+    source: Incarnation
+    target: Incarnation
+    stream: int
+    seq: int
+    ack_stream: int
+    ack: int
+    credit: int
+    body: list[msgspec.Raw]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Frame).decode
+_decode_envelope = msgspec.msgpack.Decoder(_Envelope).decode
+_decode_message = msgspec.msgpack.Decoder(AnyMessage).decode
+# UnicodeDecodeError and other ValueErrors come from strings, RecursionError from fields that are skipped.
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, OverflowError)
+
+
+def encode_message(message: AnyMessage) -> bytes:
+    """Return one message as it stands in a frame's body. Raises EncodeError."""
+    try:
+        return _encode(message)
+    except (UnicodeEncodeError, OverflowError, TypeError) as error:
+        raise EncodeError(message, type(error).__name__) from None
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """Return a whole frame as bytes: the plain way, for frames that no link numbers. Raises EncodeError."""
+    writer = FrameWriter(frame.source, frame.target, frame.wire)
+    body = [encode_message(message) for message in frame.body]
+    numbers = (frame.stream, frame.seq, frame.ack_stream, frame.ack, frame.credit)
+    return writer.write(*numbers, len(body), body)
+
+
+class FrameWriter:
+    """Writes the frames of one direction between two incarnations."""
+
+    __slots__ = ("_prefix",)
+
+    def __init__(self, source: Incarnation, target: Incarnation, wire: int = WIRE_WRITTEN) -> None:
+        # 0x99: an array of nine, the fields of Frame in their order.
+        self._prefix = b"\x99" + _encode(wire) + _encode(source) + _encode(target)
+
+    def write(
+        self, stream: int, seq: int, ack_stream: int, ack: int, credit: int, count: int, body: Sequence[bytes]
+    ) -> bytes:
+        """Return a frame of `count` messages, which `body` holds encoded, in one piece or in many."""
+        numbers = _encode((stream, seq, ack_stream, ack, credit))
+        return b"".join((self._prefix, numbers[1:], _array_header(count), *body))
+
+
+def _array_header(count: int) -> bytes:
+    if count < 16:
+        return bytes((0x90 | count,))
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def decode_frame(data: bytes) -> Frame:
+    """Return the frame that these bytes are. Raises DecodeError and nothing else."""
+    if len(data) > MAX_DATA_BYTES:
+        raise DecodeError(f"larger than {MAX_DATA_BYTES} bytes")
+    try:
+        frame = _decode(data)
+    except _UNREADABLE as error:
+        raise DecodeError(_kind(error)) from None
+    _check(frame)
+    return frame
+
+
+def salvage_frame(data: bytes) -> tuple[Frame, int]:
+    """Return the frame without the messages that cannot be read, and their number. Raises DecodeError."""
+    if len(data) > MAX_DATA_BYTES:
+        raise DecodeError(f"larger than {MAX_DATA_BYTES} bytes")
+    try:
+        envelope = _decode_envelope(data)
+    except _UNREADABLE as error:
+        raise DecodeError(_kind(error)) from None
+    _check(envelope)
+    body: list[AnyMessage] = []
+    for raw in envelope.body:
+        try:
+            body.append(_decode_message(raw))
+        except _UNREADABLE:
+            continue
+    numbers = (envelope.stream, envelope.seq, envelope.ack_stream, envelope.ack, envelope.credit)
+    frame = Frame(envelope.wire, envelope.source, envelope.target, *numbers, body)
+    return frame, len(envelope.body) - len(body)
+
+
+def _check(frame: Frame | _Envelope) -> None:
+    if len(frame.body) > MAX_BODY_MESSAGES:
+        raise DecodeError(f"more than {MAX_BODY_MESSAGES} messages")
+    if not (0 < len(frame.source) <= MAX_NAME and 0 < len(frame.target) <= MAX_NAME):
+        raise DecodeError("a name of impossible length")
+    numbers = (frame.stream, frame.seq, frame.ack_stream, frame.ack, frame.credit)
+    if min(numbers) < 0 or max(numbers) > MAX_NUMBER:
+        raise DecodeError("a number out of range")
+
+
+def _kind(error: Exception) -> str:
+    # msgspec's own messages name types and places, never values; others may quote the input.
+    return str(error) if isinstance(error, msgspec.MsgspecError) else type(error).__name__

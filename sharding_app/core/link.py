@@ -1,0 +1,196 @@
+"""One link: the ordered, bounded exchange of messages between this incarnation and a peer's, over a lossy layer.
+
+    us    put ─► queue ─►  (stream 4, seq 1) ────────────────► taken in: deliver, in order, once
+                           ◄──────────────── (ack_stream 4, ack 1, credit)
+                           (4, 2) ──────────────────────── x       lost
+                           (4, 3) ────────────────────────►        held: its turn has not come
+                           ◄──────────────── (4, ack 1, credit)
+          patience is over:(4, 2) ────────────────────────►        deliver 2 and 3
+                           ◄──────────────── (4, ack 3, credit)    alone, or on a frame that goes our way anyway
+
+Numbers. Each direction is a *stream* of frames, numbered from 1. A later stream replaces an earlier one; frames of
+an earlier one are dropped. A stream opens with its first frame alone: the others follow when it is acknowledged. So
+whoever sees a frame other than the first of a stream that it does not know has forgotten it; it delivers nothing and
+answers (that stream, ack 0). No other frame says that, hence a sender that reads it starts a new stream with all that
+is unacknowledged, and nobody who still remembers the old stream can be made to deliver twice by it.
+
+Acknowledged is what was taken in: handed to the caller of `receive`, in order, and nothing before it is missing. What
+was handled is the regions' business (Answer, Failed, Done, HandBack). An acknowledgement rides on the next frame; if
+none goes, it is sent alone after `ack_delay_seconds`; at once for the first frame of a stream, an empty frame, a
+repetition, a gap, and a quarter of the window.
+
+Repeated is, after the patience (measured round trips, at least `resend_after_seconds`, doubled with each silence up to
+2 s), the oldest frame alone. When it is acknowledged and others of its time are not, these follow at once. Any frame
+from a peer that was silent makes the next repetition due; so does `retry` (the layer works again).
+
+Bounds. `put` refuses beyond the queue's count and bytes. At most a window (frames, bytes) is under way and
+unacknowledged, and at most a window is held by the receiver out of order. *Credit* is the receiver's: its window less
+what its consumer has taken in and not handled yet (`waiting`). Only commands (`Deliver`) wait for credit. Answers and
+protocol messages do not: they are as many as the commands that caused them, and holding them back could stop two
+nodes whose handlers ask each other for good. So there are two lanes; each keeps its order, and the second one
+overtakes the first only where the first has no credit. A sender without credit asks by an empty numbered frame, at
+growing intervals; a receiver that has told little credit tells when half of the window is free again.
+
+The end. A link has none of its own: `runtime.links` drops it when the peer is gone (the regions know what is
+outstanding there), or when it is idle; then it keeps where the peer's stream stood (`position`), so that a repetition
+that arrives later is still known.
+
+No clock in here: `now` is the caller's, and never steps back.
+"""
+
+from sharding_app.core.codec import WIRE_MIN, FrameWriter
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.link_limits import LinkLimits, LinkStatistics, MessageTooLarge
+from sharding_app.core.link_receiver import LinkReceiver
+from sharding_app.core.link_sender import LinkSender
+from sharding_app.core.messages import WIRE_VERSION, AnyMessage, Frame
+
+__all__ = ["Link", "LinkLimits", "LinkStatistics", "MessageTooLarge", "Position"]
+
+Position = tuple[int, int]
+"""The peer's stream, and the last of its frames that was taken in."""
+
+
+class Link:
+    """Both directions between `source`, which is us, and `target`, the peer. Frames have to be sent in their order."""
+
+    def __init__(
+        self,
+        source: Incarnation,
+        target: Incarnation,
+        limits: LinkLimits,
+        stream: int,
+        position: Position = (0, 0),
+    ) -> None:
+        self.source = source
+        self.target = target
+        self.limits = limits
+        self._sender = LinkSender(limits, stream)
+        self._receiver = LinkReceiver(limits, *position)
+        self._writer = FrameWriter(source, target)
+        self._heard_at: float | None = None
+        self._active_at: float | None = None
+        self._acks_sent = 0
+        self._bytes_sent = 0
+
+    @property
+    def stream(self) -> int:
+        return self._sender.stream
+
+    @property
+    def position(self) -> Position:
+        """Where the peer's stream stands: what a later link to the same incarnation has to be made with."""
+        return self._receiver.stream, self._receiver.taken_in
+
+    def put(self, message: AnyMessage) -> bool:
+        """Queue a message; False: the queue is full. Raises MessageTooLarge, EncodeError."""
+        return self._sender.put(message)
+
+    def flush(self, now: float) -> list[bytes]:
+        """Return the frames to send now, in order."""
+        receiver = self._receiver
+        receiver.look(now)
+        frames = self._sender.due(now)
+        due = receiver.ack_at is not None and now >= receiver.ack_at
+        if not frames and not due:
+            return []
+        credit = receiver.credit()
+        write, stream = self._writer.write, self._sender.stream
+        data: list[bytes] = []
+        if receiver.unknown_stream:
+            data.append(write(0, 0, receiver.unknown_stream, 0, credit, 0, ()))
+            receiver.unknown_stream = 0
+            self._acks_sent += 1
+        ack = (receiver.stream, receiver.taken_in, credit)
+        data += [write(stream, sent.seq, *ack, sent.count, (sent.body,)) for sent in frames]
+        if not data:
+            data.append(write(0, 0, *ack, 0, ()))
+            self._acks_sent += 1
+        receiver.told(credit)
+        self._bytes_sent += sum(map(len, data))
+        self._active_at = now
+        return data
+
+    def receive(self, frame: Frame, now: float, size: int = 0) -> list[AnyMessage]:
+        """Take in a frame of `size` bytes; return the messages whose turn it is, in order, each once."""
+        if not WIRE_MIN <= frame.wire <= WIRE_VERSION or (frame.source, frame.target) != (
+            self.target,
+            self.source,
+        ):
+            self._receiver.refused += 1
+            return []
+        sender = self._sender
+        sender.heard(now, 0.0 if self._heard_at is None else now - self._heard_at)
+        self._heard_at = self._active_at = now
+        if frame.ack_stream:
+            sender.answered(frame.ack_stream, frame.ack, frame.credit, now)
+        if frame.seq == 0:
+            return []
+        return self._receiver.take(frame, size, now)
+
+    def waiting(self, size: int) -> None:
+        """The consumer has taken in so many bytes of this peer's commands and not handled them: credit is less by it."""
+        self._receiver.backlog = size
+
+    def retry(self, now: float) -> None:
+        """The layer works again, or this node may speak again: send what waits, and tell the peer we are there."""
+        self._sender.retry(now)
+        if self._receiver.stream:
+            self._receiver.ack_at = now
+
+    def deadline(self) -> float | None:
+        """Return when `flush` has to be called even if nothing happens; None: never."""
+        sender, receiver = self._sender.deadline(), self._receiver.deadline()
+        if sender is None or receiver is None:
+            return sender if receiver is None else receiver
+        return min(sender, receiver)
+
+    def presses(self, now: float) -> bool:
+        """Tell, after `receive`, whether `flush` may have something to send now."""
+        deadline = self.deadline()
+        return self._sender.wants() or (deadline is not None and deadline <= now)
+
+    def silent_since(self) -> float | None:
+        """Return since when something unacknowledged waits and nothing is heard from the peer; None: nothing does."""
+        waits = self._sender.silent_since()
+        if waits is None or self._heard_at is None:
+            return waits
+        return max(waits, self._heard_at)
+
+    def outstanding(self) -> int:
+        """Return how many messages are put and not acknowledged."""
+        return self._sender.outstanding()
+
+    def idle(self, now: float) -> bool:
+        """Tell whether nothing waits in either direction and nothing has moved for long."""
+        if self._active_at is None:
+            self._active_at = now
+        sender, receiver = self._sender, self._receiver
+        if sender.wants() or sender.in_flight or receiver.held or receiver.ack_at is not None:
+            return False
+        return now - self._active_at >= self.limits.idle_after_seconds
+
+    def statistics(self) -> LinkStatistics:
+        sender, receiver = self._sender, self._receiver
+        return LinkStatistics(
+            messages_sent=sender.messages,
+            frames_sent=sender.frames,
+            frames_resent=sender.resent,
+            acks_sent=self._acks_sent,
+            bytes_sent=self._bytes_sent,
+            put_refused=sender.refused,
+            streams_restarted=sender.restarts,
+            messages_received=receiver.messages,
+            frames_received=receiver.frames,
+            duplicates_dropped=receiver.duplicates,
+            out_of_order=receiver.out_of_order,
+            frames_refused=receiver.refused,
+            queued_messages=sender.queued,
+            queued_bytes=sender.others.size + sender.deliveries.size,
+            in_flight_frames=len(sender.in_flight),
+            in_flight_bytes=sender.in_flight_bytes,
+            held_frames=len(receiver.held),
+            held_bytes=receiver.held_bytes,
+            credit_bytes=sender.credit,
+            round_trip_seconds=sender.round_trip,
+        )

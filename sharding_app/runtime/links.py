@@ -1,0 +1,343 @@
+"""All links of a process: one sender task for each live link, one receive loop, a short way to ourselves.
+
+The shell around `core.link`. What has gathered since a link's last send goes out as one frame, with no artificial
+delay; links are made at first use and dropped when idle. Order, repetition, bounds and restarts are the machine's.
+
+*Silence.* `may_send` (the lease) is looked at before each frame. While it says no, nothing leaves, acknowledgements
+neither, and what we say to ourselves waits too; `resume()` lets all go on. Frames that come in are still delivered:
+whether they are handled is for their receiver to decide.
+
+*Trouble.* A layer that refuses frames is tried again every few moments (20 ms, growing to 250 ms). When it takes them
+again, or gives frames again, every link forgets its back-off and says that it is there.
+
+*The end of a peer.* `end(incarnation)` drops its link; late frames from it are refused from then on. What an idle link
+knew about its peer's stream is kept, so that a late repetition is still recognised.
+
+*Nothing is dropped in silence.* A full queue is the False of `put`; a frame that cannot be read, that is not for us, or
+that comes from a peer that is gone moves a counter and is logged, once in a while.
+"""
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from sharding_app.core.codec import WIRE_WRITTEN, DecodeError, decode_frame, encode_frame, salvage_frame
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.link import Link, LinkLimits, LinkStatistics, Position
+from sharding_app.core.messages import AnyMessage, Echo, Frame
+from sharding_app.ports.clock import Clock
+from sharding_app.ports.transport import Transport, TransportError
+from sharding_app.runtime.link_line import Line, LocalLine
+
+logger = logging.getLogger("sharding.transport")
+Value = TypeVar("Value")
+
+MAX_LINKS = 10_000
+MAX_REMEMBERED = 50_000
+"""Positions of idle peers, and incarnations known to be gone: the oldest are forgotten first."""
+SEND_AGAIN_SECONDS = 0.02
+SEND_AGAIN_AT_MOST_SECONDS = 0.25
+LOG_AGAIN_SECONDS = 10.0
+BREATHE_AFTER_MESSAGES = 256
+"""So many messages are taken in before the loop's other tasks have their turn, even if more are there."""
+
+
+class LinksStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What the links of this process have done: counters by name, and each live link."""
+
+    counters: Mapping[str, int]
+    "frames_unreadable, messages_unreadable, frames_misdirected, frames_from_gone, frames_beyond_links, send_errors, …"
+    links: Mapping[Incarnation, LinkStatistics]
+
+
+class Links:
+    """Sends to and receives from all other processes. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        incarnation: Incarnation,
+        transport: Transport,
+        clock: Clock,
+        limits: LinkLimits,
+        deliver: Callable[[Incarnation, list[AnyMessage]], None],
+        channel_of: Callable[[Incarnation], str],
+        on_suspect: Callable[[Incarnation], None],
+        may_send: Callable[[], bool],
+        backlog: Callable[[Incarnation], int] | None = None,
+    ) -> None:
+        """`backlog` tells how many bytes of a peer's commands wait to be handled here: its credit is less by them."""
+        self.incarnation = incarnation
+        self._transport = transport
+        self._clock = clock
+        self._limits = limits
+        self._deliver = deliver
+        self._channel_of = channel_of
+        self._on_suspect = on_suspect
+        self._may_send = may_send
+        self._backlog = backlog
+        self._lines: dict[Incarnation, Line] = {}
+        self._local = LocalLine(limits, may_send, lambda messages: self._hand_over(incarnation, messages))
+        self._positions: OrderedDict[Incarnation, Position] = OrderedDict()
+        self._gone: OrderedDict[Incarnation, None] = OrderedDict()
+        self._last_stream = 0
+        self._counters: Counter[str] = Counter()
+        self._logged: dict[str, float] = {}
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    # -- Sending -------------------------------------------------------------------------------------------------
+
+    def put(self, target: Incarnation, message: AnyMessage) -> bool:
+        """Queue a message; False: the queue is full, or the target is gone. Raises MessageTooLarge, EncodeError."""
+        line = self._lines.get(target)
+        if line is None:
+            if target == self.incarnation:
+                return self._local.put(message)
+            line = self._open(target)
+            if line is None:
+                return False
+        if not line.link.put(message):
+            self._counters["puts_refused"] += 1
+            return False
+        line.wake.set()
+        return True
+
+    async def echo(self, number: int) -> None:
+        """Say a word to ourselves through the layer; `deliver` gets the Echo when we hear it. Raises TransportError."""
+        me = self.incarnation
+        frame = Frame(WIRE_WRITTEN, me, me, 0, 0, 0, 0, 0, [Echo(number)])
+        await self._transport.send(self._channel_of(me), encode_frame(frame))
+
+    def resume(self) -> None:
+        """`may_send` says yes again: go on."""
+        self._nudge()
+        self._local.wake()
+
+    def outstanding(self) -> int:
+        """Return how many messages are put and not yet acknowledged."""
+        return len(self._local) + sum(line.link.outstanding() for line in self._lines.values())
+
+    async def drain(self, timeout_seconds: float) -> bool:
+        """Wait until all that was put is acknowledged; False: it is not, after that time."""
+        until = self._clock.now() + timeout_seconds
+        while self.outstanding():
+            if self._clock.now() >= until:
+                return False
+            await asyncio.sleep(self._limits.ack_delay_seconds / 2)
+        return True
+
+    async def _send_loop(self, target: Incarnation, line: Line) -> None:
+        pause = SEND_AGAIN_SECONDS
+        while True:
+            await line.wake.wait()
+            line.wake.clear()
+            if line.ended:
+                return
+            if not self._may_send():
+                continue
+            try:
+                failed = await self._flush(target, line)
+            except Exception:
+                # One link's trouble must not end its sender: peers would wait for ever.
+                self._counters["sender_errors"] += 1
+                logger.exception("sending failed", extra={"action": "link.sender_error"})
+                failed = True
+            if not failed:
+                pause = SEND_AGAIN_SECONDS
+                continue
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SEND_AGAIN_AT_MOST_SECONDS)
+            line.link.retry(self._clock.now())
+            line.wake.set()
+
+    async def _flush(self, target: Incarnation, line: Line) -> bool:
+        """Send what is due; True: the layer refused it."""
+        link, now = line.link, self._clock.now()
+        if self._backlog is not None:
+            link.waiting(self._backlog(target))
+        for data in link.flush(now):
+            if line.ended or not self._may_send():
+                return False
+            try:
+                await self._transport.send(line.channel, data)
+            except TransportError as error:
+                self._counters["send_errors"] += 1
+                self._log("link.send_error", "the channel layer refuses frames: %s", error)
+                return True
+        now = self._clock.now()
+        if line.suspicious(now):
+            self._counters["suspected"] += 1
+            self._on_suspect(target)
+        line.arm(now)
+        return False
+
+    # -- Receiving -----------------------------------------------------------------------------------------------
+
+    async def receive_loop(self) -> None:
+        """Take in frames until cancelled. The transport has to be open."""
+        pause, taken = SEND_AGAIN_SECONDS, 0
+        while True:
+            try:
+                data = await self._transport.receive()
+            except Exception as error:  # noqa: BLE001  (whatever it is, a node must not go deaf by it)
+                self._counters["receive_errors"] += 1
+                self._log("link.receive_error", "the channel layer gives no frames: %r", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, SEND_AGAIN_AT_MOST_SECONDS)
+                continue
+            if pause != SEND_AGAIN_SECONDS:
+                pause = SEND_AGAIN_SECONDS
+                self._nudge()
+            taken += 1 + self.take(data)
+            if taken >= BREATHE_AFTER_MESSAGES:
+                taken = 0
+                await asyncio.sleep(0)
+
+    def take(self, data: bytes) -> int:
+        """Take in one frame; return how many messages were delivered."""
+        frame = self._read(data)
+        if frame is None:
+            return 0
+        source = frame.source
+        if frame.target != self.incarnation:
+            self._refuse("frames_misdirected")
+            return 0
+        line = self._lines.get(source)
+        if line is None:
+            if source == self.incarnation:
+                self._hand_over(source, [message for message in frame.body if isinstance(message, Echo)])
+                return len(frame.body)
+            if source in self._gone:
+                self._refuse("frames_from_gone")
+                return 0
+            line = self._open(source)
+            if line is None:
+                return 0
+        now = self._clock.now()
+        messages = line.link.receive(frame, now, len(data))
+        if messages:
+            self._hand_over(source, messages)
+        if line.link.presses(now):
+            line.wake.set()
+        else:
+            line.arm(now)
+        return len(messages)
+
+    def _read(self, data: bytes) -> Frame | None:
+        try:
+            return decode_frame(data)
+        except DecodeError as error:
+            reason = error.reason
+        try:
+            frame, lost = salvage_frame(data)
+        except DecodeError:
+            self._refuse("frames_unreadable", reason)
+            return None
+        self._refuse("messages_unreadable", reason, lost)
+        return frame
+
+    def _hand_over(self, source: Incarnation, messages: list[AnyMessage]) -> None:
+        try:
+            self._deliver(source, messages)
+        except Exception:
+            # The next frame may be fine, and the link has to be served whatever one message did.
+            self._counters["deliver_errors"] += 1
+            logger.exception("messages could not be delivered", extra={"action": "link.deliver_error"})
+
+    # -- Lines ---------------------------------------------------------------------------------------------------
+
+    def _open(self, peer: Incarnation) -> Line | None:
+        if self._closed or peer in self._gone:
+            return None
+        if len(self._lines) >= MAX_LINKS:
+            self._refuse("frames_beyond_links")
+            return None
+        self._last_stream += 1
+        position = self._positions.pop(peer, (0, 0))
+        link = Link(self.incarnation, peer, self._limits, self._last_stream, position)
+        line = self._lines[peer] = Line(link, self._channel_of(peer))
+        task = asyncio.get_running_loop().create_task(
+            self._send_loop(peer, line), name=f"sharding link to {peer}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if self._sweep_timer is None:
+            self._arm_sweep()
+        return line
+
+    def end(self, incarnation: Incarnation) -> None:
+        """The peer is gone: drop its link and all that it holds, and refuse what may still come from it."""
+        self._positions.pop(incarnation, None)
+        _remember(self._gone, incarnation, None)
+        line = self._lines.pop(incarnation, None)
+        if line is not None:
+            line.end()
+
+    def forget_idle(self) -> None:
+        """Drop the links on which nothing has moved for long."""
+        now = self._clock.now()
+        for peer, line in list(self._lines.items()):
+            if line.link.idle(now):
+                _remember(self._positions, peer, line.link.position)
+                # A later link to the same peer must have a later stream.
+                self._last_stream = max(self._last_stream, line.link.stream)
+                del self._lines[peer]
+                line.end()
+
+    def _arm_sweep(self) -> None:
+        delay = self._limits.idle_after_seconds / 2
+        self._sweep_timer = asyncio.get_running_loop().call_later(delay, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        self.forget_idle()
+        if self._lines and not self._closed:
+            self._arm_sweep()
+
+    def _nudge(self) -> None:
+        now = self._clock.now()
+        for line in self._lines.values():
+            line.link.retry(now)
+            line.wake.set()
+
+    async def close(self) -> None:
+        """End all links. What is not acknowledged stays so: `drain` before, where that matters."""
+        self._closed = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._local.end()
+        for line in self._lines.values():
+            line.end()
+        self._lines.clear()
+        if self._tasks:
+            _, late = await asyncio.wait(list(self._tasks), timeout=1.0)
+            for task in late:
+                task.cancel()
+
+    # -- Numbers -------------------------------------------------------------------------------------------------
+
+    def statistics(self) -> LinksStatistics:
+        links = {peer: line.link.statistics() for peer, line in self._lines.items()}
+        return LinksStatistics(counters=dict(self._counters), links=links)
+
+    def _refuse(self, counter: str, reason: str = "", count: int = 1) -> None:
+        self._counters[counter] += count
+        self._log(f"link.{counter}", "refused: %s %s", counter.replace("_", " "), reason)
+
+    def _log(self, action: str, text: str, *values: object) -> None:
+        now = self._clock.now()
+        if now - self._logged.get(action, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
+            self._logged[action] = now
+            logger.warning(text, *values, extra={"action": action})
+
+
+def _remember(known: OrderedDict[Incarnation, Value], peer: Incarnation, value: Value) -> None:
+    known[peer] = value
+    known.move_to_end(peer)
+    if len(known) > MAX_REMEMBERED:
+        known.popitem(last=False)

@@ -1,0 +1,333 @@
+"""The link, rule by rule."""
+
+import pytest
+
+from sharding_app.core.codec import WIRE_MIN, EncodeError, decode_frame, encode_frame
+from sharding_app.core.link import Link, LinkLimits, MessageTooLarge
+from sharding_app.core.messages import WIRE_VERSION, Frame
+from tests.link.harness import SMALL, Wire, answer, command, lanes
+
+
+def opened(limits: LinkLimits = SMALL) -> Wire:
+    """Both streams are open, and nothing is under way."""
+    wire = Wire(limits)
+    wire.a.say(answer(0))
+    wire.b.say(answer(0))
+    wire.run(0.05)
+    assert wire.a.got == wire.b.put
+    assert wire.b.got == wire.a.put
+    assert not any(wire.to.values())
+    return wire
+
+
+def test_what_is_put_arrives_in_order_and_as_one_frame() -> None:
+    wire = opened()
+    for number in range(8):
+        assert wire.a.say(answer(number))
+    assert wire.flush(wire.a) == 1
+    wire.arrive(wire.b)
+    assert wire.b.got == wire.a.put
+    assert wire.a.link.outstanding() == 8
+    wire.run(0.05)
+    assert wire.a.link.outstanding() == 0
+
+
+def test_a_stream_opens_with_its_first_frame_alone() -> None:
+    wire = Wire()
+    for number in range(20):
+        wire.a.say(answer(number))
+    assert wire.flush(wire.a) == 1
+    assert wire.flush(wire.a) == 0
+    wire.arrive(wire.b)
+    assert wire.flush(wire.b) == 1, "the first frame is acknowledged at once"
+    wire.arrive(wire.a)
+    assert wire.flush(wire.a) == 2
+
+
+def test_an_acknowledgement_rides_on_data_or_goes_alone_after_the_delay() -> None:
+    wire = opened()
+    acks = wire.b.link.statistics().acks_sent
+    wire.a.say(answer(1))
+    wire.flush(wire.a)
+    wire.arrive(wire.b)
+    assert wire.flush(wire.b) == 0
+    wire.b.say(answer(2))
+    assert wire.flush(wire.b) == 1
+    wire.arrive(wire.a)
+    assert wire.a.link.outstanding() == 0
+    assert wire.b.link.statistics().acks_sent == acks
+
+    wire.run(0.05)
+    acks = wire.b.link.statistics().acks_sent
+    wire.a.say(answer(3))
+    wire.flush(wire.a)
+    wire.arrive(wire.b)
+    assert wire.b.link.deadline() == pytest.approx(wire.now + SMALL.ack_delay_seconds)
+    wire.now += SMALL.ack_delay_seconds
+    assert wire.flush(wire.b) == 1
+    assert wire.b.link.statistics().acks_sent == acks + 1
+
+
+def test_a_repetition_is_dropped_and_acknowledged_at_once() -> None:
+    wire = opened()
+    wire.a.say(answer(1))
+    wire.flush(wire.a)
+    wire.arrive(wire.b, keep=True)
+    got = list(wire.b.got)
+    wire.arrive(wire.b)
+    assert wire.b.got == got
+    assert wire.b.link.statistics().duplicates_dropped == 1
+    assert wire.flush(wire.b) == 1
+
+
+def test_a_frame_before_its_turn_is_held() -> None:
+    wire = opened()
+    for number in (1, 2, 3):
+        wire.a.say(answer(number))
+        wire.flush(wire.a)
+    wire.arrive(wire.b, 2)
+    wire.arrive(wire.b, 1)
+    assert wire.b.got == wire.a.put[:1]
+    assert wire.b.link.statistics().held_frames == 2
+    wire.arrive(wire.b, 0)
+    assert wire.b.got == wire.a.put
+    assert wire.b.link.statistics().held_frames == 0
+    assert wire.b.link.statistics().held_bytes == 0
+
+
+def test_silence_repeats_the_oldest_frame_alone_and_less_and_less_often() -> None:
+    wire = opened()
+    for number in (1, 2, 3):
+        wire.a.say(answer(number))
+        wire.flush(wire.a)
+    wire.to[wire.b.name].clear()
+    waits = []
+    for _ in range(8):
+        deadline = wire.a.link.deadline()
+        assert deadline is not None
+        waits.append(round(deadline - wire.now, 3))
+        wire.now = deadline
+        assert wire.flush(wire.a) == 1
+        assert decode_frame(wire.to[wire.b.name].pop()).seq == 2
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+
+
+def test_when_the_peer_answers_again_all_that_was_lost_follows_at_once() -> None:
+    wire = opened()
+    for number in range(1, 6):
+        wire.a.say(answer(number))
+        wire.flush(wire.a)
+    wire.to[wire.b.name].clear()
+    wire.now += 0.1
+    assert wire.flush(wire.a) == 1
+    wire.arrive(wire.b)
+    wire.run(0.021)
+    assert wire.b.got == wire.a.put
+    assert wire.a.link.statistics().frames_resent == 5
+
+
+def test_a_word_from_a_silent_peer_makes_the_next_repetition_due() -> None:
+    wire = opened()
+    wire.a.say(answer(1))
+    wire.flush(wire.a)
+    wire.to[wire.b.name].clear()
+    for _ in range(6):
+        deadline = wire.a.link.deadline()
+        assert deadline is not None
+        wire.now = deadline
+        wire.flush(wire.a)
+    wire.to[wire.b.name].clear()
+    wire.b.say(answer(9))
+    wire.now += 0.01
+    wire.flush(wire.b)
+    wire.arrive(wire.a)
+    assert wire.a.link.presses(wire.now)
+    assert wire.flush(wire.a) == 1
+
+
+def test_retry_sends_at_once_and_counts_silence_from_now() -> None:
+    wire = opened()
+    wire.a.say(answer(1))
+    wire.flush(wire.a)
+    wire.to[wire.b.name].clear()
+    wire.now += 0.05
+    assert wire.a.link.silent_since() == pytest.approx(wire.now - 0.05)
+    wire.a.link.retry(wire.now)
+    assert wire.a.link.silent_since() == wire.now
+    assert wire.flush(wire.a) == 1
+    wire.arrive(wire.b)
+    assert wire.b.got == wire.a.put
+
+
+def test_the_queue_is_bounded_in_count_and_bytes() -> None:
+    wire = Wire()
+    put = 0
+    while wire.a.say(answer(put, 1)):
+        put += 1
+    assert put == SMALL.max_queue_messages
+    wire = Wire()
+    while wire.a.say(answer(put, 900)):
+        put += 1
+    statistics = wire.a.link.statistics()
+    assert statistics.queued_messages == 4
+    assert statistics.queued_bytes <= SMALL.max_queue_bytes
+    assert statistics.put_refused == 1
+
+
+def test_too_large_and_unencodable_messages_fail_alone() -> None:
+    wire = Wire()
+    with pytest.raises(MessageTooLarge) as caught:
+        wire.a.link.put(answer(1, 1001))
+    assert caught.value.limit == 1000
+    assert caught.value.size > 1000
+    bad = command(1)
+    bad.entity = "\ud800"
+    with pytest.raises(EncodeError, match="Deliver cannot be encoded"):
+        wire.a.link.put(bad)
+    bad = command(1 << 64)
+    with pytest.raises(EncodeError):
+        wire.a.link.put(bad)
+    assert wire.a.link.outstanding() == 0
+    wire.a.say(answer(2))
+    wire.run(0.1)
+    assert wire.b.got == wire.a.put
+
+
+def test_a_large_message_goes_in_a_frame_of_its_own() -> None:
+    wire = opened()
+    for size in (10, 900, 10, 950, 10):
+        wire.a.say(answer(1, size))
+        wire.a.say(command(1, size))
+    wire.run(0.2)
+    assert lanes(wire.b.got) == lanes(wire.a.put)
+
+
+def test_at_most_a_window_is_under_way() -> None:
+    wire = opened()
+    for _ in range(30):
+        wire.a.say(answer(1, 100))
+    assert wire.flush(wire.a) <= SMALL.window_frames
+    statistics = wire.a.link.statistics()
+    assert 0 < statistics.in_flight_bytes <= SMALL.window_bytes
+    assert statistics.in_flight_frames <= SMALL.window_frames
+    for number in range(20):
+        wire.a.say(answer(number, 1))
+        wire.flush(wire.a)
+    statistics = wire.a.link.statistics()
+    assert statistics.in_flight_frames <= SMALL.window_frames
+    assert statistics.in_flight_bytes <= SMALL.window_bytes
+
+
+def test_without_credit_commands_wait_and_answers_do_not() -> None:
+    wire = opened()
+    wire.b.link.waiting(SMALL.window_bytes)
+    wire.a.say(answer(1))
+    wire.run(0.05)
+    assert wire.a.link.statistics().credit_bytes == 0
+    first, second = command(2), answer(3)
+    wire.a.say(first)
+    wire.run(0.05)
+    wire.a.say(second)
+    wire.run(1.0)
+    assert second in wire.b.got
+    assert first not in wire.b.got
+    wire.b.link.waiting(0)
+    wire.run(0.05)
+    assert first in wire.b.got, "credit that is back is told without being asked"
+
+
+def test_a_lost_word_about_credit_is_asked_for() -> None:
+    wire = opened()
+    wire.b.link.waiting(SMALL.window_bytes)
+    wire.a.say(answer(1))
+    wire.run(0.05)
+    wire.a.say(command(2))
+    wire.flush(wire.a)
+    wire.b.link.waiting(0)
+    wire.now += 0.03
+    assert wire.flush(wire.b) == 1
+    wire.lose(wire.a)
+    wire.run(0.4)
+    assert wire.b.got[-1] == command(2)
+
+
+def test_frames_of_an_earlier_stream_and_of_other_wire_versions_are_refused() -> None:
+    link = Link("a", "b", SMALL, 1)
+    frame = Frame(WIRE_VERSION, "b", "a", 2, 1, 0, 0, 0, [answer(1)])
+    assert link.receive(frame, 1.0) == [answer(1)]
+    for stale in (
+        Frame(WIRE_VERSION, "b", "a", 1, 1, 0, 0, 0, [answer(2)]),
+        Frame(WIRE_VERSION + 1, "b", "a", 2, 2, 0, 0, 0, [answer(2)]),
+        Frame(WIRE_MIN - 1, "b", "a", 2, 2, 0, 0, 0, [answer(2)]),
+        Frame(WIRE_VERSION, "c", "a", 2, 2, 0, 0, 0, [answer(2)]),
+        Frame(WIRE_VERSION, "b", "c", 2, 2, 0, 0, 0, [answer(2)]),
+    ):
+        assert link.receive(stale, 1.0) == []
+    assert link.statistics().frames_refused == 5
+
+
+def test_a_receiver_that_forgot_the_stream_delivers_nothing_and_the_sender_starts_anew() -> None:
+    wire = opened()
+    for number in (1, 2, 3):
+        wire.a.say(answer(number))
+        wire.flush(wire.a)
+    before = list(wire.b.got)
+    wire.b.link = Link(wire.b.name, wire.b.peer, SMALL, 7)
+    wire.arrive(wire.b, 1)
+    assert wire.b.got == before
+    wire.run(0.2)
+    assert wire.b.got == before + wire.a.put[1:]
+    assert wire.a.link.stream == 2
+    assert wire.a.link.statistics().streams_restarted == 1
+
+
+def test_a_link_made_again_knows_what_it_has_taken_in() -> None:
+    wire = opened()
+    wire.a.say(answer(1))
+    wire.flush(wire.a)
+    wire.arrive(wire.b, keep=True)
+    got = list(wire.b.got)
+    wire.b.sleep_and_return()
+    wire.arrive(wire.b)
+    assert wire.b.got == got
+    wire.a.say(answer(2))
+    wire.b.say(answer(3))
+    wire.run(0.2)
+    assert wire.b.got == wire.a.put
+    assert wire.a.got == wire.b.put
+    assert wire.a.link.statistics().streams_restarted == 0
+
+
+def test_stale_and_senseless_acknowledgements_change_nothing() -> None:
+    wire = opened()
+    wire.a.say(answer(1))
+    wire.flush(wire.a)
+    for numbers in ((1, 1, 0), (1, 99, 9), (5, 0, 9), (0, 0, 9)):
+        frame = Frame(WIRE_VERSION, wire.b.name, wire.a.name, 0, 0, *numbers, [])
+        assert wire.a.link.receive(decode_frame(encode_frame(frame)), wire.now) == []
+    assert wire.a.link.outstanding() == 1
+    assert wire.a.link.stream == 1
+    wire.run(0.2)
+    assert wire.b.got == wire.a.put
+
+
+def test_idle_is_a_link_on_which_nothing_waits_and_nothing_has_moved() -> None:
+    wire = opened()
+    assert not wire.a.link.idle(wire.now)
+    assert wire.a.link.deadline() is None
+    wire.now += SMALL.idle_after_seconds
+    assert wire.a.link.idle(wire.now)
+    wire.a.say(answer(1))
+    assert not wire.a.link.idle(wire.now)
+
+
+def test_limits_that_cannot_work_are_refused() -> None:
+    for bad in (
+        {"max_frame_bytes": 0},
+        {"max_message_bytes": 1024 * 1024},
+        {"window_bytes": 1000},
+        {"ack_delay_seconds": 1.0},
+        {"max_frame_messages": 1_000_000},
+    ):
+        with pytest.raises(ValueError, match="must"):
+            LinkLimits(**bad)  # type: ignore[arg-type]
