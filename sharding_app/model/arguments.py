@@ -55,7 +55,7 @@ class Parameters:
         #: An array of at least so many values can be completed from the defaults.
         self.required = required[-1] + 1 if required else 0
         only = max(code.co_posonlyargcount - 1, 0)
-        kinds = [inspect.Parameter.POSITIONAL_ONLY] * only
+        kinds: list[Any] = [inspect.Parameter.POSITIONAL_ONLY] * only
         kinds += [inspect.Parameter.POSITIONAL_OR_KEYWORD] * (self.positional - only)
         kinds += [inspect.Parameter.KEYWORD_ONLY] * len(self.keyword_only)
         self.signature = inspect.Signature(
@@ -105,7 +105,7 @@ class ArgumentCodec:
                 args = bind(args, kwargs)
             try:
                 data = pack(args)
-            except Exception as error:
+            except encoding.ERRORS as error:
                 raise refuse(args, error) from error
             if exact:
                 check(args, data)
@@ -132,7 +132,8 @@ class ArgumentCodec:
         found = self._readers.get(count)
         if found is None:
             parameters = self._parameters
-            read = encoding.unpacker(tuple[self._types[:count]] if count else tuple[()])
+            wanted: Any = self._types[:count]
+            read = encoding.unpacker(tuple[wanted])
             rest = tuple(parameters.defaults[name] for name in parameters.names[count:])
             found = self._readers[count] = (read, rest)
         return found
@@ -187,7 +188,7 @@ class ArgumentCodec:
         for name, value in zip(self._parameters.names, args, strict=False):
             try:
                 encoding.pack(value)
-            except Exception as inner:
+            except encoding.ERRORS as inner:
                 return NotStorable(
                     f"{self._what}: argument {name!r} cannot be sent: {encoding.reason(inner)}"
                 )
@@ -234,7 +235,7 @@ class ResultCodec:
         def encode(value: Any) -> bytes:
             try:
                 data = pack(value)
-            except Exception as error:
+            except encoding.ERRORS as error:
                 raise refuse(error) from error
             if checked and type(value) is not plain:
                 check(value, data)

@@ -9,7 +9,7 @@ does not allow, at a cost of two tenths of a microsecond for a small event.
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,6 +19,8 @@ import msgspec
 from sharding_app.errors import NotStorable
 
 MAX_BYTES_SHOWN = 60
+#: What encoders and decoders raise, ours and msgspec's (UnicodeEncodeError is a ValueError).
+ERRORS = (msgspec.MsgspecError, ArithmeticError, NotImplementedError, RecursionError, TypeError, ValueError)
 
 
 class _Travels(Protocol):
@@ -74,7 +76,7 @@ def says_any(wanted: Any) -> bool:
     """True where `wanted` leaves a place open, so that a value may come back as another kind."""
     try:
         info = msgspec.inspect.type_info(wanted)
-    except Exception:  # a type msgspec cannot describe is judged by reading back
+    except ERRORS:  # a type msgspec cannot describe is judged by reading back
         return True
     seen: set[int] = set()
 
@@ -97,10 +99,10 @@ def same(given: Any, read: Any) -> bool:
     Times of different zones are unequal in the hour that a clock is set back, NaN is unequal to itself, and a
     class may have no ``==``.
     """
-    if isinstance(given, datetime.datetime) and isinstance(read, datetime.datetime):
+    if isinstance(given, dt.datetime) and isinstance(read, dt.datetime):
         if given.tzinfo is None or read.tzinfo is None:
             return given == read
-        return given.astimezone(datetime.UTC) == read.astimezone(datetime.UTC)
+        return given.astimezone(dt.UTC) == read.astimezone(dt.UTC)
     if isinstance(given, dict) and isinstance(read, dict):
         return given.keys() == read.keys() and all(same(given[key], read[key]) for key in given)
     if isinstance(given, (list, tuple)) and isinstance(read, (list, tuple)):
@@ -141,7 +143,7 @@ class Exact:
             try:
                 data = write(value)
                 again = read(data)
-            except Exception as error:
+            except ERRORS as error:
                 raise refuse(value, error) from error
             if again != value and not same(value, again):
                 raise refuse(value, None)
@@ -167,7 +169,7 @@ def culprit(
         try:
             data = write(part)
             again = msgspec.json.decode(data) if write is json_text else msgspec.msgpack.decode(data)
-        except Exception as inner:
+        except ERRORS as inner:
             return f": field {name!r} cannot be stored: {reason(inner)}"
         if holds_nul(part):
             return f": field {name!r} cannot be stored: it contains NUL"
@@ -176,7 +178,7 @@ def culprit(
     if error is None:
         try:
             again = read(write(value))
-        except Exception as inner:
+        except ERRORS as inner:
             return f": {reason(inner)}"
         fields = dict(_parts(again))
         for name, part in _parts(value):

@@ -10,10 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from uuid import UUID
-
-from typing_extensions import Self
 
 from sharding_app.errors import BadCall, DeclarationError, WrongContext
 from sharding_app.model.declare import declare
@@ -21,7 +19,7 @@ from sharding_app.model.event_codec import Happening
 from sharding_app.model.handlers import Command
 from sharding_app.model.registry import registry
 from sharding_app.model.settings import ShardingSettings
-from sharding_app.model.staging import Record, Staging
+from sharding_app.model.staging import Staging
 from sharding_app.model.types import EntityType, Kind
 
 if TYPE_CHECKING:
@@ -97,8 +95,8 @@ class Entity:
             raise BadCall(f"{cls.__qualname__} is abstract: nothing of that type can be addressed")
         return made.ref_class(entity_id, timeout, command_id, on_commit)  # type: ignore[return-value]
 
-    async def receive(self, message: object) -> object:
-        """Handle a message that came through a region; what is not None is the reply."""
+    def receive(self, message: object) -> object:
+        """Handle a message that came through a region; what is not None is the reply. May be async."""
         raise BadCall(
             f"{type(self).__qualname__} does not handle {type(message).__qualname__}: define receive()"
         )
@@ -122,23 +120,20 @@ class EventSourced(Entity):
         if staging is None:
             raise WrongContext(NO_STAGING)
         known = self._sharding_happenings
+        # All are encoded before the first is applied.
         if len(events) == 1:
             event = events[0]
-            found = known.get(type(event)) or _happening(self, event)
-            name, version, encode, apply = found
-            records = [Record(name, version, encode(event), event)]
-            applies = (apply,)
+            name, version, encode, apply = known.get(type(event)) or _happening(self, event)
+            records = [(name, version, encode(event), event)]
+            steps = [(apply, event)]
         else:
-            # All are checked before the first is applied.
-            happenings = [known.get(type(event)) or _happening(self, event) for event in events]
-            records = [
-                Record(found.name, found.version, found.encode(event), event)
-                for found, event in zip(happenings, events, strict=True)
-            ]
-            applies = tuple([found.apply for found in happenings])
+            found = [known.get(type(event)) or _happening(self, event) for event in events]
+            pairs = list(zip(found, events, strict=True))
+            records = [(h.name, h.version, h.encode(event), event) for h, event in pairs]
+            steps = [(h.apply, event) for h, event in pairs]
         self._sharding_staging = None  # an applier that persists is refused
         try:
-            for apply, event in zip(applies, events, strict=True):
+            for apply, event in steps:
                 apply(self, event)
         except BaseException as error:
             staging.broken = error

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
-
-from typing_extensions import dataclass_transform
+from typing import Any, TypeVar, dataclass_transform, overload
 
 from sharding_app.errors import DeclarationError
 from sharding_app.model import naming
@@ -30,10 +28,9 @@ APPLIES = "__sharding_applies__"
 class EventSpec(Declared):
     """What ``@event`` says about one class."""
 
-    __slots__ = ("upcasters", "version")
-
     def __init__(self, cls: type, name: str, version: int) -> None:
-        super().__init__(cls, name)
+        super().__init__(cls)
+        self.name = name
         self.version = version
         #: From an old version to the next.
         self.upcasters: dict[int, Upcaster] = {}

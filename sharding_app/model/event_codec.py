@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sharding_app.errors import BadCall, DeclarationError, EventUnreadable
-from sharding_app.model.encoding import Exact, dec_hook
+from sharding_app.model.encoding import Exact, json_text
 from sharding_app.model.event import EventSpec, event_spec
 
 Apply = Callable[[Any, Any], None]
@@ -145,27 +145,26 @@ class EventCodec:
         for step in range(version, spec.version):
             upcaster = spec.upcasters.get(step)
             if upcaster is None:
-                cls = spec.cls.__qualname__
                 raise EventUnreadable(
                     f"{self._what}: the journal holds {spec.name!r} of version {version}, now"
-                    f" {spec.version}: add @upcasts({cls}, from_version={step})",
+                    f" {spec.version}: add @upcasts({spec.cls.__qualname__}, from_version={step})",
                     params={"event": spec.name, "version": version},
                 )
             steps.append(upcaster)
-        cls = spec.resolve()
+        final = Exact(spec.resolve(), self._what).decode
         read = msgspec.json.Decoder(dict[str, Any]).decode
 
         def upcast(data: bytes | str) -> Any:
             fields = read(data)
             for upcaster in steps:
                 fields = upcaster(fields)
-            return msgspec.convert(fields, cls, dec_hook=dec_hook)
+            return final(json_text(fields))
 
         return upcast
 
     def _subclass(self, name: str) -> EventSpec | None:
         """An event class that is not applied itself, but one of its bases is."""
-        waiting = list(self._appliers)
+        waiting: list[type[Any]] = list(self._appliers)
         while waiting:
             for cls in waiting.pop().__subclasses__():
                 spec = event_spec(cls)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, Protocol, TypeVar, overload
-
-from typing_extensions import ParamSpec
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from sharding_app.errors import BadCall, DeclarationError
 from sharding_app.model.arguments import Parameters
@@ -24,7 +22,7 @@ R = TypeVar("R")
 class Command(Generic[P, R]):
     """A declared handler; `query` makes them too. Everything about it is fixed when it is declared."""
 
-    def __init__(self, function: Callable[..., Any], *, is_query: bool, thread: bool, fenced: bool) -> None:
+    def __init__(self, function: Any, *, is_query: bool, thread: bool, fenced: bool) -> None:
         self.word = "query" if is_query else "command"
         if not callable(function) or isinstance(function, type):
             raise DeclarationError(f"@{self.word} decorates a method, not {function!r}")

@@ -29,13 +29,10 @@ _LEFT_OUT = frozenset(
 
 
 class Declared:
-    """A record class, its name on the wire, and the scope of its annotations."""
+    """A record class and the scope of its annotations."""
 
-    __slots__ = ("_scope", "_source", "cls", "name")
-
-    def __init__(self, cls: type, name: str) -> None:
+    def __init__(self, cls: type) -> None:
         self.cls = cls
-        self.name = name
         self._source: type | None = None
         self._scope = Scope([])
 
@@ -88,7 +85,8 @@ def record_class(cls: type[Any], word: str) -> type[Any]:
     if not any(issubclass(get_origin(base) or base, msgspec.Struct) for base in bases):
         bases = (msgspec.Struct, *bases)
     try:
-        made: type[Any] = type(msgspec.Struct)(cls.__name__, bases, space, frozen=True)
+        struct_meta: Any = type(msgspec.Struct)
+        made: type[Any] = struct_meta(cls.__name__, bases, space, frozen=True)
     except TypeError as error:
         raise DeclarationError(f"@{word} {cls.__qualname__}: {error}") from error
     for cell in _class_cells(made, cls):

@@ -31,8 +31,8 @@ class BoundRef:
     def __init__(
         self,
         entity_id: str | int | UUID,
-        timeout: float | None = None,
-        command_id: str | None = None,
+        timeout: Any = None,
+        command_id: Any = None,
         on_commit: bool = True,
     ) -> None:
         self._ref_id = naming.entity_id(entity_id)

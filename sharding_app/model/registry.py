@@ -1,4 +1,4 @@
-"""All declared entity types of this process, found by name.
+"""All declared entity types and messages of this process, found by name.
 
 A name counts once. The same class defined again (a reload, a test function that runs twice) replaces the former
 one; another class of the same name is remembered in ``duplicates`` for the system check, and the first one stays.
@@ -11,12 +11,28 @@ import contextlib
 import difflib
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from sharding_app.errors import BadCall
 
 if TYPE_CHECKING:
+    from sharding_app.model.message import MessageSpec
     from sharding_app.model.types import EntityType
+
+
+class Named(Protocol):
+    """A declaration: its class, and the name that it has on the wire."""
+
+    @property
+    def cls(self) -> type:
+        """The user's class."""
+
+    @property
+    def name(self) -> str:
+        """Its name, worked out when it is first asked for."""
+
+
+N = TypeVar("N", bound=Named)
 
 
 class Duplicate(NamedTuple):
@@ -27,30 +43,31 @@ class Duplicate(NamedTuple):
     refused: str
 
 
-class Registry:
-    """Entity types by name."""
+class Registry(Generic[N]):
+    """Declarations by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._lock = threading.RLock()
-        self._pending: list[EntityType] = []
-        self._types: dict[str, EntityType] = {}
+        self._pending: list[N] = []
+        self._types: dict[str, N] = {}
         self._duplicates: list[Duplicate] = []
 
-    def add(self, entity_type: EntityType) -> None:
-        """Note a new type; its name is looked at later."""
+    def add(self, declared: N) -> None:
+        """Note a new one; its name is looked at later."""
         with self._lock:
-            self._pending.append(entity_type)
+            self._pending.append(declared)
 
-    def discard(self, entity_type: EntityType) -> None:
+    def discard(self, declared: N) -> None:
         """Forget a type: its class is hosted under another name."""
         with self._lock:
-            if entity_type in self._pending:
-                self._pending.remove(entity_type)
+            if declared in self._pending:
+                self._pending.remove(declared)
             for name, known in list(self._types.items()):
-                if known is entity_type:
+                if known is declared:
                     del self._types[name]
 
-    def get(self, name: str) -> EntityType:
+    def get(self, name: str) -> N:
         """The type of that name, or `BadCall` with a suggestion."""
         found = self._types.get(name)
         if found is None or self._pending:
@@ -58,10 +75,10 @@ class Registry:
         if found is None:
             close = difflib.get_close_matches(name, self._types, n=1)
             hint = f"did you mean {close[0]!r}?" if close else "is its app in INSTALLED_APPS?"
-            raise BadCall(f"no entity type {name!r} is declared here: {hint}")
+            raise BadCall(f"no {self._what} {name!r} is declared here: {hint}")
         return found
 
-    def all(self) -> dict[str, EntityType]:
+    def all(self) -> dict[str, N]:
         """All types by name, in the order of their declaration."""
         with self._lock:
             while self._pending:
@@ -74,7 +91,7 @@ class Registry:
         self.all()
         return list(self._duplicates)
 
-    def _settle(self, new: EntityType) -> None:
+    def _settle(self, new: N) -> None:
         known = self._types.get(new.name)
         if known is None or known.cls is new.cls or _redefines(new.cls, known.cls):
             self._types[new.name] = new
@@ -82,7 +99,7 @@ class Registry:
         self._duplicates.append(Duplicate(new.name, _path(known.cls), _path(new.cls)))
 
     @contextlib.contextmanager
-    def isolated(self) -> Iterator[Registry]:
+    def isolated(self) -> Iterator[Registry[N]]:
         """Forget what is declared inside the block: for tests that declare entities."""
         with self._lock:
             before = self._pending[:], dict(self._types), self._duplicates[:]
@@ -102,4 +119,5 @@ def _path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-registry = Registry()
+registry: Registry[EntityType] = Registry("entity type")
+messages: Registry[MessageSpec] = Registry("message")

@@ -41,7 +41,7 @@ class ShardingSettings:
     ask_timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        _need(self.role is None or (isinstance(self.role, str) and self.role), "role", "a name")
+        _need(self.role is None or self.role, "role", "a name")
         _whole(self.number_of_shards, "number_of_shards", 1)
         _whole(self.snapshot_every, "snapshot_every", 0)
         _need(self.snapshot_when is None or callable(self.snapshot_when), "snapshot_when", "a function")
@@ -99,7 +99,7 @@ def _seconds(value: object, name: str, *, zero: bool) -> None:
     fits = value is None or (
         isinstance(value, (int, float))
         and not isinstance(value, bool)
-        and (0 <= value if zero else 0 < value)
+        and (value >= 0 if zero else value > 0)
         and value < float("inf")
     )
     _need(fits, name, f"a number of seconds{' or 0' if zero else ' above 0'}, not {value!r}")

@@ -7,16 +7,10 @@ The host attaches one to an entity before it runs a command handler and takes it
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
-
-class Record(NamedTuple):
-    """One staged event: what goes into the journal, and the event itself."""
-
-    name: str
-    version: int
-    data: bytes
-    event: object
+#: One staged event: its name, version and JSON for the journal, and the event itself.
+Record: TypeAlias = tuple[str, int, bytes, object]
 
 
 class Staging:

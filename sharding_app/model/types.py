@@ -181,7 +181,7 @@ class EntityType:
     def new(self, entity_id: str, context: EntityContext | None = None) -> Any:
         """A fresh object with its id set before its ``__init__`` runs."""
         cls = self.cls
-        obj = cls.__new__(cls)
+        obj: Any = object.__new__(cls)
         obj.entity_id = entity_id
         obj.context = context
         obj._sharding_staging = None

@@ -1,0 +1,72 @@
+"""Cluster sharding for Django: durable entities on Postgres, Redis and Channels.
+
+The public names are imported at first use, so that importing the package costs nothing and needs no Django.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sharding_app.errors import AskTimeout as AskTimeout
+    from sharding_app.errors import BadCall as BadCall
+    from sharding_app.errors import BadEntityId as BadEntityId
+    from sharding_app.errors import BufferFull as BufferFull
+    from sharding_app.errors import DeclarationError as DeclarationError
+    from sharding_app.errors import EntityFailed as EntityFailed
+    from sharding_app.errors import EventUnreadable as EventUnreadable
+    from sharding_app.errors import NotStorable as NotStorable
+    from sharding_app.errors import PartlyApplied as PartlyApplied
+    from sharding_app.errors import Rejected as Rejected
+    from sharding_app.errors import ShardingError as ShardingError
+    from sharding_app.errors import StateUnreadable as StateUnreadable
+    from sharding_app.errors import Unavailable as Unavailable
+    from sharding_app.errors import WrongContext as WrongContext
+    from sharding_app.model.context import EntityContext as EntityContext
+    from sharding_app.model.entity import DurableState as DurableState
+    from sharding_app.model.entity import Entity as Entity
+    from sharding_app.model.entity import EventSourced as EventSourced
+    from sharding_app.model.event import applies as applies
+    from sharding_app.model.event import event as event
+    from sharding_app.model.event import upcasts as upcasts
+    from sharding_app.model.handlers import command as command
+    from sharding_app.model.handlers import query as query
+    from sharding_app.model.message import message as message
+    from sharding_app.model.refs import Ref as Ref
+    from sharding_app.model.remote import Remote as Remote
+    from sharding_app.model.settings import ShardingSettings as ShardingSettings
+
+_ERRORS = (
+    "AskTimeout BadCall BadEntityId BufferFull DeclarationError EntityFailed EventUnreadable NotStorable"
+    " PartlyApplied Rejected ShardingError StateUnreadable Unavailable WrongContext"
+)
+_HOMES = {
+    **dict.fromkeys(_ERRORS.split(), "errors"),
+    "DurableState": "model.entity",
+    "Entity": "model.entity",
+    "EntityContext": "model.context",
+    "EventSourced": "model.entity",
+    "Ref": "model.refs",
+    "Remote": "model.remote",
+    "ShardingSettings": "model.settings",
+    "applies": "model.event",
+    "command": "model.handlers",
+    "event": "model.event",
+    "message": "model.message",
+    "query": "model.handlers",
+    "upcasts": "model.event",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,199 @@
+"""`LocalHost`: one entity alone in memory, hosted exactly as the contract in `types` says, with no cluster.
+
+It is what the test kit stands on ("given events, when command, then events, reply, state") and shows a host all its
+duties: check, run, encode the reply, commit, answer; after a failure drop what is staged and rebuild.
+`LocalGateway` holds one for each id, so that refs work. Concurrent calls are not queued: await one after another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from sharding_app.errors import PartlyApplied, ShardingError
+from sharding_app.model.context import EntityContext
+from sharding_app.model.message import decode_message, encode_message
+from sharding_app.model.registry import registry
+from sharding_app.model.staging import Record, Staging
+from sharding_app.model.types import EntityType, Handler
+
+
+class LocalHost:
+    """One entity, its journal a list. Give it the history it starts from."""
+
+    def __init__(
+        self,
+        entity: type[Any] | EntityType,
+        entity_id: str = "1",
+        *,
+        events: Iterable[object] = (),
+        state: bytes | None = None,
+        context: EntityContext | None = None,
+    ) -> None:
+        self.entity_type = entity if isinstance(entity, EntityType) else entity._sharding_type
+        self.entity_id = entity_id
+        #: Journal records of all committed events: name, version, JSON.
+        self.journal: list[tuple[str, int, bytes]] = [
+            self.entity_type.event_codec.encode(event) for event in events
+        ]
+        #: The state that was stored last: the start, and what a durable-state entity stored since.
+        self.stored: bytes | None = state
+        #: The events of the last command.
+        self.events: list[object] = []
+        self._context = context
+        self._staging = Staging(self._commit)
+        self._commits = 0
+        self.entity = self._recovered()
+        if self.stored is None and self.entity_type.kind == "durable_state":
+            self.stored = self.entity_type.dump_state(self.entity)
+
+    async def run(self, command: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a handler as a ref does, arguments and reply encoded both ways."""
+        handler = self.entity_type.handler(command)
+        return handler.decode_result(await self.handle(command, handler.encode(args, kwargs)))
+
+    async def handle(self, command: str, raw: bytes) -> bytes:
+        """The encoded reply to a call with encoded arguments."""
+        handler = self.entity_type.handler(command)
+        args = handler.decode(raw)
+        with_staging = self._staging if not handler.is_query else None
+        reply: bytes = await self._guarded(command, with_staging, handler, args)
+        return reply
+
+    async def receive(self, message: object) -> Any:
+        """Give the entity a plain message, after a trip through its codec."""
+        return await self._guarded(
+            type(message).__qualname__, self._staging, None, (decode_message(*encode_message(message)),)
+        )
+
+    def state(self) -> bytes:
+        """The present state as JSON."""
+        return self.entity_type.dump_state(self.entity)
+
+    async def _guarded(
+        self, name: str, staging: Staging | None, handler: Handler | None, args: tuple[Any, ...]
+    ) -> Any:
+        self.events, self._commits = [], 0
+        self.entity._sharding_staging = staging
+        try:
+            result = await self._called(handler, args)
+            if self._staging.broken is not None:
+                raise self._staging.broken
+            reply = result if handler is None else handler.encode_result(result)
+            if staging is not None:
+                await self._commit(staging)
+            return reply
+        except Exception as error:
+            self._staging.clear()
+            self.entity = self._recovered()
+            raise self._typed(name, error) from error
+        finally:
+            self.entity._sharding_staging = None
+
+    async def _called(self, handler: Handler | None, args: tuple[Any, ...]) -> Any:
+        if handler is None:
+            result = self.entity.receive(*args)
+            return await result if inspect.isawaitable(result) else result
+        if handler.thread:
+            return await asyncio.to_thread(handler.function, self.entity, *args)
+        result = handler.function(self.entity, *args)
+        return await result if handler.is_async else result
+
+    async def _commit(self, staging: Staging) -> None:
+        also, records = staging.also, staging.records
+        state = self.entity_type.dump_state(self.entity) if self._is_durable() else None
+        for function in also:
+            await asyncio.to_thread(function)
+        if records or also or (state is not None and state != self.stored):
+            self._commits += 1
+        self._append(records)
+        self.stored = self.stored if state is None else state
+        staging.clear()
+
+    def _append(self, records: list[Record]) -> None:
+        for name, version, data, event in records:
+            self.journal.append((name, version, data))
+            self.events.append(event)
+
+    def _is_durable(self) -> bool:
+        return self.entity_type.kind == "durable_state"
+
+    def _recovered(self) -> Any:
+        entity = self.entity_type.new(self.entity_id, self._context)
+        if self.stored is not None:
+            self.entity_type.load_state(entity, self.stored)
+        self.entity_type.replay(entity, self.journal)
+        return entity
+
+    def _typed(self, name: str, error: Exception) -> ShardingError:
+        failure = (
+            error
+            if isinstance(error, ShardingError)
+            else self.entity_type.failed(self.entity_id, name, error)
+        )
+        if not self._commits:
+            return failure
+        return PartlyApplied(
+            f"{failure.message} (what it had awaited before is stored)", params=failure.params
+        )
+
+
+class LocalGateway:
+    """All refs of the process on `LocalHost` objects: ``with use_gateway(LocalGateway()): ...``."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[tuple[str, str], LocalHost] = {}
+
+    def host(self, type_name: str, entity_id: str) -> LocalHost:
+        """The host of one entity, made at first use."""
+        key = (type_name, entity_id)
+        found = self._hosts.get(key)
+        if found is None:
+            found = self._hosts[key] = LocalHost(registry.get(type_name), entity_id)
+        return found
+
+    async def ask(
+        self,
+        type_name: str,
+        entity_id: str,
+        command: str,
+        args: bytes,
+        timeout: float | None,  # noqa: ASYNC109 (the protocol's; nothing here can time out)
+        command_id: str | None,
+    ) -> bytes:
+        """As in `gateway.Gateway`."""
+        return await self.host(type_name, entity_id).handle(command, args)
+
+    def ask_sync(
+        self,
+        type_name: str,
+        entity_id: str,
+        command: str,
+        args: bytes,
+        timeout: float | None,
+        command_id: str | None,
+    ) -> bytes:
+        """As in `gateway.Gateway`."""
+        return asyncio.run(self.ask(type_name, entity_id, command, args, timeout, command_id))
+
+    def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
+        """Runs before it returns, on a thread of its own; an error reaches nobody, as from afar."""
+        with ThreadPoolExecutor(1) as thread, contextlib.suppress(ShardingError):
+            thread.submit(self.ask_sync, type_name, entity_id, command, args, None, command_id).result()
+
+    async def exists(
+        self,
+        type_name: str,
+        entity_id: str,
+        timeout: float | None,  # noqa: ASYNC109 (the protocol's)
+    ) -> bool:
+        """Whether it has stored anything, or was called."""
+        return (type_name, entity_id) in self._hosts
+
+    def exists_sync(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
+        """The same."""
+        return (type_name, entity_id) in self._hosts
