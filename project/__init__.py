@@ -1,0 +1,1 @@
+"""The demo site: a small shop, and servers of its own for machines that have none."""

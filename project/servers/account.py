@@ -1,0 +1,87 @@
+"""Who the servers run as, and what that user can read.
+
+Postgres refuses to run as root. Started by root, the servers therefore run as `nobody`: no user is created, and no
+directory that we did not make gets other rights. Where that user cannot reach the data folder, it gets a place of its
+own under the system's temporary folder that is kept over reboots.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+from project.servers.errors import ServersError
+
+
+class SpawnOptions(TypedDict, total=False):
+    """What `subprocess` takes to start a process as another user."""
+
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The user that the servers run as; None for both means ourselves."""
+
+    uid: int | None = None
+    gid: int | None = None
+
+    def spawn_options(self) -> SpawnOptions:
+        """Return the arguments that make a child run as this user."""
+        if self.uid is None or self.gid is None:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def own(self, path: Path, mode: int) -> None:
+        """Give something that we made to this user."""
+        if self.uid is not None and self.gid is not None:
+            os.chown(path, self.uid, self.gid)
+        path.chmod(mode)
+
+    def allows(self, test: str, path: Path) -> bool:
+        """Ask the system itself, as this user: `-x`, `-r`, … of the shell's test."""
+        command = ["/bin/sh", "-c", f'test {test} "$1"', "sh", str(path)]
+        try:
+            answer = subprocess.run(
+                command, cwd="/", capture_output=True, check=False, **self.spawn_options()
+            )
+        except (PermissionError, OSError) as error:
+            message = (
+                "The embedded PostgreSQL does not run as root, and this root may not start a process as 'nobody' "
+                f"({error}). Run as an ordinary user, or set DATABASE_URL and REDIS_URL."
+            )
+            raise ServersError(message) from error
+        return answer.returncode == 0
+
+
+def server_account(existing_data: Path | None = None) -> Account:
+    """Choose the user: ourselves, or as root the owner of the data that is there, or `nobody`."""
+    if os.geteuid() != 0:
+        return Account()
+    if existing_data is not None and existing_data.exists():
+        status = existing_data.stat()
+        if status.st_uid != 0:
+            return Account(status.st_uid, status.st_gid)
+    nobody = pwd.getpwnam("nobody")
+    return Account(nobody.pw_uid, nobody.pw_gid)
+
+
+def reachable_place(folder: Path, account: Account) -> Path:
+    """Return a directory that the account can pass through: the folder, or a new one where it can."""
+    if account.uid is None or account.allows("-x", folder):
+        return folder
+    lasting = Path("/var/tmp")  # noqa: S108 - mkdtemp makes a new directory with a random name in it
+    place = Path(tempfile.mkdtemp(prefix="sharding-servers-", dir=lasting if lasting.is_dir() else None))
+    place.chmod(0o711)
+    if not account.allows("-x", place):
+        place.rmdir()
+        message = f"User {account.uid} can reach neither {folder} nor {place.parent}: set DATABASE_URL and REDIS_URL."
+        raise ServersError(message)
+    return place

@@ -1,0 +1,1 @@
+"""The tests; `tests/house` is about the project itself, the rest about the app."""

@@ -1,0 +1,62 @@
+"""What all tests share: the servers (started when the first test needs them) and the environment for child processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from project.servers import OwnPostgres, OwnRedis, Servers, ensure_servers
+from project.settings.urls import database
+
+ChildEnvironment = Callable[[], dict[str, str]]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Servers:
+    """Return running servers: those of the environment, or the data folder's own."""
+    found = ensure_servers()
+    wanted = settings.DATABASES["default"]
+    given = database(found.database_url)
+    if given["PORT"] != wanted["PORT"] or found.redis_url != settings.REDIS_URL:
+        pytest.exit("A port of the embedded servers was taken and has been changed: run the tests again.", 1)
+    return found
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    servers: Servers, django_db_modify_db_settings_parallel_suffix: None
+) -> None:
+    """Have a server before the test database is made."""
+
+
+@pytest.fixture
+def child_environment(servers: Servers) -> ChildEnvironment:
+    """Return what makes a child process (`manage.py …`) use this test's database and the same Redis."""
+
+    def environment() -> dict[str, str]:
+        now = connection.settings_dict
+        user = f"{quote(now['USER'], safe='')}:{quote(now['PASSWORD'], safe='')}"
+        url = f"postgresql://{user}@{now['HOST']}:{now['PORT']}/{now['NAME']}"
+        return {**os.environ, "DATABASE_URL": url, "REDIS_URL": servers.redis_url}
+
+    return environment
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[OwnPostgres]:
+    """Return a running PostgreSQL that this test may stop, kill and start again."""
+    with OwnPostgres(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    """Return a running Redis that this test may stop, kill and start again."""
+    with OwnRedis(tmp_path) as server:
+        yield server

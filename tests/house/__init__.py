@@ -1,0 +1,1 @@
+"""The house: servers, settings, README, what may import what."""
