@@ -75,7 +75,10 @@ class ShardAllocationStrategy(Protocol):
         ...
 
     def rebalance(
-        self, allocations: Mapping[Incarnation, Sequence[ShardId]], in_progress: Set[ShardId], view: ClusterView
+        self,
+        allocations: Mapping[Incarnation, Sequence[ShardId]],
+        in_progress: Set[ShardId],
+        view: ClusterView,
     ) -> list[ShardId]:
         """Choose shards to be moved now; each is allocated anew after it has stopped."""
         ...
@@ -96,7 +99,10 @@ class LeastShardAllocation:
         return by_suitability(allocations, view)[0]
 
     def rebalance(
-        self, allocations: Mapping[Incarnation, Sequence[ShardId]], in_progress: Set[ShardId], view: ClusterView
+        self,
+        allocations: Mapping[Incarnation, Sequence[ShardId]],
+        in_progress: Set[ShardId],
+        view: ClusterView,
     ) -> list[ShardId]:
         if in_progress or not allocations or not good_time_to_rebalance(view):
             return []

@@ -99,7 +99,11 @@ class Coordinator:
         self.tick(now)
 
     def members_read(
-        self, members: Sequence[Member], dead: Iterable[Incarnation], suspect: Iterable[Incarnation], now: float
+        self,
+        members: Sequence[Member],
+        dead: Iterable[Incarnation],
+        suspect: Iterable[Incarnation],
+        now: float,
     ) -> None:
         """A new reading of the member rows, and what `core.membership` concludes from it."""
         before = self.members
@@ -163,7 +167,9 @@ class Coordinator:
         self.proxies[incarnation] = tuple(types), now
         self.tells.to(incarnation, RegisterAck(self.term, self.me))
 
-    def get_shard_home(self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float) -> None:
+    def get_shard_home(
+        self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float
+    ) -> None:
         for shard in shards:
             key = type_name, shard
             row = self.rows.get(key)
@@ -173,7 +179,9 @@ class Coordinator:
                 self.waiters.setdefault(key, {})[source] = None
         self._serve_waiters(now)
 
-    def shard_started(self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]) -> None:
+    def shard_started(
+        self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]
+    ) -> None:
         for shard, epoch in zip(shards, epochs, strict=True):
             key = type_name, shard
             start = self.starting.get(key)
@@ -237,7 +245,10 @@ class Coordinator:
         return {
             each.incarnation: regions.get(each.incarnation, {})
             for each in self.members.values()
-            if each.state == "up" and not each.deaf and type_name in each.types and each.incarnation not in self.burying
+            if each.state == "up"
+            and not each.deaf
+            and type_name in each.types
+            and each.incarnation not in self.burying
         }
 
     def allocate(self, key: ShardKey, requester: Incarnation | None) -> Incarnation | None:
@@ -246,7 +257,9 @@ class Coordinator:
             return None
         return self.strategy_of(key[0]).allocate(requester, key[1], hosts, self.view())
 
-    def change(self, key: ShardKey, home: Incarnation | None, step: str, *, raise_epoch: bool = True) -> HomeChange:
+    def change(
+        self, key: ShardKey, home: Incarnation | None, step: str, *, raise_epoch: bool = True
+    ) -> HomeChange:
         """Make a change of a row, and count it as allocated from now on, so that the next choice sees it."""
         row = self.rows.get(key)
         epoch = row.epoch if row is not None else 0
@@ -271,7 +284,11 @@ class Coordinator:
 
     def _in_motion(self, key: ShardKey) -> bool:
         row = self.rows.get(key)
-        dying = row is not None and row.home is not None and (row.home in self.burying or row.home not in self.members)
+        dying = (
+            row is not None
+            and row.home is not None
+            and (row.home in self.burying or row.home not in self.members)
+        )
         return dying or key in self.writing or key in self.starting or key in self.handoffs.active
 
     def _adopt(self, row: ShardRow) -> None:
@@ -332,7 +349,9 @@ class Coordinator:
 
     def _fence_orphans(self, now: float) -> None:
         """Homes without a member row: they left, or gave up, or a former coordinator buried them and died."""
-        homes = {home: None for regions in self.allocated.values() for home, shards in regions.items() if shards}
+        homes = {
+            home: None for regions in self.allocated.values() for home, shards in regions.items() if shards
+        }
         for home in homes:
             if home not in self.members and home not in self.burying:
                 self._fence(home, now)
@@ -360,4 +379,3 @@ class Coordinator:
 
     def _note(self, action: str, subject: str, detail: str = "") -> None:
         self.out.append(Note(Decision(action, subject, detail)))
-

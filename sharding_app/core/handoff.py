@@ -69,7 +69,9 @@ class HandOffs:
         if handoff is not None and handoff.phase == "marking":
             self._announce((row.type, row.shard), handoff, now)
 
-    def acknowledged(self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float) -> None:
+    def acknowledged(
+        self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float
+    ) -> None:
         for shard in shards:
             handoff = self.active.get((type_name, shard))
             if handoff is not None and handoff.phase == "begin":
@@ -77,7 +79,12 @@ class HandOffs:
                 self._stop_when_acknowledged((type_name, shard), handoff, now)
 
     def stopped(
-        self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch], now: float
+        self,
+        source: Incarnation,
+        type_name: str,
+        shards: Sequence[ShardId],
+        epochs: Sequence[Epoch],
+        now: float,
     ) -> None:
         changes = []
         for shard, epoch in zip(shards, epochs, strict=True):

@@ -33,6 +33,8 @@ class AskHomes(msgspec.Struct, frozen=True):
     """Ask the coordinator (or, when it is silent, the store) where these shards live."""
 
     shards: list[ShardId]
+    again: bool = False
+    "They were asked for before, and nobody has answered."
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -58,7 +60,18 @@ class RegionLimits(msgspec.Struct, frozen=True):
 class Route:
     """What is known of one shard."""
 
-    __slots__ = ("asked_at", "bounces", "epoch", "held", "home", "next_epoch", "next_home", "outstanding", "shard", "waiting")
+    __slots__ = (
+        "asked_at",
+        "bounces",
+        "epoch",
+        "held",
+        "home",
+        "next_epoch",
+        "next_home",
+        "outstanding",
+        "shard",
+        "waiting",
+    )
 
     def __init__(self, shard: ShardId) -> None:
         self.shard = shard
@@ -76,7 +89,9 @@ class Route:
 class Region:
     """The routes of one type in one process. `pending` holds all unresolved parcels of the process, by request."""
 
-    def __init__(self, type_name: str, pending: dict[int, Parcel], limits: RegionLimits | None = None) -> None:
+    def __init__(
+        self, type_name: str, pending: dict[int, Parcel], limits: RegionLimits | None = None
+    ) -> None:
         self.type = type_name
         self.limits = limits or RegionLimits()
         self.pending = pending
@@ -211,14 +226,14 @@ class Region:
                 route.asked_at = now
                 again.append(route.shard)
         if again:
-            self.out.append(AskHomes(again))
+            self.out.append(AskHomes(again, again=True))
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
     def _ask(self, route: Route, now: float) -> None:
         route.asked_at = now
         last = self.out[-1] if self.out else None
-        if isinstance(last, AskHomes):
+        if isinstance(last, AskHomes) and not last.again:
             last.shards.append(route.shard)
         else:
             self.out.append(AskHomes([route.shard]))

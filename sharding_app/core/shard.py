@@ -45,7 +45,18 @@ class Verdict(IntEnum):
 class Slot:
     """One entity in memory."""
 
-    __slots__ = ("entity", "generation", "id", "mailbox", "passivating", "seq", "shard", "snapshot_seq", "state", "touched")
+    __slots__ = (
+        "entity",
+        "generation",
+        "id",
+        "mailbox",
+        "passivating",
+        "seq",
+        "shard",
+        "snapshot_seq",
+        "state",
+        "touched",
+    )
 
     def __init__(self, entity_id: EntityId, shard: "Shard") -> None:
         self.id = entity_id

@@ -122,6 +122,15 @@ class Links:
         """Return how many messages are put and not yet acknowledged."""
         return len(self._local) + sum(line.link.outstanding() for line in self._lines.values())
 
+    def peers(self) -> list[Incarnation]:
+        return list(self._lines)
+
+    def is_silent(self, peer: Incarnation) -> bool:
+        """Tell whether that peer has owed us an acknowledgement for longer than is usual."""
+        line = self._lines.get(peer)
+        since = None if line is None else line.link.silent_since()
+        return since is not None and self._clock.now() - since >= self._limits.suspect_after_seconds
+
     async def drain(self, timeout_seconds: float) -> bool:
         """Wait until all that was put is acknowledged; False: it is not, after that time."""
         until = self._clock.now() + timeout_seconds

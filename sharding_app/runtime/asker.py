@@ -1,0 +1,314 @@
+"""The asking side of a process: its regions, what they wait for, and the futures of those who wait.
+
+Contract: every ask ends with a value or a typed error, at the latest at its deadline. Homes come from the coordinator;
+when it is silent, from the store's rows, which say the same. A process that hosts nothing (a web process, a shell) runs
+this and nothing else.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from sharding_app.core.ids import Incarnation, ShardId, shard_of
+from sharding_app.core.messages import (
+    AnyMessage,
+    Answer,
+    Deliver,
+    Done,
+    Failed,
+    HandBack,
+    NoHome,
+    ShardHome,
+)
+from sharding_app.core.parcel import Parcel
+from sharding_app.core.region import AskHomes, Forward, Refuse, Region, RegionLimits
+from sharding_app.errors import AskTimeout, BufferFull, ShardingError, Unavailable, from_wire
+from sharding_app.ports.clock import Clock
+
+logger = logging.getLogger("sharding.region")
+
+SHORT_TIMEOUT_SECONDS = 1.0
+"Shorter waits get a timer of their own; the others are seen by the sweep."
+
+
+class Homes(Protocol):
+    """Who knows where shards live (`runtime.homes`)."""
+
+    def ask(self, type_name: str, shards: list[ShardId], *, again: bool) -> None: ...
+
+    def found(self, type_name: str, shards: Iterable[ShardId]) -> None: ...
+
+    def not_found(self, type_name: str) -> None: ...
+
+
+REASONS = {
+    "buffer_full": (
+        BufferFull,
+        "the buffer for {type!r} is full ({limit} commands wait or are under way): slow down",
+    ),
+    "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node`"),
+    "no_coordinator": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node`"),
+    "fate_unknown": (
+        Unavailable,
+        "the node of {entity!r} died while {command!r} was under way: its fate is unknown",
+    ),
+    "poisonous": (
+        Unavailable,
+        "{command!r} of {entity!r} was under way when two nodes died: it is not sent again, its fate is unknown",
+    ),
+    "stopped": (Unavailable, "this process is leaving the cluster"),
+    "too_large": (Unavailable, "{command!r} of {entity!r} is too large for a message"),
+}
+
+
+class Asker:
+    def __init__(
+        self,
+        incarnation: Incarnation,
+        clock: Clock,
+        put: Callable[[Incarnation, AnyMessage], bool],
+        homes: Homes,
+        limits: RegionLimits,
+        default_timeout: float,
+    ) -> None:
+        self.incarnation = incarnation
+        self.pending: dict[int, Parcel] = {}
+        self.regions: dict[str, Region] = {}
+        self.drops: Counter[tuple[str, str]] = Counter()
+        "By type and reason."
+        self.asks = 0
+        self.answers = 0
+        self._shards: dict[str, int] = {}
+        self._clock = clock
+        self._put = put
+        self._homes = homes
+        self._limits = limits
+        self._timeout = default_timeout
+        self._last = 0
+        self._loop = asyncio.get_running_loop()
+        self._blocked: dict[Incarnation, list[Parcel]] = {}
+
+    def add_type(self, type_name: str, number_of_shards: int) -> Region:
+        region = self.regions.get(type_name)
+        if region is None:
+            region = self.regions[type_name] = Region(type_name, self.pending, self._limits)
+            self._shards[type_name] = number_of_shards
+        return region
+
+    # -- Asking ----------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        type_name: str,
+        entity: str,
+        command: str,
+        args: bytes,
+        timeout: float | None = None,
+        command_id: str = "",
+        *,
+        tell: bool = False,
+        safe: bool = True,
+        chain: tuple[str, ...] = (),
+        trace: str = "",
+    ) -> "asyncio.Future[bytes]":
+        """Send a command; the future has its encoded result, or a ShardingError. `add_type` was called before."""
+        region = self.regions[type_name]
+        now = self._clock.now()
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        if timeout is None:
+            timeout = self._timeout
+        self._last = request = self._last + 1
+        parcel = Parcel(
+            request, type_name, shard_of(entity, self._shards[type_name]), entity, command, args,
+            born=now, deadline=now + timeout, reply=None if tell else future,
+            command_id=command_id, safe=safe, chain=chain, trace=trace,
+        )  # fmt: skip
+        self.asks += 1
+        if region.submit(parcel, now):
+            self._forward(parcel, now)
+        else:
+            self._carry_out(region, now)
+        if not tell and timeout < SHORT_TIMEOUT_SECONDS and not future.done():
+            timer = self._loop.call_later(timeout, self._time_out, parcel)
+            future.add_done_callback(lambda _: timer.cancel())
+        return future
+
+    # -- What comes back -------------------------------------------------------------------------------------------
+
+    def receive(self, source: Incarnation, message: AnyMessage) -> bool:
+        """Take a message that is for the asking side; False: it is not."""
+        if type(message) is Answer:
+            parcel = self.pending.pop(message.request, None)
+            if parcel is not None:
+                self.answers += 1
+                self._resolve(parcel)
+                future = parcel.reply
+                if isinstance(future, asyncio.Future) and not future.done():
+                    future.set_result(message.value)
+            return True
+        match message:
+            case Failed():
+                parcel = self.pending.pop(message.request, None)
+                if parcel is not None:
+                    self._resolve(parcel)
+                    self._fail(parcel, _error(message))
+            case Done():
+                for request in message.requests:
+                    parcel = self.pending.pop(request, None)
+                    if parcel is not None:
+                        self._resolve(parcel)
+            case HandBack():
+                region = self.regions.get(message.type)
+                if region is not None:
+                    parcels = [self.pending[each] for each in message.requests if each in self.pending]
+                    region.handed_back(source, message.epoch, parcels, self._clock.now())
+                    self._carry_out(region, self._clock.now())
+            case ShardHome():
+                self.homes_told(
+                    message.type, message.home, zip(message.shards, message.epochs, strict=True), message.term
+                )
+            case NoHome():
+                self.no_home(message.type, message.reason)
+            case _:
+                return False
+        return True
+
+    def homes_told(
+        self, type_name: str, home: Incarnation, shards: Iterable[tuple[ShardId, int]], term: int = 0
+    ) -> None:
+        region = self.regions.get(type_name)
+        if region is None:
+            return
+        now = self._clock.now()
+        for shard, epoch in shards:
+            region.home_told(shard, home, epoch, now)
+            self._homes.found(type_name, (shard,))
+        self._carry_out(region, now)
+
+    def no_home(self, type_name: str, reason: str) -> None:
+        region = self.regions.get(type_name)
+        if region is not None:
+            self._homes.not_found(type_name)
+            region.no_home(reason, self._clock.now())
+            self._carry_out(region, self._clock.now())
+
+    def hold(self, type_name: str, shards: Iterable[ShardId]) -> None:
+        """BeginHandOff: what is sent to these shards waits until their home is told again."""
+        region = self.regions.get(type_name)
+        if region is not None:
+            region.hand_off_begins(shards, self._clock.now())
+
+    def gone(self, incarnation: Incarnation) -> None:
+        """That process is fenced or has left: what was outstanding there goes elsewhere, or fails."""
+        now = self._clock.now()
+        self._blocked.pop(incarnation, None)
+        for region in self.regions.values():
+            region.gone(incarnation, now)
+            self._carry_out(region, now)
+
+    # -- Time ------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Sweep what has waited too long, ask again for what is still unknown, send what links had no room for."""
+        now = self._clock.now()
+        for parcel in [each for each in self.pending.values() if each.deadline <= now and not each.told]:
+            self._time_out(parcel)
+        for target in list(self._blocked):
+            self._unblock(target, now)
+        for region in self.regions.values():
+            region.tick(now)
+            self._carry_out(region, now)
+
+    def close(self) -> None:
+        for parcel in list(self.pending.values()):
+            self._refuse(parcel, "stopped")
+        self.pending.clear()
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, region: Region, now: float) -> None:
+        while region.out:
+            effects, region.out = region.out, []
+            for effect in effects:
+                if isinstance(effect, Forward):
+                    self._forward(effect.parcel, now)
+                elif isinstance(effect, AskHomes):
+                    self._homes.ask(region.type, effect.shards, again=effect.again)
+                else:
+                    self._refuse(effect.parcel, effect.reason)
+
+    def _forward(self, parcel: Parcel, now: float) -> None:
+        home = parcel.home
+        assert home is not None
+        if home in self._blocked:
+            self._blocked[home].append(parcel)
+        elif not self._send(parcel, home, now):
+            self._blocked[home] = [parcel]
+
+    def _send(self, parcel: Parcel, home: Incarnation, now: float) -> bool:
+        command_id = parcel.command_id
+        if parcel.attempt > 1 and not command_id:
+            command_id = f"{self.incarnation}:{parcel.request}"
+        timeout = 0 if parcel.reply is None else max(1, int((parcel.deadline - now) * 1000))
+        message = Deliver(
+            parcel.type, parcel.shard, parcel.epoch, parcel.entity, parcel.request, parcel.command, parcel.args,
+            command_id, parcel.attempt, int((now - parcel.born) * 1000), timeout, parcel.chain, parcel.trace,
+        )  # fmt: skip
+        return self._put(home, message)
+
+    def _unblock(self, target: Incarnation, now: float) -> None:
+        waiting = self._blocked.pop(target)
+        for number, parcel in enumerate(waiting):
+            if parcel.home == target and not self._send(parcel, target, now):
+                self._blocked[target] = waiting[number:]
+                return
+
+    def _resolve(self, parcel: Parcel) -> None:
+        region = self.regions[parcel.type]
+        region.resolved(parcel, self._clock.now())
+        if region.out:
+            self._carry_out(region, self._clock.now())
+
+    def _time_out(self, parcel: Parcel) -> None:
+        future = parcel.reply
+        if parcel.told or (isinstance(future, asyncio.Future) and future.done()):
+            return
+        waited = self._clock.now() - parcel.born
+        self.drops[parcel.type, "timeout"] += 1
+        self.regions[parcel.type].abandon(parcel, self._clock.now())
+        logger.info(
+            "no answer from an entity of %s in time", parcel.type,
+            extra={"action": "ask_timeout", "entity_type": parcel.type, "command": parcel.command},
+        )  # fmt: skip
+        self._fail(
+            parcel,
+            AskTimeout(
+                f"no answer from {parcel.type!r} {parcel.entity!r} to {parcel.command!r} within {waited:.3g} s"
+            ),
+        )
+
+    def _refuse(self, parcel: Parcel, reason: str) -> None:
+        cls, text = REASONS[reason]
+        self.drops[parcel.type, reason] += 1
+        logger.warning(
+            "a command for an entity of %s was not delivered: %s", parcel.type, reason,
+            extra={"action": "dropped", "entity_type": parcel.type, "reason": reason},
+        )  # fmt: skip
+        names = {"type": parcel.type, "entity": parcel.entity, "command": parcel.command}
+        self._fail(parcel, cls(text.format(limit=self._limits.max_parcels, **names), code=reason))
+
+    def _fail(self, parcel: Parcel, error: ShardingError) -> None:
+        future = parcel.reply
+        if isinstance(future, asyncio.Future) and not future.done():
+            future.set_exception(error)
+            # A caller that has gone away meanwhile is no "exception was never retrieved".
+            future.exception()
+
+
+def _error(message: Failed) -> ShardingError:
+    params = msgspec.msgpack.decode(message.params) if message.params else {}
+    return from_wire(message.code, message.message, params if isinstance(params, dict) else {})

@@ -1,0 +1,79 @@
+"""What a process of the cluster is made of: plain values, and the ports behind which the outside lies."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sharding_app.core.allocation import LeastShardAllocation, ShardAllocationStrategy
+from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.link import LinkLimits
+from sharding_app.core.messages import Deliver
+from sharding_app.core.records import Decision
+from sharding_app.core.region import RegionLimits
+from sharding_app.ports.clock import Clock
+from sharding_app.ports.journal import Journal
+from sharding_app.ports.store import ClusterStore
+from sharding_app.ports.transport import Transport
+from sharding_app.runtime.execution import Watch
+from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineControl
+
+
+class Region(Protocol):
+    """What a region's endpoint hands envelopes to (`runtime.host.Host`)."""
+
+    def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None: ...
+
+
+Endpoint = Callable[[Incarnation, Sequence[Deliver]], None]
+
+
+_DEFAULT_STRATEGY: ShardAllocationStrategy = LeastShardAllocation()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    name: str = ""
+    host: str = ""
+    pid: int = 0
+    roles: tuple[str, ...] = ()
+    app_version: str = "0.0.0"
+    candidate: bool = True
+    number_of_shards: int = 1000
+    lease_ttl_seconds: float = 3.0
+    ask_timeout_seconds: float = 5.0
+    mailbox_size: int = 1000
+    passivate_after_seconds: float = 120.0
+    echo_interval_seconds: float = 1.0
+    deaf_after_seconds: float = 3.0
+    region: RegionLimits = field(default_factory=RegionLimits)
+    links: LinkLimits = field(default_factory=LinkLimits)
+    coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
+    strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY
+
+
+class NoWatch:
+    """Where nothing watches the loop."""
+
+    running: tuple[str, str] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ProcessPorts:
+    """What every process needs."""
+
+    store: ClusterStore
+    transport: Transport
+    clock: Clock
+
+
+@dataclass(slots=True, kw_only=True)
+class NodePorts(ProcessPorts):
+    """What a process needs that hosts entities."""
+
+    journal: Journal
+    lifeline: Callable[[Incarnation, tuple[int, int], LifelineCallbacks], LifelineControl]
+    endpoint: Callable[[Region, str, str], Endpoint] | None = None
+    "Makes the region endpoint of a type, given its name and the node's channel; None: envelopes go straight in."
+    watch: Watch = field(default_factory=NoWatch)
+    on_decision: Callable[[Decision], None] = lambda _: None

@@ -1,0 +1,224 @@
+"""The coordinator's shell: reads the rows, steps the machine, writes what it decides, then tells.
+
+Runs only while the lifeline holds the coordinator's lock, and ends at the first write that a newer term refuses. At
+rest it reads the members a few times a second; a `Suspect` or a registration makes it read at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+
+from sharding_app.core.allocation import ShardAllocationStrategy
+from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
+from sharding_app.core.effects import Bury, Decide, Note, Tell
+from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.membership import Membership
+from sharding_app.core.messages import (
+    AnyMessage,
+    BeginHandOffAck,
+    GetShardHome,
+    Register,
+    RegisterProxy,
+    ShardStarted,
+    ShardStopped,
+    Suspect,
+)
+from sharding_app.core.records import Decision, HomeChange, Member, Server, ShardRow
+from sharding_app.ports.clock import Clock
+from sharding_app.ports.store import ClusterStore, StaleTerm, StoreUnavailable
+
+logger = logging.getLogger("sharding.coordinator")
+
+LOOK_SECONDS = 0.25
+BUSY_SECONDS = 0.025
+QUICK_LOOK_SECONDS = 0.01
+QUICK_FOR_SECONDS = 0.5
+RETRY_SECONDS = 0.1
+
+
+class CoordinatorShell:
+    def __init__(
+        self,
+        me: Incarnation,
+        term: Term,
+        store: ClusterStore,
+        clock: Clock,
+        put: Callable[[Incarnation, AnyMessage], bool],
+        settings: CoordinatorSettings,
+        strategy_of: Callable[[str], ShardAllocationStrategy],
+        ttl_seconds: float,
+        on_decision: Callable[[Decision], None],
+    ) -> None:
+        self.machine = Coordinator(me, term, settings, strategy_of)
+        self.term = term
+        self.decisions: deque[Decision] = deque(maxlen=200)
+        self.handled: Counter[str] = Counter()
+        self._store = store
+        self._clock = clock
+        self._put = put
+        self._membership = Membership(ttl_seconds, me)
+        self._on_decision = on_decision
+        self._unrecorded: list[Decision] = []
+        self._wake = asyncio.Event()
+        self._look_at = 0.0
+        self._quick_until = 0.0
+        self._loaded = False
+        self._early: list[tuple[Incarnation, AnyMessage]] = []
+
+    async def run(self) -> None:
+        """Coordinate until a newer term is met. Cancelled when the lock is lost."""
+        try:
+            await self._load()
+            while True:
+                await self._turn()
+        except StaleTerm:
+            logger.warning("term %d is over", self.term, extra={"action": "coordinator_stale"})
+
+    def receive(self, source: Incarnation, message: AnyMessage) -> bool:
+        """Take a message for the coordinator; False: it is not for it."""
+        if not isinstance(
+            message,
+            GetShardHome | Register | RegisterProxy | ShardStarted | ShardStopped | BeginHandOffAck | Suspect,
+        ):
+            return False
+        if not self._loaded:
+            self._early.append((source, message))
+            return True
+        now = self._clock.now()
+        self.handled[type(message).__name__] += 1
+        match message:
+            case GetShardHome():
+                self.machine.get_shard_home(source, message.type, message.shards, now)
+            case ShardStarted():
+                self.machine.shard_started(source, message.type, message.shards, message.epochs)
+            case ShardStopped():
+                self.machine.handoffs.stopped(source, message.type, message.shards, message.epochs, now)
+            case BeginHandOffAck():
+                self.machine.handoffs.acknowledged(source, message.type, message.shards, now)
+            case RegisterProxy():
+                self.machine.proxy_registered(source, message.types, now)
+            case Register():
+                self._look_at = now
+            case Suspect():
+                self._look_at = now
+                if message.incarnation in self.machine.members:
+                    self._quick_until = now + QUICK_FOR_SECONDS
+        self._wake.set()
+        return True
+
+    def look_now(self) -> None:
+        self._look_at = self._clock.now()
+        self._wake.set()
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                server, members = await self._store.members()
+                rows = await self._store.shards()
+                self._take_over(server, members, rows)
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _take_over(self, server: Server, members: list[Member], rows: list[ShardRow]) -> None:
+        now = self._clock.now()
+        self.machine.loaded(rows, members, now)
+        self._loaded = True
+        verdict = self._membership.judge(now, server, members)
+        self.machine.members_read(members, verdict.dead, verdict.suspect, now)
+        self._look_at = min(verdict.next_look, now + LOOK_SECONDS)
+        for source, message in self._early:
+            self.receive(source, message)
+        self._early.clear()
+
+    async def _turn(self) -> None:
+        now = self._clock.now()
+        if now >= self._look_at:
+            await self._look()
+        self.machine.tick(self._clock.now())
+        await self._carry_out()
+        if self.machine.out:
+            return
+        now = self._clock.now()
+        due = self._look_at
+        if self.machine.busy:
+            due = min(due, now + BUSY_SECONDS)
+        if now < self._quick_until:
+            due = min(due, now + QUICK_LOOK_SECONDS)
+            self._look_at = min(self._look_at, due)
+        try:
+            async with asyncio.timeout(max(0.0, due - now)):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _look(self) -> None:
+        self._look_at = self._clock.now() + LOOK_SECONDS
+        try:
+            server, members = await self._store.members()
+        except StoreUnavailable:
+            self._look_at = self._clock.now() + RETRY_SECONDS
+            return
+        now = self._clock.now()
+        verdict = self._membership.judge(now, server, members)
+        if verdict.dead:
+            self._quick_until = 0.0
+        self.machine.members_read(members, verdict.dead, verdict.suspect, now)
+        self._look_at = min(self._look_at, max(verdict.next_look, now + QUICK_LOOK_SECONDS))
+
+    async def _carry_out(self) -> None:
+        machine = self.machine
+        while machine.out:
+            effects = list(machine.out)
+            machine.out.clear()
+            machine.tells.taken()
+            changes = [change for each in effects if isinstance(each, Decide) for change in each.changes]
+            if changes:
+                await self._decide(changes)
+            for effect in effects:
+                match effect:
+                    case Tell():
+                        self._put(effect.to, effect.message)
+                    case Bury():
+                        await self._bury(effect.incarnation)
+                    case Note():
+                        self._note(effect.decision)
+        if self._unrecorded and not machine.busy:
+            decisions, self._unrecorded = self._unrecorded, []
+            try:
+                await self._store.record(decisions)
+            except StoreUnavailable:
+                logger.info("the timeline misses %d lines", len(decisions), extra={"action": "timeline_gap"})
+
+    async def _decide(self, changes: list[HomeChange]) -> None:
+        try:
+            rows = await self._store.decide(self.term, changes)
+        except StoreUnavailable as error:
+            logger.warning("a decision has to wait: %s", error, extra={"action": "decision_waits"})
+            self.machine.undecided(changes)
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            self.machine.decided(changes, rows, self._clock.now())
+
+    async def _bury(self, incarnation: Incarnation) -> None:
+        try:
+            await self._store.bury(self.term, incarnation)
+        except StoreUnavailable as error:
+            logger.warning("a dead node has to wait: %s", error, extra={"action": "bury_waits"})
+            self.machine.unburied(incarnation)
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            self.machine.buried(incarnation, self._clock.now())
+
+    def _note(self, decision: Decision) -> None:
+        logger.info(
+            "%s: %s %s", decision.action, decision.subject, decision.detail,
+            extra={"action": decision.action, "subject": decision.subject, "term": self.term},
+        )  # fmt: skip
+        self.decisions.append(decision)
+        self._unrecorded.append(decision)
+        self._on_decision(decision)

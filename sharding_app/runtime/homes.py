@@ -1,0 +1,178 @@
+"""How a process learns where shards live, and who the coordinator is.
+
+The coordinator is asked first. When it is not known or does not answer, the store's rows say the same: known homes keep
+working while there is no coordinator (promise 6), and "no node hosts this type" is learnt within a second. A process that
+gets no acknowledgement from a node tells the others (`Suspect`), and watches the store until that node is back or gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from sharding_app.core.ids import Incarnation, ShardId, Term
+from sharding_app.core.messages import AnyMessage, GetShardHome, RegisterProxy, Suspect
+from sharding_app.core.records import Member
+from sharding_app.ports.clock import Clock
+from sharding_app.ports.store import ClusterStore, StoreUnavailable
+
+logger = logging.getLogger("sharding.region")
+
+LOOK_SECONDS = 0.1
+LOOK_MAX_SECONDS = 1.0
+NO_HOST_AFTER_SECONDS = 0.4
+PROXY_RENEW_SECONDS = 10.0
+GRACE_FOR_NODEGONE_SECONDS = 0.2
+
+
+class Told(Protocol):
+    """Who wants to know (`runtime.asker`, `runtime.links`)."""
+
+    def homes_told(
+        self, type_name: str, home: Incarnation, shards: Iterable[tuple[ShardId, int]], term: Term = 0
+    ) -> None: ...
+
+    def no_home(self, type_name: str, reason: str) -> None: ...
+
+
+class HomeFinder:
+    def __init__(
+        self,
+        me: Incarnation,
+        store: ClusterStore,
+        clock: Clock,
+        put: Callable[[Incarnation, AnyMessage], bool],
+        *,
+        is_proxy: bool,
+        on_gone: Callable[[Incarnation], None],
+        is_silent: Callable[[Incarnation], bool],
+    ) -> None:
+        self.coordinator: Incarnation | None = None
+        self.term: Term = 0
+        self.told: Told
+        self._me = me
+        self._store = store
+        self._clock = clock
+        self._put = put
+        self._is_proxy = is_proxy
+        self._on_gone = on_gone
+        self._is_silent = is_silent
+        self._wanted: dict[str, dict[ShardId, float]] = {}
+        self._doubted: dict[Incarnation, float] = {}
+        self._members: list[Member] = []
+        self._renewed_at: dict[str, float] = {}
+        self._wake = asyncio.Event()
+
+    def coordinator_told(self, incarnation: Incarnation | None, term: Term) -> None:
+        """RegisterAck, a pulse of the lifeline, or the store."""
+        if term < self.term or incarnation is None:
+            return
+        changed = incarnation != self.coordinator
+        self.coordinator, self.term = incarnation, term
+        if changed:
+            self._renewed_at.clear()
+            for type_name, shards in self._wanted.items():
+                self._ask_coordinator(type_name, list(shards))
+
+    def ask(self, type_name: str, shards: list[ShardId], *, again: bool) -> None:
+        """Find out where these live; the answer comes through `told`."""
+        now = self._clock.now()
+        wanted = self._wanted.setdefault(type_name, {})
+        for shard in shards:
+            wanted.setdefault(shard, now)
+        if self.coordinator is not None and self.coordinator not in self._doubted:
+            self._ask_coordinator(type_name, shards)
+        if again or self.coordinator is None:
+            self._wake.set()
+
+    def found(self, type_name: str, shards: Iterable[ShardId]) -> None:
+        """These are not wanted any more."""
+        wanted = self._wanted.get(type_name)
+        if wanted:
+            for shard in shards:
+                wanted.pop(shard, None)
+
+    def not_found(self, type_name: str) -> None:
+        self._wanted.pop(type_name, None)
+
+    def suspect(self, incarnation: Incarnation) -> None:
+        """A link to that process is silent: tell those who can look, and look at the store ourselves soon."""
+        if incarnation == self._me or incarnation.startswith("p-"):
+            return
+        if incarnation not in self._doubted:
+            self._doubted[incarnation] = self._clock.now()
+        word = Suspect(incarnation)
+        others = {each.incarnation for each in self._members if each.state != "joining"}
+        if self.coordinator is not None:
+            others.add(self.coordinator)
+        for each in sorted(others - {incarnation, self._me}):
+            self._put(each, word)
+        self._wake.set()
+
+    def gone(self, incarnation: Incarnation) -> None:
+        self._doubted.pop(incarnation, None)
+        if self.coordinator == incarnation:
+            self.coordinator = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Look at the store while something is unknown or in doubt; wait for that else."""
+        pause = LOOK_SECONDS
+        while True:
+            if not self._doubted and not any(self._wanted.values()):
+                pause = LOOK_SECONDS
+                self._wake.clear()
+                if not any(self._wanted.values()) and not self._doubted:
+                    await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._look()
+            except StoreUnavailable as error:
+                logger.info("the store is not reachable: %s", error, extra={"action": "homes_wait"})
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+                pause = LOOK_SECONDS
+            except TimeoutError:
+                pause = min(pause * 1.5, LOOK_MAX_SECONDS)
+
+    async def _look(self) -> None:
+        row = await self._store.coordinator()
+        if row.incarnation is not None and row.incarnation not in self._doubted:
+            self.coordinator_told(row.incarnation, row.term)
+        _, self._members = await self._store.members()
+        known = {each.incarnation: each for each in self._members}
+        now = self._clock.now()
+        for incarnation, since in list(self._doubted.items()):
+            if incarnation not in known:
+                if now - since > GRACE_FOR_NODEGONE_SECONDS:
+                    self._on_gone(incarnation)
+            elif not self._is_silent(incarnation):
+                del self._doubted[incarnation]
+        for type_name, wanted in list(self._wanted.items()):
+            await self._look_for(type_name, wanted, known, now)
+
+    async def _look_for(
+        self, type_name: str, wanted: dict[ShardId, float], known: dict[Incarnation, Member], now: float
+    ) -> None:
+        shards = [shard for shard, since in wanted.items() if now - since >= LOOK_SECONDS]
+        if not shards:
+            return
+        for row in await self._store.homes(type_name, shards):
+            if row.step == "home" and row.home in known and row.home not in self._doubted:
+                self.told.homes_told(type_name, row.home, [(row.shard, row.epoch)])
+        hosted = any(
+            type_name in each.types and (each.locks or each.state == "joining") for each in known.values()
+        )
+        oldest = min(wanted.values(), default=now)
+        if not hosted and now - oldest >= NO_HOST_AFTER_SECONDS:
+            self.not_found(type_name)
+            self.told.no_home(type_name, "no_host")
+
+    def _ask_coordinator(self, type_name: str, shards: list[ShardId]) -> None:
+        assert self.coordinator is not None
+        now = self._clock.now()
+        if self._is_proxy and now - self._renewed_at.get(type_name, float("-inf")) > PROXY_RENEW_SECONDS:
+            self._renewed_at[type_name] = now
+            self._put(self.coordinator, RegisterProxy(self._me, sorted({*self._renewed_at})))
+        self._put(self.coordinator, GetShardHome(type_name, shards))

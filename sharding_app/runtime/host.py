@@ -1,0 +1,248 @@
+"""The home side of a region: the shards of one type that live in this process, and their entities.
+
+A thin shell around `core.shard`: it runs what the machine says (`runtime.execution`), loads what is not in memory
+(`runtime.loader`), and says when a shard has stopped. It knows no coordinator.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId
+from sharding_app.core.messages import AnyMessage, Deliver, Done, Failed, HandBack
+from sharding_app.core.shard import Shard, Slot, SlotState, Verdict, Work
+from sharding_app.errors import BufferFull, EventUnreadable, ShardingError, to_wire
+from sharding_app.model.types import EntityType
+from sharding_app.ports.clock import Clock
+from sharding_app.ports.journal import Journal
+from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.runtime.execution import Execution, Watch
+from sharding_app.runtime.journal_writer import JournalWriter
+from sharding_app.runtime.loader import Loader
+
+logger = logging.getLogger("sharding.region")
+
+
+class Host:
+    def __init__(
+        self,
+        entity_type: EntityType,
+        type_id: int,
+        me: Incarnation,
+        *,
+        send: Callable[[Incarnation, AnyMessage], None],
+        writer: JournalWriter,
+        journal: Journal,
+        store: ClusterStore,
+        clock: Clock,
+        watch: Watch,
+        mailbox_limit: int,
+        passivate_after_seconds: float,
+        on_stopped: Callable[[str, ShardId, Epoch], None],
+        on_fenced: Callable[[str, ShardId, Epoch], None],
+    ) -> None:
+        self.type = entity_type
+        self.me = me
+        self.shards: dict[ShardId, Shard] = {}
+        self.counters: Counter[str] = Counter()
+        self.send = send
+        self.execution = Execution(entity_type, type_id, writer, journal, self, watch)
+        self._loader = Loader(entity_type, type_id, journal, self._loaded)
+        self._store = store
+        self._clock = clock
+        self._mailbox_limit = mailbox_limit
+        self._passivate_after = passivate_after_seconds
+        self._on_stopped = on_stopped
+        self._on_fenced = on_fenced
+        self._stopped_at: dict[ShardId, Epoch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._done: dict[Incarnation, list[int]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self) -> None:
+        await self._loader.run()
+
+    # -- Shards ----------------------------------------------------------------------------------------------------
+
+    def start_shard(self, number: ShardId, epoch: Epoch) -> bool:
+        """Host a shard whose row names us at that epoch. False: it was stopped here at that epoch already."""
+        shard = self.shards.get(number)
+        if shard is not None and shard.epoch == epoch:
+            return not shard.stopping
+        if self._stopped_at.get(number, -1) >= epoch:
+            return False
+        if shard is not None:
+            self.drop_shard(number)
+        self.shards[number] = Shard(self.type.name, number, epoch, self._mailbox_limit)
+        return True
+
+    def stop_shard(self, number: ShardId, epoch: Epoch) -> None:
+        """HandOff: hand back what waits, end what runs, then say so. Repeating it is harmless."""
+        shard = self.shards.get(number)
+        if shard is None or shard.epoch != epoch:
+            self._stopped_at[number] = max(epoch, self._stopped_at.get(number, -1))
+            self._on_stopped(self.type.name, number, epoch)
+            return
+        if not shard.stopping:
+            self._hand_back(shard, shard.stop())
+        if shard.stopped:
+            self._shard_stopped(shard)
+
+    def drop_shard(self, number: ShardId) -> None:
+        """Throw a shard away that lives elsewhere now: nothing of it is answered any more, what waits is handed back."""
+        shard = self.shards.pop(number, None)
+        if shard is None:
+            return
+        shard.stopping = True
+        self._stopped_at[number] = max(shard.epoch, self._stopped_at.get(number, -1))
+        for slot in list(shard.slots.values()):
+            self._hand_back(shard, shard.drop(slot))
+
+    @property
+    def entities(self) -> int:
+        return sum(len(shard.slots) for shard in self.shards.values())
+
+    # -- Envelopes -------------------------------------------------------------------------------------------------
+
+    def receive(self, source: Incarnation, messages: Iterable[Deliver]) -> None:
+        """Take envelopes in their order. The caller has looked at the lease."""
+        now = self._clock.now()
+        shards = self.shards
+        execution = self.execution
+        for message in messages:
+            shard = shards.get(message.shard)
+            if shard is None:
+                self.counters["handed_back"] += 1
+                self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
+                continue
+            verdict, slot = shard.deliver(source, message, now)
+            if verdict is Verdict.RUN:
+                assert slot is not None
+                if execution.run(slot, source, message):
+                    self.finished(slot)
+            elif verdict is Verdict.LOAD:
+                assert slot is not None
+                self._loader.want(slot)
+            elif verdict is Verdict.HAND_BACK:
+                self.counters["handed_back"] += 1
+                self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
+            elif verdict is Verdict.FULL:
+                self._refuse_full(source, message)
+
+    def finished(self, slot: Slot) -> None:
+        """A command is over: run what waits for the entity, until something has to wait."""
+        shard = slot.shard
+        while True:
+            work = shard.finished(slot)
+            if work is None:
+                break
+            if not self.execution.run(slot, *work):
+                return
+        if slot.state is SlotState.LOADING:
+            self._loader.want(slot)
+        elif shard.stopping and shard.stopped:
+            self._shard_stopped(shard)
+
+    def reload(self, slot: Slot) -> None:
+        slot.shard.reload(slot)
+        self._loader.want(slot)
+
+    def fenced(self, slot: Slot) -> None:
+        self.drop_shard(slot.shard.number)
+        self._on_fenced(self.type.name, slot.shard.number, slot.shard.epoch)
+
+    async def at_home(self, slot: Slot) -> bool:
+        while True:
+            try:
+                rows = await self._store.homes(self.type.name, [slot.shard.number])
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
+            else:
+                return any(row.home == self.me and row.epoch == slot.shard.epoch for row in rows)
+
+    def done(self, target: Incarnation, request: int) -> None:
+        if not self._done:
+            self._loop.call_soon(self._flush_done)
+        self._done.setdefault(target, []).append(request)
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    # -- Time ------------------------------------------------------------------------------------------------------
+
+    def passivate_idle(self) -> None:
+        """Forget entities that nothing was sent to for long."""
+        if self._passivate_after <= 0:
+            return
+        before = self._clock.now() - self._passivate_after
+        for shard in self.shards.values():
+            for slot in list(shard.idle_since(before)):
+                self.counters["passivated"] += 1
+                shard.drop(slot)
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _loaded(self, slot: Slot, error: Exception | None) -> None:
+        shard = slot.shard
+        if shard.slots.get(slot.id) is not slot:
+            return
+        if error is None:
+            work = shard.loaded(slot)
+            if work is None:
+                if shard.stopping and shard.stopped:
+                    self._shard_stopped(shard)
+            elif self.execution.run(slot, *work):
+                self.finished(slot)
+            return
+        self.counters["recovery_failed"] += 1
+        logger.error(
+            "an entity of %s cannot be recovered: %s", self.type.name, error,
+            extra={"action": "recovery_failed", "entity_type": self.type.name},
+        )  # fmt: skip
+        failure = error if isinstance(error, ShardingError) else EventUnreadable(
+            f"{self.type.name} {slot.id!r} cannot be recovered: {type(error).__qualname__}: {error}"
+        )  # fmt: skip
+        for source, message in shard.drop(slot):
+            self.execution.fail(source, message, failure)
+        if shard.stopping and shard.stopped:
+            self._shard_stopped(shard)
+
+    def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
+        self.counters["mailbox_full"] += 1
+        kind, text, _ = to_wire(
+            BufferFull(
+                f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
+            )
+        )
+        self.send(source, Failed(message.request, kind, text))
+
+    def _hand_back(self, shard: Shard, works: list[Work]) -> None:
+        back: dict[tuple[Incarnation, Epoch], list[int]] = {}
+        for source, message in works:
+            back.setdefault((source, message.epoch), []).append(message.request)
+        for (source, epoch), requests in back.items():
+            self.send(source, HandBack(shard.type, shard.number, epoch, requests))
+
+    def _shard_stopped(self, shard: Shard) -> None:
+        if self.shards.get(shard.number) is shard:
+            del self.shards[shard.number]
+        self._stopped_at[shard.number] = max(shard.epoch, self._stopped_at.get(shard.number, -1))
+        self._on_stopped(self.type.name, shard.number, shard.epoch)
+
+    def _flush_done(self) -> None:
+        done, self._done = self._done, {}
+        for target, requests in done.items():
+            self.send(target, Done(requests))
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})

@@ -1,0 +1,270 @@
+"""A process of the cluster that only asks: a web process, a Celery worker, a shell. Nodes are built on it.
+
+It has a channel of its own, links to the processes it talks to, and a proxy-only region for each type it uses. It holds
+no lifeline and no row: the cluster does not wait for it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+from sharding_app.core.ids import HASH_VERSION, Incarnation
+from sharding_app.core.link import MessageTooLarge
+from sharding_app.core.messages import (
+    AnyMessage,
+    Answer,
+    BeginHandOff,
+    Deliver,
+    Failed,
+    HandBack,
+    NodeGone,
+    RegisterAck,
+)
+from sharding_app.core.records import TypeConfig
+from sharding_app.errors import BadCall, NotStorable, to_wire
+from sharding_app.model.types import EntityType
+from sharding_app.runtime.asker import Asker
+from sharding_app.runtime.config import NodeConfig, ProcessPorts
+from sharding_app.runtime.homes import HomeFinder
+from sharding_app.runtime.links import Links
+
+logger = logging.getLogger("sharding.node")
+
+TICK_SECONDS = 0.05
+IDLE_TICK_SECONDS = 0.25
+
+
+def type_config(entity_type: EntityType, config: NodeConfig) -> TypeConfig:
+    """What has to be equal wherever the type is used."""
+    settings = entity_type.settings
+    return TypeConfig(
+        name=entity_type.name,
+        kind=entity_type.kind,
+        number_of_shards=settings.number_of_shards or config.number_of_shards,
+        extractor="ref",
+        hash_version=HASH_VERSION,
+        role=settings.role or "",
+        store_mode="postgres",
+    )
+
+
+class Process:
+    is_proxy = True
+
+    def __init__(
+        self, incarnation: Incarnation, config: NodeConfig, ports: ProcessPorts, types: list[EntityType]
+    ) -> None:
+        self.incarnation = incarnation
+        self.config = config
+        self.ports = ports
+        self.types = {each.name: each for each in types}
+        self.configs = {each.name: type_config(each, config) for each in types}
+        self.refused: dict[str, TypeConfig] = {}
+        "Types whose configuration differs from the cluster's, with what the cluster has."
+        self.cluster_id = ""
+        self.links: Links
+        self.asker: Asker
+        self.homes: HomeFinder
+        self._backlog: dict[Incarnation, deque[AnyMessage]] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    # -- Life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the channel and begin to listen. Raises StoreUnavailable or TransportError."""
+        self.cluster_id = await self.ports.store.cluster_id()
+        await self._compare_types()
+        await self.ports.transport.open(self.channel_of(self.incarnation))
+        clock, limits = self.ports.clock, self.config.links
+        self.links = Links(
+            self.incarnation, self.ports.transport, clock, limits, self._deliver, self.channel_of, self._suspected,
+            self.may_send,
+        )  # fmt: skip
+        self.homes = HomeFinder(
+            self.incarnation, self.ports.store, clock, self.try_send,
+            is_proxy=self.is_proxy, on_gone=self._gone, is_silent=self.links.is_silent,
+        )  # fmt: skip
+        self.asker = Asker(
+            self.incarnation,
+            clock,
+            self._put_command,
+            self.homes,
+            self.config.region,
+            self.config.ask_timeout_seconds,
+        )
+        self.homes.told = self.asker
+        for name, config in self.configs.items():
+            self.asker.add_type(name, config.number_of_shards)
+        self.run(self.links.receive_loop(), "receive")
+        self.run(self.homes.run(), "homes")
+        self.run(self._tick_loop(), "tick")
+
+    async def close(self) -> None:
+        """End everything; whoever still waits is told."""
+        if hasattr(self, "asker"):
+            self.asker.close()
+        tasks = [each for each in self._tasks if each is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if hasattr(self, "links"):
+            await self.links.close()
+        await self.ports.transport.close()
+        await self.ports.store.close()
+
+    def run(self, job: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        """Run a job of this process for as long as it lives; a job that fails is a bug and ends the process's turn."""
+        task = asyncio.get_running_loop().create_task(job, name=f"sharding {name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._job_ended)
+        return task
+
+    def channel_of(self, incarnation: Incarnation) -> str:
+        return f"sharding.{self.cluster_id}.{incarnation}"
+
+    def may_send(self) -> bool:
+        return True
+
+    # -- Asking ----------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        type_name: str,
+        entity_id: str,
+        command: str,
+        args: bytes,
+        timeout: float | None = None,
+        command_id: str | None = None,
+        *,
+        tell: bool = False,
+    ) -> "asyncio.Future[bytes]":
+        """Send a command from this process's loop."""
+        if type_name not in self.configs:
+            raise BadCall(f"no entity type {type_name!r} is known here: is its app in INSTALLED_APPS?")
+        if type_name in self.refused:
+            raise BadCall(self.why_refused(type_name))
+        return self.asker.ask(type_name, entity_id, command, args, timeout, command_id or "", tell=tell)
+
+    def why_refused(self, type_name: str) -> str:
+        ours, theirs = self.configs[type_name], self.refused[type_name]
+        differ = [
+            f"{name} is {getattr(ours, name)!r} here and {getattr(theirs, name)!r} in the cluster"
+            for name in TypeConfig.__struct_fields__
+            if getattr(ours, name) != getattr(theirs, name)
+        ]
+        return f"{type_name!r} is refused: {'; '.join(differ)}. Make them equal, or remove the cluster's internal data"
+
+    # -- Sending ---------------------------------------------------------------------------------------------------
+
+    def send(self, target: Incarnation, message: AnyMessage) -> None:
+        """Send what may not be dropped: it waits here while the link has no room."""
+        backlog = self._backlog.get(target)
+        if backlog is not None:
+            backlog.append(message)
+        elif not self.try_send(target, message):
+            self._backlog[target] = deque((message,))
+
+    def try_send(self, target: Incarnation, message: AnyMessage) -> bool:
+        """Send what will be repeated anyway."""
+        try:
+            return self.links.put(target, message)
+        except MessageTooLarge as error:
+            if isinstance(message, Answer):
+                failure = NotStorable(
+                    f"the reply is too large for a message: {error}", code="reply_too_large"
+                )
+                kind, text, params = to_wire(failure)
+                return self.links.put(target, Failed(message.request, kind, text))
+            logger.error(
+                "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
+            )
+            return True
+
+    def _put_command(self, target: Incarnation, message: AnyMessage) -> bool:
+        try:
+            return self.links.put(target, message)
+        except MessageTooLarge as error:
+            if isinstance(message, Deliver):
+                failure = NotStorable(f"the arguments are too large for a message: {error}", code="too_large")
+                kind, text, params = to_wire(failure)
+                asyncio.get_running_loop().call_soon(
+                    self.asker.receive, self.incarnation, Failed(message.request, kind, text)
+                )
+            return True
+
+    def _flush_backlog(self) -> None:
+        for target in list(self._backlog):
+            waiting = self._backlog.pop(target)
+            while waiting:
+                if not self.try_send(target, waiting[0]):
+                    self._backlog[target] = waiting
+                    break
+                waiting.popleft()
+
+    # -- Receiving -------------------------------------------------------------------------------------------------
+
+    def _deliver(self, source: Incarnation, messages: list[AnyMessage]) -> None:
+        """Take what a link gives: envelopes for entities here, answers for those who asked here, words of the protocol."""
+        envelopes: list[Deliver] = []
+        for message in messages:
+            if type(message) is Deliver:
+                envelopes.append(message)
+            elif not self.asker.receive(source, message):
+                self.control(source, message)
+        if envelopes:
+            self.envelopes(source, envelopes)
+
+    def envelopes(self, source: Incarnation, envelopes: list[Deliver]) -> None:
+        """Nothing lives in a proxy: hand all back."""
+        for each in envelopes:
+            self.send(source, HandBack(each.type, each.shard, each.epoch, [each.request]))
+
+    def control(self, source: Incarnation, message: AnyMessage) -> None:
+        if isinstance(message, BeginHandOff):
+            if message.term >= self.homes.term:
+                self.asker.hold(message.type, message.shards)
+        elif isinstance(message, RegisterAck):
+            self.homes.coordinator_told(message.coordinator, message.term)
+        elif isinstance(message, NodeGone):
+            if message.term >= self.homes.term:
+                self._gone(message.incarnation)
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _suspected(self, incarnation: Incarnation) -> None:
+        self.homes.suspect(incarnation)
+
+    def _gone(self, incarnation: Incarnation) -> None:
+        if incarnation == self.incarnation:
+            return
+        self.links.end(incarnation)
+        self._backlog.pop(incarnation, None)
+        self.homes.gone(incarnation)
+        self.asker.gone(incarnation)
+
+    async def _compare_types(self) -> None:
+        for theirs in await self.ports.store.types():
+            ours = self.configs.get(theirs.name)
+            if ours is not None and ours != theirs:
+                self.refused[theirs.name] = theirs
+                logger.error("%s", self.why_refused(theirs.name), extra={"action": "type_refused"})
+
+    async def _tick_loop(self) -> None:
+        while True:
+            busy = self.asker.pending or self._backlog
+            await asyncio.sleep(TICK_SECONDS if busy else IDLE_TICK_SECONDS)
+            self.tick()
+
+    def tick(self) -> None:
+        self.asker.tick()
+        if self._backlog:
+            self._flush_backlog()
+
+    def _job_ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.critical(
+                "a bug: %s ended: %r", task.get_name(), error, exc_info=error, extra={"action": "job_failed"}
+            )
