@@ -70,7 +70,7 @@ class Scope:
         """All visible local names, the innermost winning."""
         found: dict[str, Any] = {}
         for frame in reversed(self._frames):
-            found.update(frame.f_locals)
+            found.update(type_names(frame.f_locals))
         return found
 
     def forget(self) -> None:
@@ -95,6 +95,16 @@ def resolved(thing: Any, module: str, names: Mapping[str, Any], what: str) -> di
         return typing.get_type_hints(carrier, dict(space), spots, include_extras=True)
     except Exception as error:
         raise DeclarationError(f"{what}: an annotation cannot be resolved: {error}") from error
+
+
+def type_names(space: Mapping[str, Any]) -> dict[str, Any]:
+    """What an annotation may speak of: ``date: date | None = None`` must not find its own None."""
+    return {
+        name: value
+        for name, value in space.items()
+        if isinstance(value, (type, types.ModuleType))
+        or type(value).__module__ in {"typing", "types", "typing_extensions"}
+    }
 
 
 def is_classvar(annotation: Any) -> bool:

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sharding_app.errors import NotStorable
+from sharding_app.errors import DeclarationError, NotStorable
+from sharding_app.model.records import make_ready
 
 MAX_BYTES_SHOWN = 60
 #: What encoders and decoders raise, ours and msgspec's (UnicodeEncodeError is a ValueError).
@@ -64,11 +65,13 @@ json_text = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
 def unpacker(wanted: Any) -> Callable[[Any], Any]:
     """A MessagePack reader for that annotation."""
+    make_ready(wanted)
     return msgspec.msgpack.Decoder(wanted, dec_hook=dec_hook).decode
 
 
 def json_reader(wanted: Any) -> Callable[[Any], Any]:
     """A JSON reader for that annotation."""
+    make_ready(wanted)
     return msgspec.json.Decoder(wanted, dec_hook=dec_hook).decode
 
 
@@ -129,11 +132,15 @@ class Exact:
     ``encode`` raises `NotStorable`, with the field's name; ``decode`` raises msgspec's own errors.
     """
 
-    __slots__ = ("_read", "_what", "decode", "encode")
+    __slots__ = ("_hint", "_read", "_what", "decode", "encode")
 
-    def __init__(self, wanted: Any, what: str) -> None:
+    def __init__(self, wanted: Any, what: str, hint: str = "") -> None:
         self._what = what
-        self._read = self.decode = json_reader(wanted)
+        self._hint = hint
+        try:
+            self._read = self.decode = json_reader(wanted)
+        except TypeError as error:
+            raise DeclarationError(f"{what} cannot be stored: {error}{hint}") from error
         self.encode = self._compiled()
 
     def _compiled(self) -> Callable[[Any], bytes]:
@@ -155,7 +162,7 @@ class Exact:
         return encode
 
     def _refuse(self, value: Any, error: Exception | None) -> NotStorable:
-        return NotStorable(f"{self._what}{culprit(value, self._read, json_text, error)}")
+        return NotStorable(f"{self._what}{culprit(value, self._read, json_text, error)}{self._hint}")
 
 
 def culprit(

@@ -130,11 +130,7 @@ class LocalHost:
         return entity
 
     def _typed(self, name: str, error: Exception) -> ShardingError:
-        failure = (
-            error
-            if isinstance(error, ShardingError)
-            else self.entity_type.failed(self.entity_id, name, error)
-        )
+        failure = self.entity_type.failed(self.entity_id, name, error)
         if not self._commits:
             return failure
         return PartlyApplied(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Iterator
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from sharding_app.errors import DeclarationError
-from sharding_app.model.annotations import Scope, is_classvar, raw_annotations, resolved
+from sharding_app.model.annotations import Scope, is_classvar, raw_annotations, resolved, type_names
 
 D = TypeVar("D")
 
@@ -46,13 +46,33 @@ class Declared:
         source = self._source
         if source is not None:
             what = self.cls.__qualname__
-            names = {**vars(source), **self._scope.names(), source.__name__: self.cls}
+            names = {**type_names(vars(source)), **self._scope.names(), source.__name__: self.cls}
             found = resolved(source, source.__module__, names, what)
             written = raw_annotations(self.cls)
             self.cls.__annotations__ = {name: found.get(name, value) for name, value in written.items()}
             self._source = None
             self._scope.forget()
         return self.cls
+
+
+def make_ready(wanted: Any) -> None:
+    """Resolve every record class that `wanted` speaks of, so that a codec can be made for it."""
+    seen: set[int] = set()
+    waiting: list[Any] = [wanted]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        waiting += get_args(part)
+        if not isinstance(part, type):
+            continue
+        for base in part.__mro__[:-1]:
+            found = [value for value in vars(base).values() if isinstance(value, Declared)]
+            for declared in found:
+                declared.resolve()
+            if found:
+                waiting += vars(base).get("__annotations__", {}).values()
 
 
 def declared_as(cls: object, attribute: str, kind: type[D]) -> D | None:

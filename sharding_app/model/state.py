@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
-from sharding_app.errors import DeclarationError, StateUnreadable
+from sharding_app.errors import StateUnreadable
 from sharding_app.model.encoding import Exact
+
+_HINT = ". What is not state is annotated as ClassVar or set in __init__ only; or define snapshot() and restore(state)"
 
 
 class AttributeState:
@@ -25,15 +27,8 @@ class AttributeState:
         self._names = tuple(fields)
         # UNSET as a default: what was never set is neither written nor missed.
         wanted = [(name, kind, msgspec.UNSET) for name, kind in fields.items()]
-        try:
-            self._record: Any = msgspec.defstruct("State", wanted)
-            self._codec = Exact(self._record, self._what)
-        except TypeError as error:
-            raise DeclarationError(
-                f"{what}: an annotated attribute cannot be stored: {error}. Annotate it as ClassVar, set"
-                " it in __init__ without annotating it in the class body, or define snapshot() and"
-                " restore(state)"
-            ) from error
+        self._record: Any = msgspec.defstruct("State", wanted)
+        self._codec = Exact(self._record, self._what, _HINT)
 
     def dump(self, obj: Any) -> bytes:
         """The state of `obj`; `NotStorable` names the attribute that does not fit."""

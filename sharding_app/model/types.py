@@ -21,9 +21,9 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from sharding_app.errors import BadCall, DeclarationError, EntityFailed
+from sharding_app.errors import BadCall, DeclarationError, EntityFailed, NotStorable, Rejected, ShardingError
 from sharding_app.model import naming
-from sharding_app.model.annotations import Scope, resolved, substituted, type_arguments
+from sharding_app.model.annotations import Scope, resolved, substituted, type_arguments, type_names
 from sharding_app.model.arguments import ArgumentCodec, ResultCodec
 from sharding_app.model.event_codec import Apply, EventCodec, Happening
 from sharding_app.model.handlers import Command
@@ -242,7 +242,9 @@ class EntityType:
 
     def hints(self, thing: Any, owner: type, what: str) -> dict[str, Any]:
         """The annotations of a method, or of a class itself, as this type sees them."""
-        names = {key: value for base in reversed(owner.__mro__) for key, value in vars(base).items()}
+        names: dict[str, Any] = {}
+        for base in reversed(owner.__mro__):
+            names.update(type_names(vars(base)))
         scope = self._scopes.get(owner)
         if scope is not None:
             names.update(scope.names())
@@ -253,9 +255,15 @@ class EntityType:
         arguments = type_arguments(self.cls).get(owner, {})
         return {key: substituted(value, arguments) for key, value in found.items()}
 
-    def failed(self, entity_id: str, command: str, error: BaseException) -> EntityFailed:
-        """The typed error for a handler that raised."""
-        return EntityFailed(
+    def failed(self, entity_id: str, command: str, error: BaseException) -> ShardingError:
+        """What the caller learns when a handler raised: a `Rejected` as itself, all else by name.
+
+        An `AskTimeout` of a handler's own ask, say, is its failure and not the caller's timeout.
+        """
+        if isinstance(error, Rejected):
+            return error
+        failure = NotStorable if isinstance(error, NotStorable) else EntityFailed
+        return failure(
             f"{self.name} {entity_id!r}: {command} raised {type(error).__qualname__}: {error}",
             params={
                 "type": self.name,

@@ -25,7 +25,7 @@ class EventRow(NamedTuple):
     command: str | None
     "The command of that id: an id used again for another command is an error."
     reply: bytes | None
-    "On the last event of a command: its encoded result."
+    "On the last event of a command: its encoded result, as it went out (MessagePack)."
     partial: bool = False
     "On the last event of an intermediate commit: the command went on after it."
 

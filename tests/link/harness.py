@@ -27,7 +27,7 @@ def answer(number: int, size: int = 5) -> Answer:
 
 def lanes(messages: list[AnyMessage]) -> tuple[list[AnyMessage], list[AnyMessage]]:
     """Part commands from the rest: each keeps its order."""
-    commands = [message for message in messages if isinstance(message, Deliver)]
+    commands: list[AnyMessage] = [message for message in messages if isinstance(message, Deliver)]
     return commands, [message for message in messages if not isinstance(message, Deliver)]
 
 

@@ -330,4 +330,4 @@ def test_limits_that_cannot_work_are_refused() -> None:
         {"max_frame_messages": 1_000_000},
     ):
         with pytest.raises(ValueError, match="must"):
-            LinkLimits(**bad)  # type: ignore[arg-type]
+            LinkLimits(**bad)
