@@ -1,0 +1,180 @@
+"""`SHARDING = {...}` in Django's settings, read into a frozen, checked `Settings`. Nothing is read at import.
+
+A key that does not exist is an error that suggests the right one, a value of the wrong type says where, and values that
+do not fit together say why. `override_settings(SHARDING=...)` takes effect at the next `get_settings()`.
+"""
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from sharding_app.adapters.channels.seal import MIN_KEY_BYTES
+from sharding_app.knobs import Knob, Settings
+
+CLOCK_DRIFT = 0.1
+"Clock rates of nodes and server are assumed to differ by less than this."
+FIELDS = {field.name.upper(): field for field in dataclasses.fields(Settings)}
+_HINTS = get_type_hints(Settings)
+_KINDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    tuple[str, ...]: "a list of texts",
+    Mapping[str, int]: "a dict of whole numbers by name",
+    bool | str: "True, False or the name of a role",
+}
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with `SHARDING`, and what to do about it."""
+
+    text: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.hint})" if self.hint else self.text
+
+
+def read(raw: object, channel_layers: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
+    """Return the settings, with defaults in the place of what is wrong, and all problems."""
+    if not isinstance(raw, Mapping):
+        return read({}, channel_layers)[0], [Problem(f"SHARDING must be a dict, not {type(raw).__name__}")]
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key, value in raw.items():
+        if key not in FIELDS:
+            problems.append(_unknown(key))
+        elif value is None and FIELDS[key].default is None:
+            continue
+        elif problem := _wrong(key, value):
+            problems.append(problem)
+        else:
+            values[key.lower()] = msgspec.convert(value, _HINTS[key.lower()])
+    values.setdefault("channel_layer", "sharding" if "sharding" in channel_layers else "default")
+    values.setdefault("lifeline_database", values.get("database", Settings.database))
+    result = Settings(**values)
+    if clashes := _clashes(result):
+        problems += clashes
+        result = read({}, channel_layers)[0]
+    return result, problems
+
+
+def _unknown(key: object) -> Problem:
+    close = difflib.get_close_matches(str(key).upper(), FIELDS, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else "docs/settings.md lists all keys."
+    return Problem(f"SHARDING[{key!r}]: there is no such setting.", hint)
+
+
+def _wrong(key: str, value: object) -> Problem | None:
+    hint = _HINTS[key.lower()]
+    try:
+        converted = msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return Problem(f"SHARDING[{key!r}] must be {_KINDS[hint]}, not {_shown(key, value)}.")
+    knob: Knob = FIELDS[key].metadata["knob"]
+    if misfit := knob.misfit(converted):
+        return Problem(f"SHARDING[{key!r}] {misfit}, it is {value!r}.")
+    return None
+
+
+def _shown(key: str, value: object) -> str:
+    return type(value).__name__ if key == "KEYS" else f"{value!r} ({type(value).__name__})"
+
+
+def _clashes(settings: Settings) -> list[Problem]:
+    """Return what does not fit together."""
+    problems: list[Problem] = []
+    own, ttl, ping = (
+        settings.lease_own_limit_seconds,
+        settings.lease_ttl_seconds,
+        settings.ping_interval_seconds,
+    )
+    if own * (1 + CLOCK_DRIFT) > ttl * (1 - CLOCK_DRIFT):
+        problems.append(
+            Problem(
+                f"SHARDING['LEASE_OWN_LIMIT_SECONDS'] ({own:g}) is too close to LEASE_TTL_SECONDS ({ttl:g}): a node must "
+                "have stopped before its shards move, even if the clocks differ by 10 %.",
+                f"Make it at most {math.floor(ttl * (1 - CLOCK_DRIFT) / (1 + CLOCK_DRIFT) * 100) / 100:g}.",
+            )
+        )
+    if ping * 2 > own:
+        problems.append(
+            Problem(
+                f"SHARDING['PING_INTERVAL_SECONDS'] ({ping:g}) is too long for LEASE_OWN_LIMIT_SECONDS ({own:g}): one "
+                "late answer would suspend the node.",
+                f"Make it at most {own / 2:g}; a quarter of the limit is a good choice.",
+            )
+        )
+    if settings.loop_stall_limit_seconds < settings.lease_ttl_seconds:
+        problems.append(
+            Problem("SHARDING['LOOP_STALL_LIMIT_SECONDS'] must not be shorter than LEASE_TTL_SECONDS.")
+        )
+    if settings.encrypt and not settings.keys:
+        problems.append(Problem("SHARDING['ENCRYPT'] needs KEYS.", "Add a secret of your own to KEYS."))
+    if settings.deaf_after_seconds < 2 * settings.echo_interval_seconds:
+        problems.append(
+            Problem("SHARDING['DEAF_AFTER_SECONDS'] must be at least twice ECHO_INTERVAL_SECONDS.")
+        )
+    if settings.encrypt and find_spec("cryptography") is None:
+        problems.append(
+            Problem("SHARDING['ENCRYPT'] needs the package cryptography.", "Run: pip install cryptography")
+        )
+    if any(len(key.encode()) < MIN_KEY_BYTES for key in settings.keys):
+        problems.append(
+            Problem(
+                f"SHARDING['KEYS']: a key must have at least {MIN_KEY_BYTES} bytes.",
+                'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"',
+            )
+        )
+    if any(least < 1 for least in settings.min_nodes_of_role.values()):
+        problems.append(Problem("SHARDING['MIN_NODES_OF_ROLE']: each number must be at least 1."))
+    if settings.max_reply_bytes > settings.link_max_message_bytes:
+        problems.append(
+            Problem("SHARDING['MAX_REPLY_BYTES'] must not be greater than LINK_MAX_MESSAGE_BYTES.")
+        )
+    try:
+        settings.link_limits  # noqa: B018
+    except ValueError as error:
+        problems.append(Problem(f"SHARDING['LINK_…']: {error}."))
+    return problems
+
+
+_read: tuple[Settings, list[Problem]] | None = None
+
+
+def _current() -> tuple[Settings, list[Problem]]:
+    global _read
+    if _read is None:
+        _read = read(getattr(django_settings, "SHARDING", {}), getattr(django_settings, "CHANNEL_LAYERS", {}))
+    return _read
+
+
+def get_settings() -> Settings:
+    """Return the settings of this process, or raise ImproperlyConfigured with all that is wrong."""
+    settings, problems = _current()
+    if problems:
+        raise ImproperlyConfigured("\n".join(str(problem) for problem in problems))
+    return settings
+
+
+def get_problems() -> list[Problem]:
+    """Return what is wrong with SHARDING, for the system checks."""
+    return _current()[1]
+
+
+def _forget(*, setting: str, **_: object) -> None:
+    global _read
+    if setting in ("SHARDING", "CHANNEL_LAYERS"):
+        _read = None
+
+
+setting_changed.connect(_forget, dispatch_uid="sharding_app.conf")

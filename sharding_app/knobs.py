@@ -1,0 +1,288 @@
+"""All keys of `SHARDING`: type, default, bounds and what each one does. `sharding_app.conf` reads them.
+
+Defaults that a machine has itself are taken from there, so that each stands in one place. `docs/settings.md` holds
+the table of these texts.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from sharding_app.core.allocation import LeastShardAllocation
+from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.core.link_limits import LinkLimits
+from sharding_app.core.region import RegionLimits
+from sharding_app.model.settings import ShardingSettings
+from sharding_app.runtime.config import NodeConfig
+from sharding_app.runtime.lifeline_types import LifelineSettings
+
+_COORDINATOR = CoordinatorSettings()
+_LIFELINE = LifelineSettings()
+_LINK = LinkLimits()
+_NODE = NodeConfig()
+_REGION = RegionLimits()
+_STRATEGY = LeastShardAllocation()
+
+
+class Knob(NamedTuple):
+    """What is known of a key beside its type and default."""
+
+    group: str
+    help: str
+    at_least: float | None = None
+    above: float | None = None
+    at_most: float | None = None
+    default_text: str = ""
+    "How the docs write a default that depends on something."
+
+    def misfit(self, value: object) -> str | None:
+        """Say what a number must be, if this one is not."""
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        if not math.isfinite(value):
+            return "must be finite"
+        if self.at_least is not None and value < self.at_least:
+            return f"must be at least {self.at_least:g}"
+        if self.above is not None and value <= self.above:
+            return f"must be greater than {self.above:g}"
+        if self.at_most is not None and value > self.at_most:
+            return f"must be at most {self.at_most:g}"
+        return None
+
+
+def _knob(default: Any, group: str, help: str, *, secret: bool = False, **more: Any) -> Any:  # noqa: A002
+    knob = Knob(group, help, **more)
+    if default == {}:
+        return dataclasses.field(default_factory=dict, metadata={"knob": knob})
+    return dataclasses.field(default=default, metadata={"knob": knob}, repr=not secret)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Fields are the keys in lower case."""
+
+    # fmt: off
+    database: str = _knob("default", "Servers",
+        "Alias of the PostgreSQL database with the journal and the cluster's tables.")
+    lifeline_database: str = _knob(None, "Servers",
+        "Alias of a direct way to the same database for the lifeline: never through a transaction pooler.",
+        default_text="as `DATABASE`")
+    channel_layer: str = _knob(None, "Servers",
+        "Alias of the channel layer that carries the messages between nodes.",
+        default_text="`\"sharding\"` if configured, else `\"default\"`")
+    keys: tuple[str, ...] = _knob((), "Servers",
+        "Secrets that authenticate the messages between nodes: the first one seals, all of them open. To change a key, "
+        "add the new one at the end everywhere, then move it to the front, then remove the old one.", secret=True)
+    encrypt: bool = _knob(False, "Servers",
+        "Also encrypt the messages between nodes; needs `KEYS`.")
+
+    node_name: str = _knob("", "Nodes",
+        "What this node is called in lists and logs; `sharding_node --name` goes first.", default_text="the host's name")
+    roles: tuple[str, ...] = _knob((), "Nodes",
+        "Roles of this node: types of a role are hosted only where it is present; `sharding_node --roles` goes first.")
+    app_version: str = _knob(_NODE.app_version, "Nodes",
+        "Version of the application: shards go to the newest, and nothing is rebalanced while versions are mixed.")
+    coordinator: bool | str = _knob(True, "Nodes",
+        "Which nodes may become coordinator: all (`True`), this process never (`False`), or those of a role (its name).")
+    runserver_node: bool = _knob(True, "Nodes",
+        "With DEBUG on, `runserver` starts one node as a child that ends with it.")
+    min_nodes: int = _knob(_COORDINATOR.min_members, "Nodes",
+        "Nothing is allocated while fewer nodes than this are up.", at_least=1)
+    min_nodes_of_role: Mapping[str, int] = _knob({}, "Nodes",
+        "The same for each role, such as `{\"backend\": 2}`.")
+
+    lease_ttl_seconds: float = _knob(_NODE.lease_ttl_seconds, "Lease",
+        "After so long without a sign of life the server frees a node's locks, and its shards move.",
+        at_least=1.0, at_most=600.0)
+    lease_own_limit_seconds: float = _knob(2.0, "Lease",
+        "A node stops handling messages so long after it sent the last ping that was answered. Must be well below "
+        "`LEASE_TTL_SECONDS`: clocks may differ by 10 %.", above=0.0)
+    ping_interval_seconds: float = _knob(_LIFELINE.ping_interval_seconds, "Lease",
+        "How often each of the two sessions of the lifeline pings.", at_least=0.02)
+    loop_stall_limit_seconds: float = _knob(_LIFELINE.loop_stall_limit_seconds, "Lease",
+        "A node whose event loop stands still for so long stops renewing its lease, after logging where it stands.",
+        above=0.0)
+    handler_warning_seconds: float = _knob(0.5, "Lease",
+        "A handler that holds the event loop for longer is logged, with its stack.", at_least=0.05)
+    suspect_after_seconds: float = _knob(_LINK.suspect_after_seconds, "Lease",
+        "A node that does not acknowledge for so long is reported, and its locks are looked at.", above=0.0)
+
+    echo_interval_seconds: float = _knob(_NODE.echo_interval_seconds, "Lease",
+        "How often a node sends itself a word through the channel layer.", at_least=0.05)
+    deaf_after_seconds: float = _knob(_NODE.deaf_after_seconds, "Lease",
+        "A node that has not heard itself for so long is deaf, and steps aside if others hear.", above=0.0)
+
+    ask_timeout_seconds: float = _knob(_NODE.ask_timeout_seconds, "Messages",
+        "How long an ask waits for its reply.", above=0.0)
+    command_window_seconds: float = _knob(600.0, "Messages",
+        "How long the id and the reply of a command are remembered; a retry that is older is refused.", above=0.0)
+    buffer_size: int = _knob(_REGION.max_parcels, "Messages",
+        "Most messages of one type that wait or are under way in one process.", at_least=1)
+    buffer_bytes: int = _knob(_REGION.max_bytes, "Messages",
+        "The same in bytes.", at_least=65_536)
+    mailbox_size: int = _knob(_NODE.mailbox_size, "Messages",
+        "Most messages that wait for one entity.", at_least=1)
+    max_reply_bytes: int = _knob(512 * 1024, "Messages",
+        "A larger reply fails its command's ask (what it persisted stands).", at_least=1024)
+    retry_interval_seconds: float = _knob(_REGION.retry_seconds, "Messages",
+        "What is not acknowledged by the coordinator, or by those that it tells, is said again after so long.",
+        at_least=0.01)
+
+    number_of_shards: int = _knob(_NODE.number_of_shards, "Shards",
+        "Into how many shards the ids of a type are hashed: ten for each node that you will ever have. Equal on all "
+        "nodes, and fixed for the life of the data.", at_least=1, at_most=1_000_000)
+    shard_start_timeout_seconds: float = _knob(10.0, "Shards",
+        "A node that does not say that it has started a shard within so long is logged, and told again.", above=0.0)
+    handoff_timeout_seconds: float = _knob(_COORDINATOR.hand_off_timeout_seconds, "Shards",
+        "Longest time for a shard to stop at its old home; its entities are stopped by force before that.", above=0.0)
+    rebalance_interval_seconds: float = _knob(_COORDINATOR.rebalance_interval_seconds, "Shards",
+        "How often the allocation strategy is asked what to move.", at_least=0.1)
+    rebalance_absolute_limit: int = _knob(_STRATEGY.absolute_limit, "Shards",
+        "Most shards of a type that one round of rebalancing moves.", at_least=1)
+    rebalance_relative_limit: float = _knob(_STRATEGY.relative_limit, "Shards",
+        "The same as a fraction of the type's shards; the lower limit counts, but one may always move.",
+        above=0.0, at_most=1.0)
+    max_concurrent_handoffs: int = _knob(_COORDINATOR.max_concurrent_hand_offs, "Shards",
+        "Most shards on the move at a time.", at_least=1)
+
+    passivate_after_seconds: float = _knob(_NODE.passivate_after_seconds, "Entities",
+        "An entity without messages for so long is stopped; 0: never.", at_least=0.0)
+    snapshot_every: int = _knob(100, "Entities",
+        "A snapshot after so many events; 0: never.", at_least=0)
+    keep_snapshots: int = _knob(2, "Entities",
+        "How many snapshots of an entity are kept.", at_least=1)
+    delete_events: bool = _knob(False, "Entities",
+        "Delete the events behind the oldest kept snapshot.")
+    pipelined: bool = _knob(False, "Entities",
+        "Run the next command while the reply to the one before waits for its commit.")
+    remember_entities: bool = _knob(False, "Entities",
+        "Start the entities that ran again after a move or a restart, without a message.")
+    max_concurrent_recoveries: int = _knob(2000, "Entities",
+        "Most entities of a type that one node reads from the journal at a time.", at_least=1)
+
+    link_max_frame_bytes: int = _knob(_LINK.max_frame_bytes, "Links",
+        "A batch is closed at this size; only one larger message makes a larger batch.", at_least=1024)
+    link_max_frame_messages: int = _knob(_LINK.max_frame_messages, "Links",
+        "Most messages in one batch.", at_least=1)
+    link_max_message_bytes: int = _knob(_LINK.max_message_bytes, "Links",
+        "A larger message is refused: the channel layer carries 1 MiB.", at_least=1024)
+    link_max_queue_messages: int = _knob(_LINK.max_queue_messages, "Links",
+        "Most messages that wait to be sent to one process; more are refused.", at_least=1)
+    link_max_queue_bytes: int = _knob(_LINK.max_queue_bytes, "Links",
+        "The same in bytes.", at_least=65_536)
+    link_window_bytes: int = _knob(_LINK.window_bytes, "Links",
+        "Most bytes sent to one process and not acknowledged: what Redis holds for each link at most.", at_least=65_536)
+    link_window_frames: int = _knob(_LINK.window_frames, "Links",
+        "The same in batches; the `core` layer's capacity should be greater.", at_least=1)
+    link_resend_after_seconds: float = _knob(_LINK.resend_after_seconds, "Links",
+        "Shortest wait for an acknowledgement before a batch is sent again.", above=0.0)
+    link_ack_delay_seconds: float = _knob(_LINK.ack_delay_seconds, "Links",
+        "How long an acknowledgement may wait for a batch to ride on.", above=0.0)
+    link_idle_after_seconds: float = _knob(_LINK.idle_after_seconds, "Links",
+        "A link without traffic for so long is dropped; the next message makes a new one.", above=0.0)
+    # fmt: on
+
+    # -- as the parts take them ------------------------------------------------------------------------------------
+
+    @cached_property
+    def lifeline(self) -> LifelineSettings:
+        return LifelineSettings(
+            ping_interval_seconds=self.ping_interval_seconds,
+            answer_timeout_seconds=self.lease_own_limit_seconds,
+            open_timeout_seconds=self.lease_ttl_seconds,
+            loop_stall_limit_seconds=self.loop_stall_limit_seconds,
+        )
+
+    @cached_property
+    def link_limits(self) -> LinkLimits:
+        return LinkLimits(
+            max_frame_bytes=self.link_max_frame_bytes,
+            max_frame_messages=self.link_max_frame_messages,
+            max_message_bytes=self.link_max_message_bytes,
+            max_queue_messages=self.link_max_queue_messages,
+            max_queue_bytes=self.link_max_queue_bytes,
+            window_bytes=self.link_window_bytes,
+            window_frames=self.link_window_frames,
+            resend_after_seconds=self.link_resend_after_seconds,
+            ack_delay_seconds=self.link_ack_delay_seconds,
+            idle_after_seconds=self.link_idle_after_seconds,
+            suspect_after_seconds=self.suspect_after_seconds,
+        )
+
+    @cached_property
+    def region_limits(self) -> RegionLimits:
+        return RegionLimits(
+            max_parcels=self.buffer_size,
+            max_bytes=self.buffer_bytes,
+            retry_seconds=self.retry_interval_seconds,
+        )
+
+    @cached_property
+    def coordination(self) -> CoordinatorSettings:
+        return CoordinatorSettings(
+            retry_seconds=self.retry_interval_seconds,
+            hand_off_timeout_seconds=self.handoff_timeout_seconds,
+            rebalance_interval_seconds=self.rebalance_interval_seconds,
+            max_concurrent_hand_offs=self.max_concurrent_handoffs,
+            min_members=self.min_nodes,
+            min_members_of_role=dict(self.min_nodes_of_role),
+        )
+
+    @cached_property
+    def allocation(self) -> LeastShardAllocation:
+        return LeastShardAllocation(self.rebalance_absolute_limit, self.rebalance_relative_limit)
+
+    @cached_property
+    def type_defaults(self) -> ShardingSettings:
+        """What a type gets that says nothing itself."""
+        return ShardingSettings(
+            number_of_shards=self.number_of_shards,
+            snapshot_every=self.snapshot_every,
+            keep_snapshots=self.keep_snapshots,
+            delete_events=self.delete_events,
+            passivate_after_seconds=self.passivate_after_seconds,
+            pipelined=self.pipelined,
+            remember_entities=self.remember_entities,
+            ask_timeout_seconds=self.ask_timeout_seconds,
+        )
+
+    @property
+    def sealing_keys(self) -> tuple[bytes, ...]:
+        return tuple(key.encode() for key in self.keys)
+
+    def node(
+        self,
+        *,
+        name: str = "",
+        host: str = "",
+        pid: int = 0,
+        roles: tuple[str, ...] | None = None,
+        app_version: str = "",
+    ) -> NodeConfig:
+        """Return a node's configuration. What is given, on the command line say, goes before the settings."""
+        mine = self.roles if roles is None else roles
+        return NodeConfig(
+            name=name or self.node_name or host,
+            host=host,
+            pid=pid,
+            roles=mine,
+            app_version=app_version or self.app_version,
+            candidate=self.may_coordinate(mine),
+            number_of_shards=self.number_of_shards,
+            lease_ttl_seconds=self.lease_ttl_seconds,
+            ask_timeout_seconds=self.ask_timeout_seconds,
+            mailbox_size=self.mailbox_size,
+            passivate_after_seconds=self.passivate_after_seconds,
+            echo_interval_seconds=self.echo_interval_seconds,
+            deaf_after_seconds=self.deaf_after_seconds,
+            region=self.region_limits,
+            links=self.link_limits,
+            coordinator=self.coordination,
+            strategy_of=lambda _: self.allocation,
+        )
+
+    def may_coordinate(self, roles: tuple[str, ...]) -> bool:
+        """Whether a node of these roles is a candidate."""
+        return self.coordinator if isinstance(self.coordinator, bool) else self.coordinator in roles
