@@ -1,0 +1,67 @@
+"""The layer object behind an alias, and what has to be known of each kind of it.
+
+The Redis layers get an instance of their own, made from the alias's configuration: then its connections may be dropped
+when they have gone deaf without disturbing the project's own consumers, and it belongs to the one event loop that uses
+it. Any other layer (in-memory, a user's own) is the project's shared instance.
+
+redis-py 8 gives up reading after 5 s by default, which ends an idle receiver; our instance asks for no such limit unless
+the configuration names one. Waiting for ever is bounded by the transport.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+from channels.exceptions import InvalidChannelLayerError
+from channels.layers import channel_layers
+from channels_redis.core import RedisChannelLayer
+from channels_redis.pubsub import RedisPubSubChannelLayer
+from django.utils.module_loading import import_string
+
+
+class Layer(Protocol):
+    async def send(self, channel: str, message: dict[str, Any]) -> None: ...
+
+    async def receive(self, channel: str) -> dict[str, Any]: ...
+
+
+def make_layer(alias: str) -> Layer:
+    """Return the layer to use for an alias. Raises InvalidChannelLayerError."""
+    config = channel_layers.configs.get(alias)
+    if config is None:
+        if alias in channel_layers.backends:
+            return channel_layers[alias]
+        raise InvalidChannelLayerError(f"CHANNEL_LAYERS has no {alias!r}")
+    try:
+        backend = import_string(config.get("BACKEND", ""))
+    except ImportError as error:
+        raise InvalidChannelLayerError(
+            f"the BACKEND of CHANNEL_LAYERS[{alias!r}] cannot be imported"
+        ) from error
+    if not issubclass(backend, (RedisChannelLayer, RedisPubSubChannelLayer)):
+        return channel_layers[alias]
+    options = dict(config.get("CONFIG", {}))
+    options["hosts"] = [_host(entry) for entry in options.get("hosts") or ["redis://localhost:6379"]]
+    layer: Layer = backend(**options)
+    return layer
+
+
+def _host(entry: Any) -> dict[str, Any]:
+    if isinstance(entry, dict):
+        host = dict(entry)
+    elif isinstance(entry, (tuple, list)):
+        host = {"host": entry[0], "port": entry[1]}
+    else:
+        host = {"address": entry}
+    host.setdefault("socket_timeout", None)
+    return host
+
+
+async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
+    """Stop a receiver and drop the connections of a layer of our own: the next use makes new ones."""
+    if isinstance(layer, RedisPubSubChannelLayer):
+        # Before the receiver is stopped: it would else try to unsubscribe on a connection that may be dead.
+        await layer.flush()
+    receiver.cancel()
+    await asyncio.wait([receiver])
+    if isinstance(layer, RedisChannelLayer):
+        await layer.close_pools()

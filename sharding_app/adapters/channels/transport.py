@@ -1,0 +1,286 @@
+"""The transport over a channel layer: one channel, one receiver, and an ear for its own deafness.
+
+A layer message is {"type": "sharding.frame", "frame": bytes}; a layer that serialises as JSON gets the frame as
+base64 text. Whatever a layer or Redis raises becomes a TransportError, and so does a full channel: links send again.
+
+Hearing. A layer does not say when it has stopped hearing: the pub/sub layer of channels_redis subscribes anew by itself
+a second or more after Redis is back, a cut connection is noticed in minutes. So the transport listens to itself. When
+`open` returns, it has heard its own word through the layer, hence nothing that is sent from then on is lost for want of
+a subscription. Later it speaks to itself when it has heard nothing for half a second, and at once when a send failed.
+What it then does not hear twice makes it drop the layer's connections and begin anew, until it hears. After that
+`receive` raises once: something may have been lost, and the links send again without waiting for their patience.
+
+What has arrived and is not yet asked for is bounded in count and bytes; beyond it frames are dropped and counted.
+"""
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+from channels.exceptions import ChannelFull
+
+from sharding_app.adapters.channels.layers import Layer, end_receiver, make_layer
+from sharding_app.adapters.channels.seal import SealBroken, Sealer
+from sharding_app.ports.transport import TransportError
+
+logger = logging.getLogger("sharding.transport")
+
+FRAME = "sharding.frame"
+PROBE = "sharding.probe"
+SILENCE_SECONDS = 0.5
+PROBE_SECONDS = 0.2
+FIRST_PROBE_SECONDS = 0.05
+FIRST_PROBES = 20
+PROBES = 2
+OPEN_SECONDS = 5.0
+SEND_SECONDS = 1.0
+END_SECONDS = 1.0
+AGAIN_SECONDS = 0.02
+AGAIN_AT_MOST_SECONDS = 0.2
+MAX_WAITING_FRAMES = 10_000
+MAX_WAITING_BYTES = 64 * 1024 * 1024
+
+
+class _Full(TransportError):
+    """The layer holds as many messages for that channel as it may."""
+
+
+class ChannelsTransport:
+    """`ports.transport.Transport` over the channel layer of an alias. Belongs to the event loop that opens it."""
+
+    def __init__(self, alias: str, sealer: Sealer | None = None) -> None:
+        self._alias = alias
+        self._sealer = sealer
+        self._layer: Layer | None = None
+        self._channel = ""
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._arrived = asyncio.Event()
+        self._heard = asyncio.Event()
+        self._poke = asyncio.Event()
+        self._hearing = asyncio.Event()
+        self._interrupted = ""
+        self._as_text = False
+        self._keeper: asyncio.Task[None] | None = None
+        self._counters: Counter[str] = Counter()
+
+    def statistics(self) -> Mapping[str, int]:
+        """Return counters: frames_sent, send_errors, frames_received, probes, deaf, seals_broken, …"""
+        return dict(self._counters)
+
+    # -- The port ------------------------------------------------------------------------------------------------
+
+    async def open(self, channel: str) -> None:
+        """Begin to receive; returns when we have heard ourselves. Raises TransportError."""
+        if self._keeper is not None:
+            raise TransportError(f"already open on {self._channel!r}")
+        self._layer = make_layer(self._alias)
+        self._channel = channel
+        self._interrupted = ""
+        self._hearing.clear()
+        self._keeper = asyncio.get_running_loop().create_task(
+            self._keep(self._layer), name="sharding transport"
+        )
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                await self._hearing.wait()
+        except TimeoutError:
+            reason = self._interrupted or "it does not hear itself"
+            await self.close()
+            raise TransportError(f"channel layer {self._alias!r}: {reason}") from None
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        self._interrupted = ""
+
+    async def send(self, channel: str, data: bytes) -> None:
+        """Hand one frame to the layer. Raises TransportError."""
+        if self._sealer is not None:
+            data = self._sealer.seal(data)
+        await self._send(channel, {"type": FRAME, "frame": data})
+        self._counters["frames_sent"] += 1
+
+    async def receive(self) -> bytes:
+        """Wait for the next frame. Raises TransportError once after each time in which frames may have been lost."""
+        while True:
+            while self._waiting:
+                data = self._waiting.popleft()
+                self._waiting_bytes -= len(data)
+                opened = self._open_seal(data)
+                if opened is not None:
+                    return opened
+            if self._keeper is None:
+                raise TransportError("not open")
+            if self._interrupted and self._hearing.is_set():
+                reason, self._interrupted = self._interrupted, ""
+                raise TransportError(f"frames may have been lost: {reason}")
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+            self._keeper = None
+        self._hearing.clear()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._arrived.set()
+
+    # -- Sending -------------------------------------------------------------------------------------------------
+
+    async def _send(self, channel: str, message: dict[str, Any]) -> None:
+        if self._layer is None:
+            raise TransportError("not open")
+        try:
+            async with asyncio.timeout(SEND_SECONDS):
+                await self._layer.send(channel, self._worded(message))
+        except ChannelFull:
+            self._counters["channel_full"] += 1
+            raise _Full("the receiver's channel is full") from None
+        except TypeError as error:
+            if self._as_text or "frame" not in message:
+                raise TransportError(f"{type(error).__name__}: {error}") from error
+            self._as_text = True
+            await self._send(channel, message)
+        except Exception as error:
+            self._counters["send_errors"] += 1
+            self._poke.set()
+            raise TransportError(f"{type(error).__name__}: {error}") from error
+
+    def _worded(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._as_text and "frame" in message:
+            return {**message, "frame": base64.b64encode(message["frame"]).decode()}
+        return message
+
+    # -- Receiving -----------------------------------------------------------------------------------------------
+
+    async def _pump(self, layer: Layer) -> None:
+        """The one receiver: take what the layer gives, so that it waits in our bounds and not in the layer's."""
+        while True:
+            message = await layer.receive(self._channel)
+            self._heard.set()
+            if message.get("type") != FRAME:
+                self._counters["probes_heard" if message.get("type") == PROBE else "messages_unknown"] += 1
+                continue
+            data = _frame_of(message)
+            if data is None:
+                self._counters["messages_unknown"] += 1
+            elif (
+                len(self._waiting) >= MAX_WAITING_FRAMES
+                or self._waiting_bytes + len(data) > MAX_WAITING_BYTES
+            ):
+                self._counters["frames_dropped"] += 1
+            else:
+                self._counters["frames_received"] += 1
+                self._waiting.append(data)
+                self._waiting_bytes += len(data)
+                self._arrived.set()
+
+    def _open_seal(self, data: bytes) -> bytes | None:
+        if self._sealer is None:
+            return data
+        try:
+            return self._sealer.open(data)
+        except SealBroken as error:
+            self._counters["seals_broken"] += 1
+            if self._counters["seals_broken"] == 1:
+                logger.warning("a frame is dropped: %s", error, extra={"action": "transport.seal_broken"})
+            return None
+
+    # -- Keeping the ear open ------------------------------------------------------------------------------------
+
+    async def _keep(self, layer: Layer) -> None:
+        """Receive, notice deafness, begin anew; for as long as the transport is open."""
+        pause = AGAIN_SECONDS
+        while True:
+            pump = asyncio.get_running_loop().create_task(self._pump(layer), name="sharding receiver")
+            pump.add_done_callback(lambda _: self._poke.set())
+            try:
+                reason = await self._watch(pump)
+            finally:
+                await self._end(layer, pump)
+            if self._hearing.is_set():
+                pause = AGAIN_SECONDS
+                self._counters["deaf"] += 1
+                logger.warning("deaf on the channel layer: %s", reason, extra={"action": "transport.deaf"})
+            self._hearing.clear()
+            self._interrupted = reason
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_AT_MOST_SECONDS)
+
+    async def _watch(self, pump: asyncio.Task[None]) -> str:
+        """Return, when this receiver no longer hears, why."""
+        reason = await self._probe(pump, FIRST_PROBES, FIRST_PROBE_SECONDS)
+        if not reason:
+            if self._interrupted:
+                logger.info("hearing again on the channel layer", extra={"action": "transport.hears"})
+            self._hearing.set()
+            self._arrived.set()
+        while not reason:
+            self._heard.clear()
+            poked = await _set_within(self._poke, SILENCE_SECONDS)
+            self._poke.clear()
+            if poked or not self._heard.is_set():
+                reason = await self._probe(pump, PROBES, PROBE_SECONDS)
+        return reason
+
+    async def _probe(self, pump: asyncio.Task[None], times: int, seconds: float) -> str:
+        """Speak to ourselves until we hear anything; return what is wrong if we do not."""
+        for _ in range(times):
+            if pump.done():
+                return _reason(pump)
+            self._heard.clear()
+            self._counters["probes"] += 1
+            try:
+                await self._send(self._channel, {"type": PROBE})
+            except _Full:
+                self._counters["probes_full"] += 1  # then there is something to hear without it
+            except TransportError as error:
+                return str(error)
+            if await _set_within(self._heard, seconds):
+                return ""
+        return _reason(pump) if pump.done() else "it does not hear itself"
+
+    async def _end(self, layer: Layer, pump: asyncio.Task[None]) -> None:
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await end_receiver(layer, pump)
+        except Exception as error:  # noqa: BLE001  (connections that are dropped because they are broken may say so)
+            self._counters["end_errors"] += 1
+            logger.debug("while dropping connections: %r", error, extra={"action": "transport.end_error"})
+        if not pump.cancel() and not pump.cancelled():
+            pump.exception()  # seen: nobody else asks for it
+        self._poke.clear()
+
+
+def _reason(pump: asyncio.Task[None]) -> str:
+    if pump.cancelled():
+        return "the receiver was cancelled"
+    error = pump.exception()
+    return f"{type(error).__name__}: {error}"
+
+
+def _frame_of(message: Mapping[str, Any]) -> bytes | None:
+    frame = message.get("frame")
+    if isinstance(frame, bytes):
+        return frame
+    if isinstance(frame, str):
+        try:
+            return base64.b64decode(frame, validate=True)
+        except (binascii.Error, ValueError):
+            return None
+    return None
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

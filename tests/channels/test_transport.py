@@ -1,0 +1,228 @@
+"""What every layer has to do for us as a transport: core, pub/sub and in-memory, on a real server where there is one."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from channels.exceptions import InvalidChannelLayerError
+from channels.layers import channel_layers, get_channel_layer
+from django.test import override_settings
+
+from project.servers import OwnRedis, Servers
+from project.servers.ports import free_port
+from sharding_app.adapters.channels import transport as module
+from sharding_app.adapters.channels.seal import Sealer
+from sharding_app.adapters.channels.transport import ChannelsTransport
+from sharding_app.ports.transport import TransportError
+from tests.channels.layers import memory_layer, redis_layer
+
+ALIAS = "tested"
+OPTIONS: dict[str, dict[str, Any]] = {
+    "json": {"serializer_format": "json"},
+    "keys": {"symmetric_encryption_keys": ["secret"]},
+}
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(params=["core", "pubsub", "core-json", "pubsub-json", "pubsub-keys", "memory"])
+def layer(request: pytest.FixtureRequest) -> Iterator[None]:
+    kind, _, way = str(request.param).partition("-")
+    if kind == "memory":
+        config = memory_layer()
+    else:
+        servers: Servers = request.getfixturevalue("servers")
+        config = redis_layer(kind, servers.redis_url, prefix=uuid4().hex, **OPTIONS.get(way, {}))
+    with override_settings(CHANNEL_LAYERS={ALIAS: config}):
+        yield
+
+
+def a_channel() -> str:
+    return f"sharding.test.{uuid4().hex}"
+
+
+@asynccontextmanager
+async def opened(channel: str, sealer: Sealer | None = None) -> AsyncIterator[ChannelsTransport]:
+    transport = ChannelsTransport(ALIAS, sealer)
+    await transport.open(channel)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+async def received(transport: ChannelsTransport, seconds: float = 5.0) -> bytes:
+    async with asyncio.timeout(seconds):
+        return await transport.receive()
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    for _ in range(int(seconds / 0.01)):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to be in time")
+
+
+async def test_what_is_sent_right_after_open_arrives_whole_and_in_order(layer: None) -> None:
+    name, other = a_channel(), a_channel()
+    async with opened(name) as here, opened(other) as there:
+        sent = [bytes([number]) * size for number, size in enumerate([0, 1, 255, 100_000, 900_000, 3])]
+        for data in sent:
+            await there.send(name, data)
+        assert [await received(here) for _ in sent] == sent
+        await here.send(other, b"back")
+        assert await received(there) == b"back"
+
+
+async def test_one_receiver_and_one_opening(layer: None) -> None:
+    async with opened(a_channel()) as here:
+        with pytest.raises(TransportError, match="already open"):
+            await here.open(a_channel())
+
+
+async def test_closed_is_closed_and_may_be_opened_again(layer: None) -> None:
+    name = a_channel()
+    transport = ChannelsTransport(ALIAS)
+    with pytest.raises(TransportError, match="not open"):
+        await transport.send(name, b"x")
+    async with opened(name) as here:
+        waiting = asyncio.ensure_future(here.receive())
+        await asyncio.sleep(0)
+        await here.close()
+        with pytest.raises(TransportError, match="not open"):
+            await waiting
+        await here.open(name)
+        await here.send(name, b"again")
+        assert await received(here) == b"again"
+
+
+async def test_foreign_messages_are_counted_and_stop_nothing(layer: None) -> None:
+    name = a_channel()
+    async with opened(name) as here:
+        assert here._layer is not None
+        for foreign in (
+            {"type": "chat.message", "text": "x"},
+            {"type": "sharding.frame"},
+            {"type": "sharding.frame", "frame": 7},
+        ):
+            await here._layer.send(name, foreign)
+        await here._layer.send(name, {"type": "sharding.frame", "frame": "no base64!"})
+        await here.send(name, b"ours")
+        assert await received(here) == b"ours"
+        assert here.statistics()["messages_unknown"] == 4
+
+
+async def test_sealed_frames_pass_and_others_are_dropped(layer: None) -> None:
+    name = a_channel()
+    key, other = b"k" * 32, b"o" * 32
+    async with (
+        opened(name, Sealer([key], encrypt=True)) as here,
+        opened(a_channel()) as bare,
+        opened(a_channel(), Sealer([other])) as stranger,
+        opened(a_channel(), Sealer([key])) as friend,
+    ):
+        await bare.send(name, b"forged")
+        await stranger.send(name, b"forged")
+        await friend.send(name, b"true")
+        assert await received(here) == b"true"
+        assert here.statistics()["seals_broken"] == 2
+
+
+async def test_what_nobody_asks_for_is_bounded(layer: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_FRAMES", 3)
+    name = a_channel()
+    async with opened(name) as here:
+        for number in range(6):
+            await here.send(name, bytes([number]))
+        await until(lambda: here.statistics().get("frames_dropped", 0) == 3)
+        assert [await received(here) for _ in range(3)] == [b"\0", b"\1", b"\2"]
+
+
+async def test_a_full_channel_is_refused_and_the_layer_goes_on() -> None:
+    with override_settings(CHANNEL_LAYERS={ALIAS: memory_layer(capacity=3)}):
+        async with opened(a_channel()) as here:
+            for _ in range(3):
+                await here.send("sharding.test.nobody", b"x")
+            with pytest.raises(TransportError, match="full"):
+                await here.send("sharding.test.nobody", b"x")
+            assert here.statistics()["channel_full"] == 1
+
+
+async def test_an_alias_that_does_not_exist_is_named() -> None:
+    with override_settings(CHANNEL_LAYERS={"default": memory_layer(), "odd": {"BACKEND": "no.such.Layer"}}):
+        with pytest.raises(InvalidChannelLayerError, match="has no 'tested'"):
+            await ChannelsTransport(ALIAS).open(a_channel())
+        with pytest.raises(InvalidChannelLayerError, match="cannot be imported"):
+            await ChannelsTransport("odd").open(a_channel())
+
+
+async def test_a_layer_put_in_by_a_test_is_used() -> None:
+    with override_settings(CHANNEL_LAYERS={"default": memory_layer()}):
+        shared = get_channel_layer("default")
+        assert shared is not None
+        channel_layers.set("put-in", shared)
+        transport = ChannelsTransport("put-in")
+        await transport.open(a_channel())
+        assert transport._layer is shared
+        await transport.close()
+
+
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+async def test_the_project_keeps_its_own_layer_object(kind: str, servers: Servers) -> None:
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, servers.redis_url)}):
+        async with opened(a_channel()) as here:
+            assert here._layer is not get_channel_layer(ALIAS)
+
+
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+async def test_no_server_is_said_in_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OPEN_SECONDS", 0.5)
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, f"redis://127.0.0.1:{free_port()}")}):
+        transport = ChannelsTransport(ALIAS)
+        with pytest.raises(TransportError, match="channel layer 'tested'"):
+            await transport.open(a_channel())
+        with pytest.raises(TransportError, match="not open"):
+            await transport.receive()
+
+
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+@pytest.mark.parametrize("how", ["kill", "stop"])
+async def test_after_a_restart_of_redis_all_hear_within_a_second(
+    kind: str, how: str, own_redis: OwnRedis
+) -> None:
+    names = [a_channel() for _ in range(3)]
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, own_redis.url)}):
+        async with opened(names[0]) as one, opened(names[1]) as two, opened(names[2]) as idle:
+            await one.send(names[1], b"before")
+            assert await received(two) == b"before"
+            await asyncio.to_thread(getattr(own_redis, how))
+            with pytest.raises(TransportError):
+                await one.send(names[1], b"lost")
+            with pytest.raises(TransportError):
+                await two.send(names[0], b"lost")
+            await asyncio.to_thread(own_redis.start)
+            back = time.monotonic()
+            for transport, name in ((one, names[0]), (two, names[1]), (idle, names[2])):
+                with pytest.raises(TransportError, match="may have been lost"):
+                    await received(transport, 2.0)
+                await one.send(name, b"after")
+                assert await received(transport) == b"after"
+            assert time.monotonic() - back < 1.0
+
+
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+async def test_a_cut_off_receiver_hears_again(kind: str, own_redis: OwnRedis) -> None:
+    name = a_channel()
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, own_redis.url)}):
+        async with opened(name) as here:
+            await asyncio.to_thread(own_redis.kill)
+            await asyncio.to_thread(own_redis.start)
+            with pytest.raises(TransportError, match="may have been lost"):
+                await received(here, 3.0)
+            await here.send(name, b"after")
+            assert await received(here) == b"after"
+            assert here.statistics()["deaf"] == 1
