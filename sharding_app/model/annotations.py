@@ -7,6 +7,8 @@ are kept only while text is still unresolved. Type variables become what the con
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import re
 import sys
@@ -39,23 +41,35 @@ else:
 
 
 class Scope:
-    """The names that were visible where a class or function was written."""
+    """The names around a class statement that its annotations speak of.
 
-    __slots__ = ("_frames",)
+    Frames are held only while such a name is still missing, so that a finished function keeps nothing alive.
+    """
 
-    def __init__(self, frames: list[types.FrameType]) -> None:
+    __slots__ = ("_found", "_frames", "_wanted")
+
+    def __init__(self, frames: list[types.FrameType], wanted: set[str]) -> None:
         self._frames = frames
+        self._wanted = wanted
+        self._found: dict[str, Any] = {}
+
+    @classmethod
+    def nowhere(cls) -> Scope:
+        """A scope with no names of its own."""
+        return cls([], set())
 
     @classmethod
     def around(cls, qualname: str, things: Iterable[Any]) -> Scope:
-        """The scope of a class of that `qualname`, called while its statement runs.
-
-        Without text in the annotations of `things`, or at module level, there is nothing to remember.
-        """
-        outer = qualname.rpartition(".")[0].removesuffix(".<locals>")
-        if not outer or not any(_deferred(raw_annotations(thing)) for thing in things):
-            return cls([])
-        frame: types.FrameType | None = sys._getframe(1)
+        """The scope of a class of that `qualname`, called while its statement runs."""
+        outer, _, own = qualname.rpartition(".")
+        outer = outer.removesuffix(".<locals>")
+        wanted: set[str] = set()
+        if outer:
+            for thing in things:
+                for annotation in raw_annotations(thing).values():
+                    wanted |= _free_names(annotation)
+            wanted.discard(own)
+        frame: types.FrameType | None = sys._getframe(1) if wanted else None
         while frame is not None and frame.f_code.co_qualname != outer:
             frame = frame.f_back
         frames = []
@@ -64,18 +78,21 @@ class Scope:
             if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
                 break  # a function: what is behind it is its caller, not its surroundings
             frame = frame.f_back
-        return cls(frames)
+        scope = cls(frames, wanted)
+        scope.names()
+        return scope
 
     def names(self) -> dict[str, Any]:
-        """All visible local names, the innermost winning."""
-        found: dict[str, Any] = {}
-        for frame in reversed(self._frames):
-            found.update(type_names(frame.f_locals))
-        return found
-
-    def forget(self) -> None:
-        """Let the frames go: everything is resolved."""
-        self._frames = []
+        """The names as far as they are known now, the innermost winning."""
+        if self._frames:
+            space: dict[str, Any] = {}
+            for frame in reversed(self._frames):
+                space.update(type_names(frame.f_locals))
+            self._found = {name: space[name] for name in self._wanted if name in space}
+            known = {*self._found, *self._frames[0].f_globals, *vars(builtins)}
+            if self._wanted <= known:
+                self._frames = []
+        return self._found
 
 
 def resolved(thing: Any, module: str, names: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -154,13 +171,20 @@ def substituted(annotation: Any, arguments: Mapping[Any, Any]) -> Any:
     return annotation[tuple(substituted(param, arguments) for param in params)]
 
 
-def _deferred(annotations: Mapping[str, Any]) -> bool:
-    return any(_has_text(value) for value in annotations.values())
-
-
-def _has_text(annotation: Any) -> bool:
-    if isinstance(annotation, (str, typing.ForwardRef)):
-        return True
-    if typing.get_origin(annotation) is typing.Literal:
-        return False
-    return any(_has_text(argument) for argument in typing.get_args(annotation))
+def _free_names(annotation: Any) -> set[str]:
+    """The names that the text inside `annotation` speaks of."""
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
+    if isinstance(annotation, str):
+        try:
+            tree = ast.parse(annotation.strip(), mode="eval")
+        except SyntaxError:
+            return set()  # the text of a Literal
+        found: set[str] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                found.add(node.id)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= _free_names(node.value)
+        return found
+    return {name for part in typing.get_args(annotation) for name in _free_names(part)}

@@ -166,8 +166,7 @@ class ArgumentCodec:
         try:
             bound = self._parameters.signature.bind(*args, **kwargs)
         except TypeError as error:
-            shown = ", ".join(str(p) for p in self._parameters.signature.parameters.values())
-            raise BadCall(f"{self._what}({shown}): {error}") from error
+            raise BadCall(f"{self._what}{self._parameters.signature}: {error}") from error
         bound.apply_defaults()
         return tuple(bound.arguments.values())
 

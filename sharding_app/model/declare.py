@@ -50,7 +50,7 @@ def declare(cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str |
         settings=settings,
         commands=commands,
         appliers=appliers,
-        scopes={base: vars(base).get("_sharding_scope") or Scope([]) for base in users},
+        scopes={base: vars(base).get("_sharding_scope") or Scope.nowhere() for base in users},
     )
 
 

@@ -48,8 +48,8 @@ def event(cls: type[Any] | None = None, /, *, name: str | None = None, version: 
         raise DeclarationError(f"@event: version is an int of at least 1, not {version!r}")
 
     def declare(cls: type[Any]) -> type[Any]:
-        known_as = cls.__name__ if name is None else naming.declared_name(name, "an event")
         made = record_class(cls, "event")
+        known_as = made.__name__ if name is None else naming.declared_name(name, "an event")
         spec = EventSpec(made, known_as, version)
         spec.remember_scope(cls)
         made.__sharding_event__ = spec

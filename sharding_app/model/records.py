@@ -34,7 +34,7 @@ class Declared:
     def __init__(self, cls: type) -> None:
         self.cls = cls
         self._source: type | None = None
-        self._scope = Scope([])
+        self._scope = Scope.nowhere()
 
     def remember_scope(self, source: type) -> None:
         """Keep what is needed to resolve the annotations of `source` later; called while it is made."""
@@ -51,7 +51,7 @@ class Declared:
             written = raw_annotations(self.cls)
             self.cls.__annotations__ = {name: found.get(name, value) for name, value in written.items()}
             self._source = None
-            self._scope.forget()
+            self._scope = Scope.nowhere()
         return self.cls
 
 
@@ -85,13 +85,17 @@ def record_class(cls: type[Any], word: str) -> type[Any]:
     """`cls` as a frozen Struct, unless it is a record already."""
     if not isinstance(cls, type):
         raise DeclarationError(f"@{word} decorates a class, not {cls!r}")
-    if issubclass(cls, msgspec.Struct) and "__struct_fields__" in vars(cls):
-        return cls
+    defaults = _own_defaults(cls)
+    if issubclass(cls, msgspec.Struct) and not any(
+        isinstance(default, dataclasses.Field) for default in defaults.values()
+    ):
+        return cls  # a Struct, or derived from a record
     if "__dataclass_fields__" in vars(cls) or "__attrs_attrs__" in vars(cls):
         return cls
     if "__init__" in vars(cls):
         raise DeclarationError(f"@{word} {cls.__qualname__} has an __init__: annotate its fields instead")
     space = {name: value for name, value in vars(cls).items() if name not in _LEFT_OUT}
+    space.update(defaults)
     annotations = raw_annotations(cls)
     for name, annotation in annotations.items():
         if not is_classvar(annotation) and isinstance(space.get(name), dataclasses.Field):
@@ -112,6 +116,20 @@ def record_class(cls: type[Any], word: str) -> type[Any]:
     for cell in _class_cells(made, cls):
         cell.cell_contents = made
     return made
+
+
+def _own_defaults(cls: type[Any]) -> dict[str, Any]:
+    """The defaults of a class that its base has made a Struct of already."""
+    if not issubclass(cls, msgspec.Struct):
+        return {}
+    given = cls.__struct_defaults__
+    fields = cls.__struct_fields__[-len(given) :] if given else ()
+    own = raw_annotations(cls)
+    return {
+        name: msgspec.field(default_factory=value.factory) if hasattr(value, "factory") else value
+        for name, value in zip(fields, given, strict=True)
+        if name in own and value is not msgspec.NODEFAULT
+    }
 
 
 def _field(given: dataclasses.Field[Any], what: str) -> Any:
