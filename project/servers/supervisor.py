@@ -71,7 +71,13 @@ class Supervisor:
             return
         access = self.folder.access()
         if not port_is_free(self.port(name, access)):
-            self.folder.change_access(replace(access, **{f"{name}_port": free_port()}))
+            other = free_port()
+            changed = (
+                replace(access, postgres_port=other)
+                if name == Postgres.name
+                else replace(access, redis_port=other)
+            )
+            self.folder.change_access(changed)
         self.running[name] = self.server(name).start()
         self.record()
 

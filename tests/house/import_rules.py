@@ -1,0 +1,99 @@
+"""What each room may import, read from the source itself: imports inside functions and under TYPE_CHECKING too.
+
+import-linter (pyproject.toml) forbids by name; these rules allow by name, so a module that nobody thought of is out.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Pure: the same input gives the same output in every process, at any time, on any machine.
+PURE = frozenset(
+    "__future__ abc base64 binascii bisect collections copy dataclasses enum fractions functools hashlib heapq"
+    " itertools keyword math operator re string struct textwrap types typing typing_extensions unicodedata zlib"
+    " msgspec".split()
+)
+# No name of these builtins may be called in the core: they do I/O, or differ from process to process.
+IMPURE_CALLS = frozenset({"open", "print", "input", "hash", "id", "exec", "eval", "breakpoint"})
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """One package: what of the app it may import, and which outside modules (None: any)."""
+
+    name: str
+    inside: tuple[str, ...]
+    outside: frozenset[str] | None = None
+
+
+ROOMS = (
+    Room("sharding_app.core", ("sharding_app.core",), PURE),
+    Room("sharding_app.ports", ("sharding_app.ports", "sharding_app.core")),
+    Room(
+        "sharding_app.runtime",
+        tuple(f"sharding_app.{room}" for room in ("runtime", "core", "ports", "model", "errors")),
+    ),
+    Room("sharding_app.model", tuple(f"sharding_app.{room}" for room in ("model", "core", "errors"))),
+    *(
+        Room(
+            f"sharding_app.adapters.{adapter}",
+            (f"sharding_app.adapters.{adapter}", "sharding_app.core", "sharding_app.ports"),
+        )
+        for adapter in ("postgres", "channels", "memory")
+    ),
+)
+
+
+def module_of(file: Path, root: Path) -> str:
+    """Return the dotted name of a source file."""
+    parts = file.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield every imported name, as deep as it is written."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def within(name: str, package: str) -> bool:
+    """Tell whether a dotted name is a package or lies in it."""
+    return name == package or name.startswith(f"{package}.")
+
+
+def _breaks(room: Room, name: str) -> bool:
+    if within(name, "sharding_app"):
+        return not any(within(name, allowed) for allowed in room.inside)
+    if within(name, "project") or within(name, "tests"):
+        return True
+    return room.outside is not None and name.partition(".")[0] not in room.outside
+
+
+def _impure_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
+            yield node.lineno, f"{node.func.id}()"
+
+
+def broken_rules(root: Path) -> list[str]:
+    """Return a line for each import in the tree at `root` that its room may not have."""
+    found = []
+    for file in sorted((root / "sharding_app").rglob("*.py")):
+        module = module_of(file, root)
+        room = next(
+            (room for room in ROOMS if within(module, room.name)), Room("sharding_app", ("sharding_app",))
+        )
+        tree = ast.parse(file.read_text(), str(file))
+        bad = [(line, name) for line, name in imports(tree) if _breaks(room, name)]
+        if room.outside is not None:
+            bad += _impure_calls(tree)
+        found += [
+            f"{file.relative_to(root)}:{line}: {room.name} may not use {name}" for line, name in sorted(bad)
+        ]
+    return found
