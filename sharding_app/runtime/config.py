@@ -72,8 +72,9 @@ class NodePorts(ProcessPorts):
     """What a process needs that hosts entities."""
 
     journal: Journal
-    lifeline: Callable[[Incarnation, tuple[int, int], LifelineCallbacks], LifelineControl]
-    endpoint: Callable[[Region, str, str], Endpoint] | None = None
-    "Makes the region endpoint of a type, given its name and the node's channel; None: envelopes go straight in."
+    lifeline: Callable[[str, LifelineCallbacks], LifelineControl]
+    "Makes the lifeline of this incarnation, given the cluster's id."
+    endpoint: Callable[[Region, str], Endpoint] | None = None
+    "Makes the region endpoint of a type on the node's channel; None: envelopes go straight in."
     watch: Watch = field(default_factory=NoWatch)
     on_decision: Callable[[Decision], None] = lambda _: None

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import AnyMessage, Answer, Deliver, Failed, HandBack
+from sharding_app.core.messages import EXISTS, AnyMessage, Answer, Deliver, Failed, HandBack
 from sharding_app.core.shard import Slot
 from sharding_app.errors import (
     EntityFailed,
@@ -148,6 +148,9 @@ class Execution:
         """Handle one envelope. True: it is over; False: it goes on, the slot stays busy."""
         handler = self.type.commands.get(message.command)
         try:
+            if message.command == EXISTS:
+                self.answer(source, message, b"1" if slot.seq else b"")
+                return True
             if handler is None:
                 self.type.handler(message.command)  # raises, naming what there is
             args = cast(Handler, handler).decode(message.args)

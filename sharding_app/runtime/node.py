@@ -100,7 +100,7 @@ class Node(Process):
         )  # fmt: skip
         self.state = "joining"
         self.age = await store.join(member, keys)
-        self.lifeline = ports.lifeline(self.incarnation, keys, self)
+        self.lifeline = ports.lifeline(self.cluster_id, self)
         self.lifeline.start()
         self._heard_at = self.ports.clock.now()
         self._log("node_joining", "node %s joins as %s", config.name, self.incarnation)
@@ -267,7 +267,7 @@ class Node(Process):
         channel = self.channel_of(self.incarnation)
         make = ports.endpoint
         self.endpoints[entity_type.name] = (
-            host.receive if make is None else make(host, entity_type.name, channel)
+            host.receive if make is None else make(host, channel)
         )
         self.run(host.run(), f"recovery of {entity_type.name}")
 

@@ -13,23 +13,23 @@ connections (a region has none), and a channel of its own (the node has one).
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, cast, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from channels.consumer import AsyncConsumer
 
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import AnyMessage
+from sharding_app.core.messages import Deliver
 
 logger = logging.getLogger("sharding.region")
 
 DELIVER = "sharding.deliver"
-Endpoint = Callable[[Incarnation, list[AnyMessage]], None]
-_MESSAGE_TYPES = frozenset(get_args(AnyMessage))
+Endpoint = Callable[[Incarnation, Sequence[Deliver]], None]
+_MESSAGE_TYPES = frozenset({Deliver})
 
 
 class Region(Protocol):
-    def receive(self, source: Incarnation, messages: list[AnyMessage]) -> None:
+    def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None:
         """Take in messages of this type from one process, in order. Never waits."""
         ...
 
@@ -81,7 +81,7 @@ def region_endpoint(region: Region, channel: str) -> Endpoint:
     consumer.scope = cast(Any, {"type": "channel", "channel": channel, "region": region})
     dispatch = consumer.dispatch
 
-    def feed(source: Incarnation, messages: list[AnyMessage]) -> None:
+    def feed(source: Incarnation, messages: Sequence[Deliver]) -> None:
         # The dispatch never waits, so one step runs it through: no task, no trip through the loop.
         running = dispatch({"type": DELIVER, "source": source, "messages": messages})
         try:

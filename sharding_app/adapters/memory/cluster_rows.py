@@ -35,6 +35,8 @@ class ClusterRows:
         self.shards: dict[ShardKey, ShardRow] = {}
         self.epochs: dict[tuple[int, ShardId], Epoch] = {}
         "The epochs again, by the type's number: what the journal's fence looks at."
+        self.on_decide: Callable[[Term, ShardRow | None, ShardRow], None] | None = None
+        "Told of each changed row, before and after, with the term of who changed it: for checks."
         self.timeline: deque[Decision] = deque(maxlen=TIMELINE_LINES)
 
     # -- Types -----------------------------------------------------------------------------------------------------
@@ -122,5 +124,7 @@ class ClusterRows:
             if (row.epoch if row is not None else 0) == change.expected_epoch:
                 self.shards[key] = ShardRow(change.type, change.shard, change.epoch, change.home, change.step)
                 self.epochs[self.type_ids[change.type], change.shard] = change.epoch
+                if self.on_decide is not None:
+                    self.on_decide(term, row, self.shards[key])
         named = dict.fromkeys((change.type, change.shard) for change in changes)
         return [self.shards[key] for key in named if key in self.shards]

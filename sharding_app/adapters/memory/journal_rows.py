@@ -1,7 +1,7 @@
 """The journal's tables: events and snapshots, fenced by the shard's row in the same step as they are written."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from sharding_app.core.ids import Epoch, ShardId
@@ -32,7 +32,8 @@ class JournalRows:
         self._epochs = epochs
         self.events: dict[EntityKey, dict[int, Committed]] = {}
         self.snapshots: dict[EntityKey, dict[int, Snapshot]] = {}
-        self.commits = 0
+        self.on_commit: Callable[[Sequence[EventRow]], None] | None = None
+        "Told of each batch in the moment of its commit: for checks."
 
     def append(self, rows: Sequence[EventRow], now: float) -> None:
         """All or nothing. A row that the server will not take is found before the fence, as in a COPY."""
@@ -46,7 +47,8 @@ class JournalRows:
         self.fence((row.type_id, row.shard, row.epoch) for row in rows)
         for row in rows:
             self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, now)
-        self.commits += 1
+        if self.on_commit is not None:
+            self.on_commit(rows)
 
     def fence(self, claims: Iterable[tuple[int, ShardId, Epoch]]) -> None:
         stale = frozenset(
@@ -94,13 +96,19 @@ class JournalRows:
         for each in snapshots:
             self.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
 
-    def trim(self, type_id: int, entity: str, before: int, keep_snapshots: int, older_than: float) -> None:
+    def trim(self, type_id: int, entity: str, before: int, keep_snapshots: int, since: float) -> None:
+        """Only what a kept snapshot covers goes, only from the front, and never the entity's last event."""
+        snapshots = self.snapshots.get((type_id, entity), {})
+        kept = sorted(snapshots, reverse=True)[: max(keep_snapshots, 1)]
+        if not kept:
+            return
+        for seq in [seq for seq in snapshots if seq < kept[-1]]:
+            del snapshots[seq]
         events = self.events.get((type_id, entity), {})
-        for seq in [seq for seq, one in events.items() if seq < before and one.at < older_than]:
+        recent = min((seq for seq, one in events.items() if one.at >= since), default=before)
+        end = min(before, kept[-1] + 1, max(events, default=0), recent)
+        for seq in [seq for seq in events if seq < end]:
             del events[seq]
-        kept = self.snapshots.get((type_id, entity), {})
-        for seq in sorted(kept, reverse=True)[keep_snapshots:]:
-            del kept[seq]
 
 
 def check_row(row: EventRow, index: int) -> None:

@@ -43,6 +43,8 @@ class MemoryServer:
         self.journal = JournalRows(self.cluster.epochs)
         self.timeline = 1
         self.up = True
+        self.serving: Session | None = None
+        "Whose request was executed last, or is being executed."
         self._started = self._stamp()
 
     @property
@@ -60,6 +62,7 @@ class MemoryServer:
         if not self.up:
             raise ConnectionLost("the server is down")
         self.sessions.heard(session)
+        self.serving = session
         return request()
 
     # -- What may happen to it ------------------------------------------------------------------------------------

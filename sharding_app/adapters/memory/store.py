@@ -93,10 +93,10 @@ class MemoryStore:
     async def bury(self, term: Term, incarnation: Incarnation) -> None:
         def bury() -> None:
             self._rows.check_term(term)
-            member = self._rows.members.get(incarnation)
-            if member is not None:
-                self._server.sessions.end_backends(member.backends)
-                self._rows.leave(incarnation)
+            # Its connections are named after it, whatever its row says of them.
+            for session in self._server.sessions.of(incarnation):
+                self._server.sessions.end(session)
+            self._rows.leave(incarnation)
 
         await self._ask("bury", bury)
 

@@ -1,0 +1,1 @@
+"""Journal, cluster store and lifeline sessions in PostgreSQL: the only room that imports psycopg."""

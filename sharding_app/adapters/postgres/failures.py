@@ -1,0 +1,46 @@
+"""What a failure of the server means: an answer about the rows, or no answer at all."""
+
+import json
+import re
+
+import psycopg
+
+from sharding_app.core.ids import ShardId
+from sharding_app.ports.journal import RowRefused, ShardsFenced
+
+LOST = (psycopg.Error, OSError)
+"""All that a call on a connection may fail with for reasons of the server, the network or time."""
+
+FENCED = "SH001"
+STALE_TERM = "SH002"
+
+_REFUSED_CLASSES = {"22", "23", "54"}
+"""Data exception, integrity violation, limit exceeded: the row's own fault, now and later."""
+_MISSING = {"42P01", "42703", "42883"}
+_COPY_LINE = re.compile(r"^COPY \w+, line (\d+)", re.MULTILINE)
+
+
+def explain(error: BaseException) -> str:
+    """Say in one line what happened, and what to do where that is known."""
+    if isinstance(error, psycopg.Error):
+        if error.sqlstate in _MISSING:
+            return f"the cluster's tables are missing or old: run `manage.py migrate` ({error.diag.message_primary})"
+        if error.sqlstate is not None:
+            return f"{error.diag.message_primary} ({error.sqlstate})"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def verdict(error: psycopg.Error) -> ShardsFenced | RowRefused | None:
+    """Return what the server's answer says about the rows; None: it says nothing about them."""
+    if error.sqlstate is None:
+        return RowRefused(explain(error)) if isinstance(error, psycopg.DataError) else None
+    if error.sqlstate == FENCED:
+        return ShardsFenced(_stale(error.diag.message_detail or "[]"))
+    if error.sqlstate[:2] in _REFUSED_CLASSES:
+        line = _COPY_LINE.search(error.diag.context or "")
+        return RowRefused(explain(error), int(line[1]) - 1 if line else None)
+    return None
+
+
+def _stale(detail: str) -> frozenset[tuple[int, ShardId]]:
+    return frozenset((int(type_id), int(shard)) for type_id, shard in json.loads(detail))

@@ -1,0 +1,229 @@
+"""`ports.journal.Journal` on PostgreSQL: appends on one connection, everything else beside it on another.
+
+An append is one COPY on an autocommit connection; the fence trigger judges it in the same transaction. After a lost
+connection nothing is known: a statement may still execute. `settle` ends the old server process, sees it gone, and
+reads one row of the batch back: all of a batch is committed or none.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.types.string import ByteaBinaryLoader
+
+from sharding_app.adapters.postgres.copying import copy_events
+from sharding_app.adapters.postgres.failures import LOST, explain, verdict
+from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.core.records import Backend
+from sharding_app.ports.journal import (
+    EventRow,
+    History,
+    JournalUnavailable,
+    Outcome,
+    RowRefused,
+    Snapshot,
+    StoredEvent,
+)
+
+T = TypeVar("T")
+
+_ROWS_AT_ONCE = 2000
+"""Rows made into objects before the loop may turn."""
+_LOOK_AGAIN_SECONDS = 0.005
+
+
+async def _json_as_bytes(connection: Connection) -> None:
+    """Documents come back as the bytes that were stored, not decoded."""
+    connection.adapters.register_loader("json", ByteaBinaryLoader)
+
+
+class PostgresJournal:
+    def __init__(
+        self,
+        conninfo: Conninfo,
+        *,
+        owner: str = "",
+        connect_seconds: float = 5.0,
+        answer_seconds: float = 10.0,
+        lock_timeout_seconds: float = 2.0,
+    ) -> None:
+        settings = {"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"}
+        self._appends = Line(
+            conninfo,
+            purpose="journal",
+            owner=owner,
+            connect_seconds=connect_seconds,
+            answer_seconds=answer_seconds,
+            settings=settings,
+        )
+        self._beside = Line(
+            conninfo,
+            purpose="reads",
+            owner=owner,
+            connect_seconds=connect_seconds,
+            answer_seconds=answer_seconds,
+            settings=settings,
+            prepare=_json_as_bytes,
+        )
+        self._answer_seconds = answer_seconds
+        self._doubtful: list[Backend] = []
+        "Server processes that may still execute an append whose answer we did not get."
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """The server processes that can write: what the coordinator ends before it raises epochs."""
+        return tuple(line.backend for line in (self._appends, self._beside) if line.is_open and line.backend)
+
+    async def open(self) -> tuple[Backend, ...]:
+        """Connect now rather than at the first use."""
+        try:
+            return await self._appends.open(), await self._beside.open()
+        except LOST as error:
+            raise JournalUnavailable(explain(error)) from error
+
+    async def append(self, rows: Sequence[EventRow]) -> None:
+        if not rows:
+            return
+        try:
+            await self._appends.run(lambda connection: self._copy(connection, rows))
+        except LOST as error:
+            raise JournalUnavailable(explain(error)) from error
+
+    async def settle(self, rows: Sequence[EventRow]) -> bool:
+        doubtful = list(self._doubtful)
+        for backend in doubtful:
+            await self._see_gone(backend)
+            self._doubtful.remove(backend)
+        if not rows:
+            return True
+        row = rows[0]
+        key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
+        return bool((await self._rows("was_committed", key))[0][0])
+
+    async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
+        histories = {entity: History([], []) for entity in entities}
+        ids = list(histories)
+        try:
+            await self._beside.run(lambda connection: _read(connection, type_id, ids, histories))
+        except UnicodeError as error:
+            raise RowRefused(f"an entity id is not Unicode: {error}") from error
+        except psycopg.DataError as error:
+            raise verdict(error) or JournalUnavailable(explain(error)) from error
+        except LOST as error:
+            raise JournalUnavailable(explain(error)) from error
+        return histories
+
+    async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
+        rows = await self._rows("read_from", {"type_id": type_id, "entity": entity, "after": after})
+        return [StoredEvent(*row) for row in rows]
+
+    async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
+        rows = await self._rows(
+            "outcome", {"type_id": type_id, "entity": entity, "command_id": command_id, "age_ms": age_ms}
+        )
+        if not rows:
+            return None
+        seq, command, reply, partial = rows[0]
+        return Outcome(seq, command or "", reply, partial)
+
+    async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        newest = {(each.type_id, each.entity, each.seq): each for each in snapshots}
+        if not newest:
+            return
+        ordered = [newest[key] for key in sorted(newest)]
+        await self._rows(
+            "save_snapshots",
+            {
+                "types": [each.type_id for each in ordered],
+                "entities": [each.entity for each in ordered],
+                "seqs": [each.seq for each in ordered],
+                "shards": [each.shard for each in ordered],
+                "epochs": [each.epoch for each in ordered],
+                "states": [_text(each.state, index) for index, each in enumerate(ordered)],
+            },
+        )
+
+    async def trim(
+        self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
+    ) -> None:
+        await self._rows(
+            "trim",
+            {
+                "type_id": type_id,
+                "entity": entity,
+                "before": before,
+                "keep": keep_snapshots,
+                "window": window_seconds,
+            },
+        )
+
+    async def close(self) -> None:
+        await self._appends.close()
+        await self._beside.close()
+
+    async def _copy(self, connection: Connection, rows: Sequence[EventRow]) -> None:
+        """Where the answer is not from the server, what becomes of the statement is not known."""
+        try:
+            await copy_events(connection, rows)
+        except RowRefused:
+            raise
+        except BaseException as error:
+            answered = isinstance(error, psycopg.Error) and error.sqlstate is not None
+            if not answered and self._appends.backend is not None:
+                self._doubtful.append(self._appends.backend)
+            refused = verdict(error) if isinstance(error, psycopg.Error) else None
+            if refused is not None:
+                raise refused from error
+            raise
+
+    async def _see_gone(self, backend: Backend) -> None:
+        """End an old server process and wait, outside the server, until it is not there any more."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._answer_seconds
+        while await self._rows("end_backend", {"pid": backend.pid, "started": backend.started}):
+            if loop.time() > deadline:
+                raise JournalUnavailable(f"server process {backend.pid} does not end")
+            await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+
+    async def _rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        try:
+            return await self._beside.rows(query, params)
+        except UnicodeError as error:
+            raise RowRefused(f"text is not Unicode: {error}") from error
+        except psycopg.Error as error:
+            raise verdict(error) or JournalUnavailable(explain(error)) from error
+        except OSError as error:
+            raise JournalUnavailable(explain(error)) from error
+
+
+def _text(document: bytes, index: int) -> str:
+    try:
+        return document.decode()
+    except UnicodeDecodeError as error:
+        raise RowRefused(f"a snapshot is not UTF-8: {error}", index) from error
+
+
+async def _read(
+    connection: Connection, type_id: int, entities: list[str], histories: dict[str, History]
+) -> None:
+    params = {"type_id": type_id, "entities": entities}
+    cursor = await connection.execute(QUERIES["read"], params, prepare=True, binary=True)
+    by_place = [histories[entity] for entity in entities]
+    while rows := await cursor.fetchmany(_ROWS_AT_ONCE):
+        for place, is_snapshot, seq, shard, epoch, name, version, content in rows:
+            history = by_place[place - 1]
+            if is_snapshot:
+                history.snapshots.append(Snapshot(type_id, entities[place - 1], seq, shard, epoch, content))
+            else:
+                history.events.append(StoredEvent(seq, name, version, content))
+        if len(rows) == _ROWS_AT_ONCE:
+            await asyncio.sleep(0)
+    for history in by_place:
+        history.events.sort()  # in order as the server sends them: this only makes sure, at no cost
+        history.snapshots.sort(key=_seq, reverse=True)
+
+
+def _seq(snapshot: Snapshot) -> int:
+    return snapshot.seq

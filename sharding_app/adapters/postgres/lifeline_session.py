@@ -1,0 +1,124 @@
+"""`ports.lifeline.LifelineSession` on PostgreSQL: a direct session that the server ends when the process is frozen or
+cut off.
+
+`idle_session_timeout` ends a session that does not ping; keepalives and TCP_USER_TIMEOUT one whose network is gone;
+`client_connection_check_interval` one that is gone while a statement runs. What a platform lacks is left out with one log
+line. Nothing here waits inside the server, except for the term's row, which a coordinator's write holds for a moment.
+"""
+
+import logging
+from typing import Any
+
+import psycopg
+
+from sharding_app.adapters.postgres.failures import LOST, explain
+from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
+from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.lockkeys import coordinator_key
+from sharding_app.core.records import Backend, Server
+from sharding_app.ports.lifeline import Pulse, SessionLost
+
+logger = logging.getLogger("sharding.lifeline")
+
+_left_out: set[str] = set()
+"""Settings that the server would not take: said once in a process."""
+
+
+class PostgresLifelineSession:
+    def __init__(
+        self,
+        conninfo: Conninfo,
+        *,
+        cluster_id: str,
+        owner: str = "",
+        number: int = 0,
+        ttl_seconds: float = 3.0,
+        connect_seconds: float = 3.0,
+    ) -> None:
+        self._coordinator_key = coordinator_key(cluster_id)
+        self._ttl = ttl_seconds
+        self._holds_lock = False
+        self._term: Term | None = None
+        ttl = f"{round(ttl_seconds * 1000)}ms"
+        self._line = Line(
+            {**conninfo, "tcp_user_timeout": round(ttl_seconds * 1000)},
+            purpose=f"lifeline-{number}",
+            owner=owner,
+            connect_seconds=connect_seconds,
+            answer_seconds=ttl_seconds,
+            settings={"idle_session_timeout": ttl, "lock_timeout": ttl},
+            prepare=self._guard,
+        )
+
+    async def open(self) -> Backend:
+        await self.close()
+        try:
+            return await self._line.open()
+        except LOST as error:
+            raise SessionLost(explain(error)) from error
+
+    async def lock(self, key: int) -> bool:
+        return bool((await self._rows("lock", {"key": key}))[0][0])
+
+    async def unlock(self, key: int) -> None:
+        await self._rows("unlock", {"key": key})
+
+    async def ping(self) -> Pulse:
+        rows = await self._rows("ping", {"coordinator_key": self._coordinator_key})
+        started, timeline, term, incarnation, locked = rows[0]
+        return Pulse(Server(started, timeline), term or 0, incarnation, locked)
+
+    async def elect(self, incarnation: Incarnation) -> Term | None:
+        if self._term is not None:
+            return self._term
+        if not self._holds_lock:
+            params = {"coordinator_key": self._coordinator_key, "incarnation": incarnation}
+            self._holds_lock = bool((await self._rows("stand", params))[0][0])
+        if not self._holds_lock:
+            return None
+        self._term = int((await self._rows("raise_term", {"incarnation": incarnation}))[0][0])
+        return self._term
+
+    async def resign(self) -> None:
+        self._term = None
+        if self._holds_lock:
+            await self._rows("unlock", {"key": self._coordinator_key})
+            self._holds_lock = False
+
+    async def close(self) -> None:
+        self._holds_lock = False
+        self._term = None
+        await self._line.close()
+
+    async def _rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        if not self._line.is_open:
+            raise SessionLost("the session is not open")
+        try:
+            return await self._line.rows(query, params)
+        except LOST as error:
+            # Whatever failed, what the session holds is not certain any more: let the server free all of it.
+            await self.close()
+            raise SessionLost(explain(error)) from error
+
+    async def _guard(self, connection: Connection) -> None:
+        """Ask the server to notice by itself when we are cut off; it may lack the means."""
+        seconds = max(1, round(self._ttl / 3))
+        wishes = {
+            "tcp_keepalives_idle": str(seconds),
+            "tcp_keepalives_interval": str(seconds),
+            "tcp_keepalives_count": "2",
+            "tcp_user_timeout": f"{round(self._ttl * 1000)}ms",
+            "client_connection_check_interval": f"{round(self._ttl * 1000 / 3)}ms",
+        }
+        for name, value in wishes.items():
+            try:
+                await connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+            except (psycopg.DataError, psycopg.NotSupportedError, psycopg.ProgrammingError) as error:
+                if name not in _left_out:
+                    _left_out.add(name)
+                    logger.info(
+                        "the server does not take %s, so the lifeline goes without: %s",
+                        name,
+                        explain(error),
+                        extra={"action": "lifeline_setting_left_out", "setting": name},
+                    )

@@ -1,0 +1,162 @@
+"""A line to the server: one psycopg connection that is opened at its next use after a loss.
+
+Contract: one statement at a time, others wait for their turn. Each has a deadline of our own besides the server's: when
+it passes, the socket is cut, which ends the wait at once even when the server or the network is frozen. A connection
+that is not idle after a failure is thrown away. Nothing is ever sent twice by itself.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.core.records import Backend
+
+T = TypeVar("T")
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+Conninfo = Mapping[str, Any]
+
+KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+_NAME_LIMIT = 63
+_CONNECTION_FAILED = (psycopg.OperationalError, OSError)
+_SPARE_SECONDS = 0.5
+"""What the server's own timeout has before our deadline cuts the line."""
+
+
+def application_name(owner: str, purpose: str) -> str:
+    """Return how a connection is named in the server's list: this is also how a dead node's are found."""
+    return f"sharding/{owner}/{purpose}"[:_NAME_LIMIT]
+
+
+def session_options(given: str, settings: Mapping[str, str]) -> str:
+    """Return the `options` of a connection: what the user gave, and our settings after it."""
+    ours = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    return f"{given} {ours}".strip()
+
+
+class Line:
+    def __init__(
+        self,
+        conninfo: Conninfo,
+        *,
+        purpose: str,
+        owner: str = "",
+        connect_seconds: float = 5.0,
+        answer_seconds: float = 5.0,
+        settings: Mapping[str, str] | None = None,
+        prepare: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        self.backend: Backend | None = None
+        "The server process of the present or of the last connection."
+        self._connect_seconds = connect_seconds
+        self._answer_seconds = answer_seconds
+        self._prepare = prepare
+        self._connection: Connection | None = None
+        self._turn = asyncio.Lock()
+        timeout = f"{max(1, round(answer_seconds * 1000))}ms"
+        options = {
+            "statement_timeout": timeout,
+            "idle_in_transaction_session_timeout": timeout,
+            **(settings or {}),
+        }
+        self._conninfo = {
+            "target_session_attrs": "read-write",
+            **KEEPALIVES,
+            **conninfo,
+            "application_name": application_name(owner, purpose),
+            "options": session_options(str(conninfo.get("options") or ""), options),
+        }
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    async def open(self) -> Backend:
+        """Connect unless connected, and return the server process at the other end."""
+        async with self._turn:
+            await self._opened()
+            if self.backend is None:
+                raise psycopg.OperationalError("the server does not show this session in pg_stat_activity")
+            return self.backend
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do some work on the connection within the deadline. Raises one of `failures.LOST`."""
+        async with self._turn:
+            connection = self._connection
+            if connection is None or connection.closed:
+                connection = await self._opened()
+            return await self._within(connection, work(connection))
+
+    async def rows(self, query: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one of the named statements and return its rows."""
+
+        async def work(connection: Connection) -> list[tuple[Any, ...]]:
+            cursor = await connection.execute(QUERIES[query], params, binary=True)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self.run(work)
+
+    async def close(self) -> None:
+        """Hang up at once. A statement that is still under way fails."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await _hang_up(connection, polite=not self._turn.locked())
+
+    async def _opened(self) -> Connection:
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        async with asyncio.timeout(self._connect_seconds):
+            connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
+        try:
+            await self._within(connection, self._introduce(connection))
+        except BaseException:
+            await _hang_up(connection, polite=False)
+            raise
+        self._connection = connection
+        return connection
+
+    async def _introduce(self, connection: Connection) -> None:
+        cursor = await connection.execute(QUERIES["introduce"])
+        row = await cursor.fetchone()
+        self.backend = None if row is None else Backend(pid=row[0], started=row[1])
+        if self._prepare is not None:
+            await self._prepare(connection)
+
+    async def _within(self, connection: Connection, work: Awaitable[T]) -> T:
+        deadline = self._answer_seconds + _SPARE_SECONDS
+        timer = asyncio.get_running_loop().call_later(deadline, _cut, connection)
+        before = timer.when()
+        try:
+            return await work
+        except BaseException as error:
+            if connection is self._connection and not _is_idle(connection):
+                self._connection = None
+                await _hang_up(connection, polite=False)
+            if isinstance(error, _CONNECTION_FAILED) and asyncio.get_running_loop().time() >= before:
+                raise TimeoutError(f"no answer within {deadline:g} s") from error
+            raise
+        finally:
+            timer.cancel()
+
+
+def _is_idle(connection: Connection) -> bool:
+    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _cut(connection: Connection) -> None:
+    """Shut the socket down: whoever waits on it sees its end at once, whatever the other side does."""
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as twin:
+        twin.shutdown(socket.SHUT_RDWR)
+
+
+async def _hang_up(connection: Connection, *, polite: bool) -> None:
+    if not polite:
+        _cut(connection)
+    with suppress(psycopg.Error, OSError):
+        await connection.close()

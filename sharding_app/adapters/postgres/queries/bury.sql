@@ -1,0 +1,1 @@
+SELECT sharding_bury_v1(%(term)s, %(incarnation)s);

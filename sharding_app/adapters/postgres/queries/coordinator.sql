@@ -1,0 +1,1 @@
+SELECT term, incarnation FROM sharding_coordinator;

@@ -1,0 +1,1 @@
+DELETE FROM sharding_node WHERE incarnation = %(incarnation)s;

@@ -1,0 +1,15 @@
+-- Every node, with how many of its two locks are held now; one row comes back without any node too.
+WITH held AS MATERIALIZED (
+    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key
+    FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)
+SELECT
+    @server@,
+    n.incarnation, n.name, n.host, n.pid, n.age, n.state, n.roles, n.app_version, n.candidate, n.types, n.deaf,
+    n.server_started, n.server_timeline, n.backends,
+    (SELECT count(DISTINCT held.key) FROM held WHERE held.key IN (n.lock_key_1, n.lock_key_2))
+FROM (VALUES (1)) AS always (one)
+LEFT JOIN sharding_node n ON true
+ORDER BY n.age;

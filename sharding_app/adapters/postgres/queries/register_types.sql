@@ -1,0 +1,9 @@
+-- The first node says what a type is; after data was removed the next one may say something else.
+INSERT INTO sharding_type AS t (name, kind, number_of_shards, extractor, hash_version, role, store_mode)
+SELECT * FROM unnest(
+    %(names)s::text[], %(kinds)s::text[], %(numbers)s::integer[], %(extractors)s::text[], %(hashes)s::text[],
+    %(roles)s::text[], %(modes)s::text[])
+ON CONFLICT (name) DO UPDATE SET
+    kind = EXCLUDED.kind, number_of_shards = EXCLUDED.number_of_shards, extractor = EXCLUDED.extractor,
+    hash_version = EXCLUDED.hash_version, role = EXCLUDED.role, store_mode = EXCLUDED.store_mode, changeable = false
+    WHERE t.changeable;

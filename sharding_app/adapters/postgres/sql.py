@@ -1,0 +1,23 @@
+"""The statements of this room: each is a file in `queries/`, read once, known by its name."""
+
+from importlib import resources
+
+SERVER = b"""
+    to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        || COALESCE('/' || extract(epoch FROM (SELECT stats_reset FROM pg_stat_bgwriter))::text, ''),
+    ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint"""
+"""Which run of which server (`Server`). When one server process crashes, Postgres ends all sessions and frees all
+locks without a new start time: the statistics, which such a recovery resets, tell. The timeline is that of the write-ahead
+log now, not of the last checkpoint; on a standby this fails, as it should."""
+
+
+def _load() -> dict[str, bytes]:
+    folder = resources.files(__package__).joinpath("queries")
+    return {
+        entry.name.removesuffix(".sql"): entry.read_bytes().replace(b"@server@", SERVER.strip())
+        for entry in folder.iterdir()
+        if entry.name.endswith(".sql")
+    }
+
+
+QUERIES = _load()

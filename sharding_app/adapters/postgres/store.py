@@ -1,0 +1,253 @@
+"""`ports.store.ClusterStore` on PostgreSQL: one connection, one statement for each call.
+
+Every statement has a short lock timeout: nothing of ours waits long inside the server. What the coordinator writes goes
+through functions that lock the term's row first (`migrations/sql/0001_coordinator.sql`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Json
+
+from sharding_app.adapters.postgres.failures import LOST, STALE_TERM, explain
+from sharding_app.adapters.postgres.line import Conninfo, Line
+from sharding_app.core.ids import Incarnation, ShardId, Term
+from sharding_app.core.records import (
+    Backend,
+    CoordinatorRow,
+    Decision,
+    HomeChange,
+    Member,
+    MemberState,
+    Server,
+    ShardRow,
+    TypeConfig,
+)
+from sharding_app.ports.store import StaleTerm, StoreUnavailable
+
+TIMELINE_LINES = 5000
+
+
+class PostgresStore:
+    def __init__(
+        self,
+        conninfo: Conninfo,
+        *,
+        owner: str = "",
+        connect_seconds: float = 5.0,
+        answer_seconds: float = 5.0,
+        lock_timeout_seconds: float = 1.0,
+    ) -> None:
+        self._line = Line(
+            conninfo,
+            purpose="control",
+            owner=owner,
+            connect_seconds=connect_seconds,
+            answer_seconds=answer_seconds,
+            settings={"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"},
+        )
+
+    @property
+    def backends(self) -> tuple[Backend, ...]:
+        """The server process that writes for this store, while it is connected."""
+        return (self._line.backend,) if self._line.is_open and self._line.backend else ()
+
+    async def open(self) -> tuple[Backend, ...]:
+        """Connect now rather than at the first use."""
+        try:
+            return (await self._line.open(),)
+        except LOST as error:
+            raise StoreUnavailable(explain(error)) from error
+
+    async def cluster_id(self) -> str:
+        # Nothing comes back to the one that waited while another process made the row: it sees it the next time.
+        rows = await self._rows("cluster_id") or await self._rows("cluster_id")
+        return str(rows[0][0])
+
+    async def register_types(
+        self, configs: Sequence[TypeConfig]
+    ) -> tuple[dict[str, int], dict[str, TypeConfig]]:
+        ordered = sorted(configs, key=lambda config: config.name)
+        await self._rows(
+            "register_types",
+            {
+                "names": [each.name for each in ordered],
+                "kinds": [each.kind for each in ordered],
+                "numbers": [each.number_of_shards for each in ordered],
+                "extractors": [each.extractor for each in ordered],
+                "hashes": [each.hash_version for each in ordered],
+                "roles": [each.role for each in ordered],
+                "modes": [each.store_mode for each in ordered],
+            },
+        )
+        known = {row[1]: (row[0], TypeConfig(*row[1:])) for row in await self._rows("types")}
+        numbers = {each.name: known[each.name][0] for each in configs}
+        return numbers, {each.name: known[each.name][1] for each in configs if known[each.name][1] != each}
+
+    async def type_ids(self) -> dict[str, int]:
+        return {row[1]: row[0] for row in await self._rows("types")}
+
+    async def types(self) -> list[TypeConfig]:
+        return [TypeConfig(*row[1:]) for row in await self._rows("types")]
+
+    async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
+        rows = await self._rows(
+            "join",
+            {
+                "incarnation": member.incarnation,
+                "name": member.name,
+                "host": member.host,
+                "pid": member.pid,
+                "state": member.state,
+                "app_version": member.app_version,
+                "candidate": member.candidate,
+                "deaf": member.deaf,
+                "key_1": lock_keys[0],
+                "key_2": lock_keys[1],
+                **_server(member.server),
+                **_lists(member),
+            },
+        )
+        return int(rows[0][0])
+
+    async def update_member(
+        self,
+        incarnation: Incarnation,
+        *,
+        state: MemberState | None = None,
+        deaf: bool | None = None,
+        server: Server | None = None,
+        member: Member | None = None,
+    ) -> bool:
+        changes = {
+            "incarnation": incarnation,
+            "state": state,
+            "deaf": deaf,
+            **_server(server),
+            **_lists(member),
+        }
+        return bool(await self._rows("update_member", changes))
+
+    async def leave(self, incarnation: Incarnation) -> None:
+        await self._rows("leave", {"incarnation": incarnation})
+
+    async def members(self) -> tuple[Server, list[Member]]:
+        rows = await self._rows("members")
+        server = Server(started=rows[0][0], timeline=rows[0][1])
+        return server, [_member(row[2:]) for row in rows if row[2] is not None]
+
+    async def coordinator(self) -> CoordinatorRow:
+        rows = await self._rows("coordinator")
+        return CoordinatorRow(*rows[0]) if rows else CoordinatorRow(0, None)
+
+    async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
+        return await self._shards(types=None if types is None else list(types))
+
+    async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]:
+        return await self._shards(types=[type_name], shards=list(shards))
+
+    async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]:
+        return await self._shards(home=incarnation)
+
+    async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        rows = await self._rows(
+            "decide",
+            {
+                "term": term,
+                "types": [change.type for change in changes],
+                "shards": [change.shard for change in changes],
+                "expected": [change.expected_epoch for change in changes],
+                "epochs": [change.epoch for change in changes],
+                "homes": [change.home for change in changes],
+                "steps": [change.step for change in changes],
+            },
+        )
+        return [ShardRow(*row) for row in rows]
+
+    async def bury(self, term: Term, incarnation: Incarnation) -> None:
+        await self._rows("bury", {"term": term, "incarnation": incarnation})
+
+    async def record(self, decisions: Sequence[Decision]) -> None:
+        if decisions:
+            await self._rows(
+                "record",
+                {
+                    "actions": [each.action for each in decisions],
+                    "subjects": [each.subject for each in decisions],
+                    "details": [each.detail for each in decisions],
+                    "kept": TIMELINE_LINES,
+                },
+            )
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def _shards(
+        self,
+        *,
+        types: list[str] | None = None,
+        shards: list[ShardId] | None = None,
+        home: Incarnation | None = None,
+    ) -> list[ShardRow]:
+        rows = await self._rows("shards", {"types": types, "shards": shards, "home": home})
+        return [ShardRow(*row) for row in rows]
+
+    async def _rows(self, query: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        try:
+            return await self._line.rows(query, params)
+        except LOST as error:
+            if isinstance(error, psycopg.Error) and error.sqlstate == STALE_TERM:
+                raise StaleTerm(error.diag.message_primary or "") from error
+            raise StoreUnavailable(explain(error)) from error
+
+
+def _server(server: Server | None) -> dict[str, Any]:
+    return {
+        "server_started": None if server is None else server.started,
+        "server_timeline": None if server is None else server.timeline,
+    }
+
+
+def _lists(member: Member | None) -> dict[str, Any]:
+    if member is None:
+        return {"roles": None, "types": None, "backends": None}
+    return {
+        "roles": Json(list(member.roles)),
+        "types": Json(list(member.types)),
+        "backends": Json([{"pid": each.pid, "started": each.started} for each in member.backends]),
+    }
+
+
+def _member(row: tuple[Any, ...]) -> Member:
+    (
+        incarnation,
+        name,
+        host,
+        pid,
+        age,
+        state,
+        roles,
+        app_version,
+        candidate,
+        types,
+        deaf,
+        started,
+        timeline,
+    ) = row[:13]
+    return Member(
+        incarnation=incarnation,
+        name=name,
+        host=host,
+        pid=pid,
+        age=age,
+        state=state,
+        roles=tuple(roles),
+        app_version=app_version,
+        candidate=candidate,
+        types=tuple(types),
+        deaf=deaf,
+        server=None if started is None else Server(started, timeline),
+        backends=tuple(Backend(each["pid"], each["started"]) for each in row[13]),
+        locks=row[14],
+    )

@@ -1,0 +1,188 @@
+"""The only wiring: from Django's settings to a node, or to the process-wide gateway of those that only ask."""
+
+import asyncio
+import importlib.util
+import os
+import platform
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+
+from django.conf import settings as django_settings
+
+from sharding_app.adapters.channels.consumers import region_endpoint
+from sharding_app.adapters.channels.seal import Sealer
+from sharding_app.adapters.channels.transport import ChannelsTransport
+from sharding_app.adapters.postgres.conninfo import from_django_settings
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.conf import get_settings
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.lease import Lease
+from sharding_app.core.lockkeys import lifeline_keys
+from sharding_app.core.messages import EXISTS
+from sharding_app.knobs import Settings
+from sharding_app.model import gateway
+from sharding_app.model.registry import registry
+from sharding_app.model.types import EntityType
+from sharding_app.portal import BackgroundPortal, Portal
+from sharding_app.runtime.clock import BootClock
+from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
+from sharding_app.runtime.lifeline_thread import LifelineThread
+from sharding_app.runtime.lifeline_types import LifelineCallbacks
+from sharding_app.runtime.process import Process
+from sharding_app.runtime.runner import NodeRunner
+from sharding_app.runtime.watchdog import Watchdog
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where it is installed: the same loop, faster."""
+    if importlib.util.find_spec("uvloop") is not None:
+        import uvloop
+
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
+
+
+def entity_types(settings: Settings) -> list[EntityType]:
+    """Every registered type, with the settings it did not say itself."""
+    return [each.renamed(each.name, each.settings.over(settings.type_defaults)) for each in registry.all().values()]
+
+
+def conninfo(alias: str) -> dict[str, object]:
+    return from_django_settings(django_settings.DATABASES[alias])
+
+
+def _transport(settings: Settings) -> ChannelsTransport:
+    sealer = Sealer(settings.sealing_keys, encrypt=settings.encrypt) if settings.keys else None
+    return ChannelsTransport(settings.channel_layer, sealer)
+
+
+def node_ports(settings: Settings, watchdog: Watchdog, clock: BootClock) -> Callable[[Incarnation], NodePorts]:
+    """Ports of a node, new ones for each incarnation."""
+    database, direct = conninfo(settings.database), conninfo(settings.lifeline_database)
+
+    def make(incarnation: Incarnation) -> NodePorts:
+        def lifeline(cluster_id: str, callbacks: LifelineCallbacks) -> LifelineThread:
+            def session() -> PostgresLifelineSession:
+                return PostgresLifelineSession(
+                    direct, cluster_id=cluster_id, owner=incarnation, ttl_seconds=settings.lease_ttl_seconds
+                )
+
+            lease = Lease(settings.lease_own_limit_seconds)
+            keys = lifeline_keys(cluster_id, incarnation)
+            return LifelineThread(
+                (session(), session()), clock, lease, keys, incarnation, settings.lifeline, callbacks, watchdog
+            )
+
+        return NodePorts(
+            store=PostgresStore(database, owner=incarnation),
+            journal=PostgresJournal(database, owner=incarnation),
+            transport=_transport(settings),
+            clock=clock,
+            lifeline=lifeline,
+            endpoint=region_endpoint,
+            watch=watchdog,
+        )
+
+    return make
+
+
+def make_runner(config: NodeConfig, watchdog: Watchdog, clock: BootClock) -> NodeRunner:
+    """A node process; its loop is also where this process's own refs lead."""
+    settings = get_settings()
+    portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds)
+    _use(portal)
+    return NodeRunner(
+        config, entity_types(settings), node_ports(settings, watchdog, clock), lambda: f"n-{secrets.token_hex(8)}", portal.joined
+    )
+
+
+def node_config(name: str = "", roles: tuple[str, ...] | None = None, app_version: str = "") -> NodeConfig:
+    host = socket.gethostname() or platform.node()
+    return get_settings().node(
+        name=name or f"{host}-{os.getpid()}", host=host, pid=os.getpid(), roles=roles, app_version=app_version
+    )
+
+
+def client_process() -> Process:
+    """A process that only asks: a web process, a worker, a shell."""
+    settings = get_settings()
+    incarnation = f"p-{secrets.token_hex(8)}"
+    ports = ProcessPorts(
+        store=PostgresStore(conninfo(settings.database), owner=incarnation), transport=_transport(settings), clock=BootClock()
+    )
+    return Process(incarnation, settings.node(), ports, entity_types(settings))
+
+
+class ClusterGateway:
+    """What refs lead to (`model.gateway.Gateway`)."""
+
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+
+    def ask(
+        self, type_name: str, entity_id: str, command: str, args: bytes, timeout: float | None, command_id: str | None
+    ) -> Awaitable[bytes]:
+        return self._portal.ask((type_name, entity_id, command, args, timeout, command_id, False))
+
+    def ask_sync(
+        self, type_name: str, entity_id: str, command: str, args: bytes, timeout: float | None, command_id: str | None
+    ) -> bytes:
+        return self._portal.ask_sync((type_name, entity_id, command, args, timeout, command_id, False))
+
+    def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
+        self._portal.tell((type_name, entity_id, command, args, None, command_id, True))
+
+    async def exists(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
+        return await self.ask(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"
+
+    def exists_sync(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
+        return self.ask_sync(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"
+
+
+_lock = threading.Lock()
+_portal: Portal | None = None
+_background: BackgroundPortal | None = None
+
+
+def _use(portal: Portal) -> None:
+    global _portal
+    _portal = portal
+    gateway.set_gateway(make_gateway)
+
+
+def make_gateway() -> ClusterGateway:
+    """The gateway of this process: a node's own, else one on a background loop, made at first use."""
+    global _background
+    with _lock:
+        if _portal is not None:
+            return ClusterGateway(_portal)
+        if _background is None:
+            _background = BackgroundPortal(client_process, new_loop, get_settings().ask_timeout_seconds)
+        return ClusterGateway(_background.portal)
+
+
+def close_client() -> None:
+    """End the background loop of this process, if it has one; the next use makes another."""
+    global _background
+    with _lock:
+        background, _background = _background, None
+    gateway.set_gateway(make_gateway)
+    if background is not None:
+        background.close()
+
+
+def _after_fork() -> None:
+    """The parent's threads and sockets are not the child's: begin anew at first use."""
+    global _lock, _portal, _background
+    _lock = threading.Lock()
+    _portal = None
+    _background = None
+    gateway.set_gateway(make_gateway)
+
+
+os.register_at_fork(after_in_child=_after_fork)

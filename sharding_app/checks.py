@@ -1,0 +1,250 @@
+"""System checks: what would not work, found before it fails. Each id has a section in docs/checks.md.
+
+Without a database tag they look at settings and declarations only. Those tagged `database` ask the server, and run with
+`check --database` and `migrate` for the cluster's own alias.
+"""
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings as django_settings
+from django.core import checks, mail
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from sharding_app.conf import get_problems, get_settings
+from sharding_app.knobs import Settings
+from sharding_app.model.registry import registry
+
+OLDEST_POSTGRES = 140000
+CORE_LAYER = "channels_redis.core.RedisChannelLayer"
+PUBSUB_LAYER = "channels_redis.pubsub.RedisPubSubChannelLayer"
+MEMORY_LAYER = "channels.layers.InMemoryChannelLayer"
+POOLER_PORTS = {"6432"}
+CORE_CAPACITY = 100
+"channels_redis's default."
+
+Messages = list[checks.CheckMessage]
+Apps = Sequence[AppConfig] | None
+
+
+def _page(number: str) -> str:
+    return f"See docs/checks.md, sharding.{number}."
+
+
+def _error(number: str, text: str, hint: str) -> checks.Error:
+    return checks.Error(text, hint=f"{hint} {_page(number)}", id=f"sharding.{number}")
+
+
+def _warning(number: str, text: str, hint: str) -> checks.Warning:
+    return checks.Warning(text, hint=f"{hint} {_page(number)}", id=f"sharding.{number}")
+
+
+# -- settings and declarations -------------------------------------------------------------------------------------
+
+
+def check_settings(app_configs: Apps = None, **_: Any) -> Messages:
+    return [_error("E001", each.text, each.hint or "Correct SHARDING.") for each in get_problems()]
+
+
+def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
+    """The aliases exist, are PostgreSQL, and the lifeline's looks direct."""
+    settings = _sound_settings()
+    if settings is None:
+        return []
+    found: Messages = []
+    for key, alias in {
+        "DATABASE": settings.database,
+        "LIFELINE_DATABASE": settings.lifeline_database,
+    }.items():
+        if alias not in connections:
+            hint = f"Name one of DATABASES: {', '.join(sorted(connections))}."
+            found.append(_error("E002", f"SHARDING[{key!r}] is {alias!r}, which is not in DATABASES.", hint))
+        elif connections[alias].vendor != "postgresql":
+            hint = "The journal, the locks and the fence need PostgreSQL 14 or newer: name another alias."
+            text = f"SHARDING[{key!r}] is {alias!r}, which is {connections[alias].vendor}, not PostgreSQL."
+            found.append(_error("E002", text, hint))
+    if not found and str(connections[settings.lifeline_database].settings_dict.get("PORT")) in POOLER_PORTS:
+        hint = "If a pooler listens there, name a direct alias in SHARDING['LIFELINE_DATABASE']; else silence this."
+        text = (
+            f"The lifeline's database {settings.lifeline_database!r} is at port 6432, PgBouncer's usual one."
+        )
+        found.append(_warning("W001", text, hint))
+    return found
+
+
+def check_channel_layer(app_configs: Apps = None, **_: Any) -> Messages:
+    """The layer is there, reaches other processes, and is one Redis."""
+    settings = _sound_settings()
+    if settings is None:
+        return []
+    alias = settings.channel_layer
+    layer = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias)
+    if layer is None:
+        hint = (
+            f'Add it: CHANNEL_LAYERS = {{"{alias}": {{"BACKEND": "{PUBSUB_LAYER}", "CONFIG": {{"hosts": '
+            '[{"address": "redis://127.0.0.1:6379", "socket_timeout": None}]}}}.'
+        )
+        return [
+            _error("E003", f"CHANNEL_LAYERS has no {alias!r}, which carries the cluster's messages.", hint)
+        ]
+    backend, options = layer.get("BACKEND", ""), layer.get("CONFIG") or {}
+    if backend == MEMORY_LAYER:
+        hint = "Use one of channels_redis's layers; tests use an in-memory cluster by themselves."
+        text = f"CHANNEL_LAYERS[{alias!r}] is in memory: it does not reach other processes"
+        if max(settings.min_nodes, *settings.min_nodes_of_role.values(), 0) > 1:
+            return [_error("E004", f"{text}, and more than one node is expected.", hint)]
+        return [_warning("W002", f"{text}, so web processes and nodes do not meet.", hint)]
+    return [*_redis_layer(alias, backend, options, settings)]
+
+
+def _redis_layer(
+    alias: str, backend: str, options: Mapping[str, Any], settings: Settings
+) -> Iterator[checks.CheckMessage]:
+    hosts = options.get("hosts") or []
+    if backend == CORE_LAYER and len(hosts) > 1:
+        text = f"CHANNEL_LAYERS[{alias!r}] spreads over {len(hosts)} Redis hosts, and the core layer loses messages so."
+        hint = "It sends to one host and receives from another. Use one host or one Sentinel master, or the pubsub layer."
+        yield _error("E005", text, hint)
+    if backend == CORE_LAYER and int(options.get("capacity", CORE_CAPACITY)) < settings.link_window_frames:
+        text = f"CHANNEL_LAYERS[{alias!r}] has a capacity below SHARDING['LINK_WINDOW_FRAMES']."
+        hint = f'Set "capacity" to {10 * settings.link_window_frames} or more: what is refused is sent again, late.'
+        yield _warning("W004", text, hint)
+    if (
+        backend in {CORE_LAYER, PUBSUB_LAYER}
+        and _redis_gives_up()
+        and not all(map(_names_a_timeout, hosts or [None]))
+    ):
+        text = f"CHANNEL_LAYERS[{alias!r}] leaves socket_timeout to redis-py, which since 8.0 is 5 seconds."
+        hint = (
+            "Your consumers on this layer end with a TimeoutError when nothing arrives for so long (nodes do not). Write "
+            'the host as {"address": "redis://...", "socket_timeout": None}.'
+        )
+        yield _warning("W003", text, hint)
+
+
+def _redis_gives_up() -> bool:
+    try:
+        version = importlib.metadata.version("redis")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return int(version.split(".")[0]) >= 8
+
+
+def _names_a_timeout(host: object) -> bool:
+    return isinstance(host, Mapping) and "socket_timeout" in host
+
+
+def check_types(app_configs: Apps = None, **_: Any) -> Messages:
+    return [
+        _error(
+            "E006",
+            f"Two classes are the entity type {each.name!r}: {each.kept} and {each.refused}. The second is not hosted.",
+            'Rename one, or give it a name of its own: `name = "…"` in the class body.',
+        )
+        for each in registry.duplicates()
+    ]
+
+
+def check_platform(app_configs: Apps = None, **_: Any) -> Messages:
+    if sys.platform != "win32":
+        return []
+    hint = "Run the project in WSL, where everything works as on Linux."
+    return [_error("E007", "Nodes do not run on Windows.", hint)]
+
+
+def check_deployment(app_configs: Apps = None, **_: Any) -> Messages:
+    settings = _sound_settings()
+    if settings is None or settings.keys or django_settings.DEBUG:
+        return []
+    text = "SHARDING['KEYS'] is empty: whoever reaches the channel layer's Redis can send commands to every entity."
+    hint = 'Make a key with: python -c "import secrets; print(secrets.token_urlsafe(32))", and keep it as a secret.'
+    return [_warning("W005", text, hint)]
+
+
+# -- the server ----------------------------------------------------------------------------------------------------
+
+
+def check_server(app_configs: Apps = None, *, databases: Sequence[str] | None = None, **_: Any) -> Messages:
+    """Version, durability, and whether the lifeline's way is direct."""
+    settings = _sound_settings()
+    if settings is None or check_databases():
+        return []
+    found: Messages = []
+    asked = set(databases or ())
+    if settings.database in asked:
+        found += _asking(settings.database, _server)
+    if asked & {settings.database, settings.lifeline_database}:
+        found += _asking(settings.lifeline_database, _pooler)
+    return found
+
+
+def _asking(alias: str, look: Callable[[BaseDatabaseWrapper], Messages]) -> Messages:
+    try:
+        return look(connections[alias])
+    except OperationalError as error:
+        hint = "Start the server, or correct DATABASES: nothing else could be checked."
+        reason = " ".join(str(error).split())
+        return [_error("E008", f"The database {alias!r} cannot be reached: {reason}", hint)]
+
+
+def _server(connection: BaseDatabaseWrapper) -> Messages:
+    found: Messages = []
+    version = int(_show(connection, "server_version_num"))
+    if version < OLDEST_POSTGRES:
+        text = f"The database {connection.alias!r} is PostgreSQL {version // 10000}."
+        return [
+            _error("E009", text, "PostgreSQL 14 or newer is needed: it ends the sessions of frozen nodes.")
+        ]
+    if _show(connection, "fsync") != "on":
+        text = f"fsync is off on the server of {connection.alias!r}: a crash of that machine loses acknowledged events."
+        hint = "Set fsync = on in postgresql.conf and reload the server."
+        found.append((_warning if _under_test() else _error)("E010", text, hint))
+    if _show(connection, "full_page_writes") != "on":
+        text = f"full_page_writes is off on the server of {connection.alias!r}: a crash can tear pages of the journal."
+        hint = "Set full_page_writes = on, unless the file system never tears pages."
+        found.append(_warning("W006", text, hint))
+    return found
+
+
+def _pooler(connection: BaseDatabaseWrapper) -> Messages:
+    """A pooler makes up its own answer to the start-up packet, so the two process ids differ."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        answered = cursor.fetchone()[0]
+    if connection.connection is None or connection.connection.info.backend_pid == answered:
+        return []
+    text = f"The lifeline's database {connection.alias!r} is reached through a connection pooler."
+    hint = (
+        "Session locks do not hold there, so nodes would be taken for dead, or two for coordinator. Name an alias that "
+        "leads straight to PostgreSQL in SHARDING['LIFELINE_DATABASE']."
+    )
+    return [_error("E011", text, hint)]
+
+
+def _show(connection: BaseDatabaseWrapper, name: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting(%s)", [name])
+        return str(cursor.fetchone()[0])
+
+
+def _under_test() -> bool:
+    """Django's test environment is set up: CI servers often run without fsync, and may."""
+    return hasattr(mail, "outbox")
+
+
+def _sound_settings() -> Settings | None:
+    """The settings, unless E001 has something to say: then the other checks would only confuse."""
+    return None if get_problems() else get_settings()
+
+
+def register() -> None:
+    """Make the checks known; called when the app is ready."""
+    for check in (check_settings, check_channel_layer, check_types, check_platform):
+        checks.register(check, "sharding")
+    checks.register(check_databases, "sharding")
+    checks.register(check_deployment, "sharding", checks.Tags.security, deploy=True)
+    checks.register(check_server, "sharding", checks.Tags.database)

@@ -1,0 +1,87 @@
+"""`manage.py sharding_node`: run a node of the cluster in this process, or several as children."""
+
+import asyncio
+import signal
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from sharding_app.management.processes import Child, Supervisor, manage
+
+
+class Command(BaseCommand):
+    help = (
+        "Run a node of the cluster: it hosts entities, and may coordinate. SIGTERM and Ctrl-C hand its shards over "
+        "first; a second one ends it at once. Example: manage.py sharding_node --name east-1 --roles backend"
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--name", default="", help="what it is called in lists and logs (default: host and pid)")
+        parser.add_argument("--roles", help="roles of this node, separated by commas (default: SHARDING['ROLES'])")
+        parser.add_argument("--app-version", default="", help="version of the application (default: the setting)")
+        parser.add_argument("--processes", type=int, default=1, help="so many nodes, as children (default: 1)")
+        parser.add_argument(
+            "--leave-timeout", type=float, default=30.0, metavar="SECONDS",
+            help="hand shards over for at most so long when asked to stop (default: 30)",
+        )  # fmt: skip
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["processes"] > 1:
+            self._many(options)
+        else:
+            asyncio_run(self._one(options))
+
+    def _many(self, options: dict[str, Any]) -> None:
+        names = [f"{options['name'] or 'node'}-{number}" for number in range(1, options["processes"] + 1)]
+        extra = [f"--leave-timeout={options['leave_timeout']}"]
+        if options["roles"] is not None:
+            extra.append(f"--roles={options['roles']}")
+        if options["app_version"]:
+            extra.append(f"--app-version={options['app_version']}")
+        children = [Child(name, manage("sharding_node", f"--name={name}", *extra)) for name in names]
+        Supervisor(children, say=self.stdout.write, patience_seconds=options["leave_timeout"] + 5).run()
+
+    async def _one(self, options: dict[str, Any]) -> None:
+        from sharding_app.bootstrap import make_runner, node_config
+        from sharding_app.runtime.clock import BootClock
+        from sharding_app.runtime.watchdog import Watchdog
+
+        roles = options["roles"]
+        config = node_config(
+            options["name"], None if roles is None else tuple(filter(None, roles.split(","))), options["app_version"]
+        )
+        clock = BootClock()
+        watchdog = Watchdog(clock)
+        watchdog.start()
+        runner = make_runner(config, watchdog, clock)
+        loop = asyncio.get_running_loop()
+        running = loop.create_task(runner.run())
+
+        def stop() -> None:
+            if loop.is_running():
+                loop.remove_signal_handler(signal.SIGTERM)
+                loop.remove_signal_handler(signal.SIGINT)
+            runner.request_stop(options["leave_timeout"])
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        announce = loop.create_task(self._announce(runner.up, config.name))
+        try:
+            await running
+        finally:
+            announce.cancel()
+            watchdog.stop()
+
+    async def _announce(self, up: asyncio.Event, name: str) -> None:
+        await up.wait()
+        self.stdout.write(f"node {name} is up")
+        self.stdout.flush()
+
+
+def asyncio_run(job: Any) -> None:
+    """Run a job on the loop that the app prefers."""
+    from sharding_app.bootstrap import new_loop
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(job)

@@ -1,0 +1,1 @@
+"""The cluster's tables, made on the cluster's own PostgreSQL alias and nowhere else."""

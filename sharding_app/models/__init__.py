@@ -1,0 +1,20 @@
+"""The cluster's tables, for reading. The migrations' SQL is what makes them; docs/tables.md explains them."""
+
+from sharding_app.models.cluster import Cluster, Coordinator, Decision, EntityType, Lease, Node, Shard
+from sharding_app.models.journal import DurableState, Event, RememberedEntity, Snapshot
+from sharding_app.models.readonly import ReadOnlyError
+
+__all__ = [
+    "Cluster",
+    "Coordinator",
+    "Decision",
+    "DurableState",
+    "EntityType",
+    "Event",
+    "Lease",
+    "Node",
+    "ReadOnlyError",
+    "RememberedEntity",
+    "Shard",
+    "Snapshot",
+]

@@ -1,0 +1,144 @@
+"""Who is in the cluster and what lives where. The SQL of these tables stands in `migrations/sql`."""
+
+from django.db import models
+
+from sharding_app.models.readonly import ReadOnlyModel
+
+
+class Cluster(ReadOnlyModel):
+    """The cluster itself: one row."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    cluster_id = models.TextField()
+    origin = models.TextField()
+    last_age = models.BigIntegerField()
+    created_at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_cluster"
+
+    def __str__(self) -> str:
+        return self.cluster_id
+
+
+class Coordinator(ReadOnlyModel):
+    """The coordinator's fencing number and who raised it last: one row."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    term = models.BigIntegerField()
+    incarnation = models.TextField(null=True)  # noqa: DJ001 - none was elected yet
+    elected_at = models.DateTimeField(null=True)
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_coordinator"
+
+    def __str__(self) -> str:
+        return f"term {self.term}"
+
+
+class Node(ReadOnlyModel):
+    """One process that joined the cluster."""
+
+    incarnation = models.TextField(primary_key=True)
+    name = models.TextField()
+    host = models.TextField()
+    pid = models.IntegerField("process id")
+    age = models.BigIntegerField(unique=True)
+    state = models.TextField(choices=[("joining", "joining"), ("up", "up"), ("leaving", "leaving")])
+    roles = models.JSONField()
+    app_version = models.TextField()
+    candidate = models.BooleanField()
+    types = models.JSONField()
+    deaf = models.BooleanField()
+    server_started = models.TextField(null=True)  # noqa: DJ001 - its lifeline is not established yet
+    server_timeline = models.BigIntegerField(null=True)
+    backends = models.JSONField()
+    lock_key_1 = models.BigIntegerField()
+    lock_key_2 = models.BigIntegerField()
+    joined_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_node"
+        ordering = ("age",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class EntityType(ReadOnlyModel):
+    """One entity type, and what must be equal on every node that hosts it."""
+
+    id = models.IntegerField(primary_key=True)
+    name = models.TextField(unique=True)
+    kind = models.TextField()
+    number_of_shards = models.IntegerField()
+    extractor = models.TextField()
+    hash_version = models.TextField()
+    role = models.TextField()
+    store_mode = models.TextField()
+    changeable = models.BooleanField()
+    registered_at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_type"
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Shard(ReadOnlyModel):
+    """Where one shard of one type lives, and its fencing number."""
+
+    pk = models.CompositePrimaryKey("type_id", "shard")
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="shards"
+    )
+    shard = models.IntegerField()
+    epoch = models.BigIntegerField()
+    home = models.TextField(null=True)  # noqa: DJ001 - it is stopped
+    step = models.TextField(choices=[("home", "at home"), ("handoff", "handing off"), ("stopped", "stopped")])
+    updated_at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_shard"
+        ordering = ("type_id", "shard")
+
+    def __str__(self) -> str:
+        return f"{self.type_id}/{self.shard}"
+
+
+class Lease(ReadOnlyModel):
+    """A lease that a shard or a singleton needs to run."""
+
+    name = models.TextField(primary_key=True)
+    owner = models.TextField(null=True)  # noqa: DJ001 - free
+    token = models.BigIntegerField()
+    acquired_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True)
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_lease"
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Decision(ReadOnlyModel):
+    """A line of the timeline: what the coordinator decided, about whom."""
+
+    id = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    term = models.BigIntegerField(null=True)
+    action = models.TextField()
+    subject = models.TextField()
+    detail = models.TextField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_decision"
+        ordering = ("-id",)
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.subject}"

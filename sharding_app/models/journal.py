@@ -1,0 +1,97 @@
+"""What entities leave behind: events, snapshots, last values, and which of them shall run without being asked."""
+
+from django.db import models
+
+from sharding_app.models.cluster import EntityType
+from sharding_app.models.readonly import ReadOnlyModel, StoredJSON
+
+
+class Event(ReadOnlyModel):
+    """One event of one entity."""
+
+    pk = models.CompositePrimaryKey("type_id", "entity", "seq")
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="events"
+    )
+    entity = models.TextField()
+    seq = models.BigIntegerField()
+    shard = models.IntegerField()
+    epoch = models.BigIntegerField()
+    name = models.TextField()
+    version = models.IntegerField()
+    payload = StoredJSON()
+    command_id = models.TextField(null=True)  # noqa: DJ001 - not the last event of a command
+    command = models.TextField(null=True)  # noqa: DJ001
+    reply = StoredJSON(null=True)
+    partial = models.BooleanField()
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_event"
+
+    def __str__(self) -> str:
+        return f"{self.entity} #{self.seq} {self.name}"
+
+
+class Snapshot(ReadOnlyModel):
+    """An entity's state after one of its events."""
+
+    pk = models.CompositePrimaryKey("type_id", "entity", "seq")
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="snapshots"
+    )
+    entity = models.TextField()
+    seq = models.BigIntegerField()
+    shard = models.IntegerField()
+    epoch = models.BigIntegerField()
+    state = StoredJSON()
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_snapshot"
+
+    def __str__(self) -> str:
+        return f"{self.entity} #{self.seq}"
+
+
+class DurableState(ReadOnlyModel):
+    """The last value of an entity that keeps no events."""
+
+    pk = models.CompositePrimaryKey("type_id", "entity")
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="states"
+    )
+    entity = models.TextField()
+    revision = models.BigIntegerField()
+    shard = models.IntegerField()
+    epoch = models.BigIntegerField()
+    state = StoredJSON()
+    command_id = models.TextField(null=True)  # noqa: DJ001 - written by no command
+    command = models.TextField(null=True)  # noqa: DJ001
+    reply = StoredJSON(null=True)
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_state"
+
+    def __str__(self) -> str:
+        return f"{self.entity} #{self.revision}"
+
+
+class RememberedEntity(ReadOnlyModel):
+    """An entity that runs again after a restart without being asked."""
+
+    pk = models.CompositePrimaryKey("type_id", "shard", "entity")
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="remembered"
+    )
+    shard = models.IntegerField()
+    entity = models.TextField()
+    epoch = models.BigIntegerField()
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_remembered"
+
+    def __str__(self) -> str:
+        return self.entity

@@ -1,0 +1,83 @@
+"""A node's life beyond one incarnation: what ends by being fenced, deaf or too late begins again under a new name.
+
+Contract: `run` returns only after `request_stop`. Each incarnation gets ports of its own, so that nothing of a former
+one (a connection, a lease, a link) is used again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.model.types import EntityType
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.ports.transport import TransportError
+from sharding_app.runtime.config import NodeConfig, NodePorts
+from sharding_app.runtime.node import Node
+
+logger = logging.getLogger("sharding.node")
+
+RETRY_SECONDS = 0.2
+RETRY_MAX_SECONDS = 1.0
+
+
+class NodeRunner:
+    def __init__(
+        self,
+        config: NodeConfig,
+        types: list[EntityType],
+        make_ports: Callable[[Incarnation], NodePorts],
+        new_incarnation: Callable[[], Incarnation],
+        on_node: Callable[[Node], None] = lambda _: None,
+    ) -> None:
+        self.config = config
+        self.node: Node | None = None
+        self.incarnations = 0
+        self.up = asyncio.Event()
+        self._types = types
+        self._make_ports = make_ports
+        self._new_incarnation = new_incarnation
+        self._on_node = on_node
+        self._stop = asyncio.Event()
+        self._patience = 30.0
+
+    def request_stop(self, patience_seconds: float = 30.0) -> None:
+        """Leave in order, within that time."""
+        self._patience = patience_seconds
+        self._stop.set()
+
+    async def run(self) -> None:
+        delay = RETRY_SECONDS
+        stopping = asyncio.ensure_future(self._stop.wait())
+        try:
+            while not self._stop.is_set():
+                incarnation = self._new_incarnation()
+                node = self.node = Node(incarnation, self.config, self._make_ports(incarnation), self._types)
+                self.incarnations += 1
+                self._on_node(node)
+                starting = asyncio.ensure_future(node.start())
+                await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not starting.done():
+                    starting.cancel()
+                try:
+                    await starting
+                except asyncio.CancelledError:
+                    await node.close()
+                    continue
+                except (StoreUnavailable, TransportError, JournalUnavailable) as error:
+                    logger.warning("cannot join yet: %s", error, extra={"action": "join_waits"})
+                    await node.close()
+                    await asyncio.wait((stopping,), timeout=delay)
+                    delay = min(delay * 2, RETRY_MAX_SECONDS)
+                    continue
+                delay = RETRY_SECONDS
+                self.up.set()
+                await asyncio.wait((node.ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+                self.up.clear()
+                if node.ended.done():
+                    await node.close()
+                else:
+                    await node.stop(self._patience)
+        finally:
+            stopping.cancel()

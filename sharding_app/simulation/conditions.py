@@ -1,0 +1,108 @@
+"""The weather between the processes and the servers, as it is now: policies for the virtual servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+from sharding_app.adapters.memory.faults import Plan
+
+LOST: tuple[float, ...] = ()
+WRITES = frozenset({"append", "decide", "save_snapshots"})
+
+
+class Conditions:
+    """Implements `NetworkFaults` and `ServerFaults`. Faults set and reset its fields."""
+
+    def __init__(self, seed: int, happened: Counter[str]) -> None:
+        self._random = Random(f"weather {seed}")  # noqa: S311  (replayable on purpose)
+        self._happened = happened
+        "Counts each kind of fault once for each message or request that it hits."
+        self.loss = 0.0
+        self.duplication = 0.0
+        self.reordering = 0.0
+        self.delay = 0.0
+        self.layer_down = False
+        self.apart: dict[str, int] = {}
+        "Clients by the side of the partition that they are on; who is not named is on side 0."
+        self.mute_to: dict[str, None] = {}
+        "Clients that reach nobody else, though they are reached."
+        self.deaf: dict[str, None] = {}
+        self.slow_store = 0.0
+        self.failing_store = 0.0
+        self.lost_answers = 0.0
+        self.late_commits = 0.0
+        self.cut_off: dict[str, None] = {}
+        self.on_append: dict[str, Callable[[], float]] = {}
+        "By client: what happens to it when its next append is under way; returns how long that append takes."
+        self.answer_seconds = 1.5
+        "A client gives a request up after so long."
+
+    def heal(self) -> None:
+        """Let everything work from now on."""
+        self.loss = self.duplication = self.reordering = self.delay = 0.0
+        self.slow_store = self.failing_store = self.lost_answers = self.late_commits = 0.0
+        self.layer_down = False
+        for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.on_append):
+            each.clear()
+
+    # -- The channel layer -----------------------------------------------------------------------------------------
+
+    def refuses(self, client: str) -> bool:
+        if self.layer_down:
+            self._happened["layer_down"] += 1
+        return self.layer_down
+
+    def route(self, client: str, channel: str) -> Sequence[float]:
+        chance = self._random.random
+        delay = 0.0002 + chance() * 0.001
+        target = channel.rpartition(".")[2]
+        if target in self.deaf:
+            self._happened["deaf"] += 1
+            return LOST
+        if target != client:
+            if self.apart and self.apart.get(client, 0) != self.apart.get(target, 0):
+                self._happened["partition"] += 1
+                return LOST
+            if client in self.mute_to:
+                self._happened["one_way"] += 1
+                return LOST
+        if self.loss and chance() < self.loss:
+            self._happened["loss"] += 1
+            return LOST
+        if self.delay:
+            self._happened["delay"] += 1
+            delay += self.delay
+        if self.reordering and chance() < 0.5:
+            self._happened["reordering"] += 1
+            delay += chance() * self.reordering
+        if self.duplication and chance() < self.duplication:
+            self._happened["duplication"] += 1
+            return (delay, delay + chance() * 0.2)
+        return (delay,)
+
+    # -- Postgres --------------------------------------------------------------------------------------------------
+
+    def plan(self, client: str, kind: str) -> Plan:
+        chance = self._random.random
+        there, back = 0.0002 + chance() * 0.0008, 0.0002 + chance() * 0.0004
+        if client in self.cut_off:
+            self._happened["cut_off"] += 1
+            return Plan(None, None, self.answer_seconds)
+        if self.slow_store:
+            self._happened["slow_store"] += 1
+            there += chance() * self.slow_store
+        if self.failing_store and chance() < self.failing_store:
+            self._happened["failing_store"] += 1
+            return Plan(None, None, there)
+        if kind == "append" and client in self.on_append:
+            return Plan(self.on_append.pop(client)(), back, None)
+        if kind in WRITES:
+            if self.late_commits and chance() < self.late_commits:
+                self._happened["late_commits"] += 1
+                return Plan(chance() * 1.5, back, there)
+            if self.lost_answers and chance() < self.lost_answers:
+                self._happened["lost_answers"] += 1
+                return Plan(there, None, there + back)
+        return Plan(there, back, self.answer_seconds if there + back >= self.answer_seconds else None)

@@ -1,0 +1,82 @@
+"""What goes wrong in a seed, when, and for how long: a list made before the world begins, so that it can be shown,
+replayed, and cut down to what is needed to break a promise."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of fault and the range of its length in seconds. `aimed`: it hits one node."""
+
+    name: str
+    shortest: float
+    longest: float
+    aimed: bool = False
+
+
+KINDS = (
+    Kind("loss", 0.5, 4.0),
+    Kind("duplication", 0.5, 4.0),
+    Kind("reordering", 0.5, 4.0),
+    Kind("delay", 0.5, 3.0),
+    Kind("partition", 0.5, 4.0, aimed=True),
+    Kind("one_way", 0.5, 3.0, aimed=True),
+    Kind("deaf", 1.0, 8.0, aimed=True),
+    Kind("layer_down", 0.2, 2.5),
+    Kind("garbage", 0.1, 1.0, aimed=True),
+    Kind("crash", 0.5, 5.0, aimed=True),
+    Kind("crash_coordinator", 0.5, 5.0),
+    Kind("crash_two", 0.5, 4.0, aimed=True),
+    Kind("short_pause", 0.05, 1.5, aimed=True),
+    Kind("long_pause", 3.2, 7.0, aimed=True),
+    Kind("pause_coordinator", 0.3, 6.0),
+    Kind("pause_in_append", 0.5, 6.0, aimed=True),
+    Kind("pause_client", 0.3, 3.0),
+    Kind("slow_store", 0.3, 3.0),
+    Kind("failing_store", 0.3, 2.0),
+    Kind("lost_answers", 0.3, 2.0),
+    Kind("late_commits", 0.5, 2.5),
+    Kind("postgres_restart", 0.05, 3.5),
+    Kind("fail_over", 0.05, 2.0),
+    Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
+    Kind("cut_off", 0.5, 6.0, aimed=True),
+    Kind("leave_and_rejoin", 0.5, 3.0, aimed=True),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+LEAST, MOST = 6, 10
+"""Faults in one seed, each of another kind."""
+FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0
+
+
+class Fault(NamedTuple):
+    at: float
+    kind: str
+    lasts: float
+    target: int
+    "Number of the node that it hits, where it hits one."
+
+    def __str__(self) -> str:
+        aim = f" n{self.target}" if BY_NAME[self.kind].aimed else ""
+        return f"{self.kind}{aim} at {self.at:.2f} s for {self.lasts:.2f} s"
+
+
+def schedule(seed: int, nodes: int) -> list[Fault]:
+    """Choose the faults of a seed, in the order of their beginning."""
+    random = Random(f"faults {seed}")  # noqa: S311  (replayable on purpose)
+    chosen = random.sample(KINDS, random.randint(LEAST, MOST))
+    # The first one follows from the number of the seed, so that every kind comes up in any row of seeds.
+    first = KINDS[seed % len(KINDS)]
+    if first not in chosen:
+        chosen[0] = first
+    return sorted(
+        Fault(
+            at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
+            kind=kind.name,
+            lasts=round(random.uniform(kind.shortest, kind.longest), 3),
+            target=random.randrange(nodes),
+        )
+        for kind in chosen
+    )

@@ -1,0 +1,210 @@
+"""The promises, as named checks over evidence: what was asked and answered, and what stands in the journal.
+
+Pure functions; the simulation calls them after every step, the fault tests on real processes at their end. Times are
+of one clock that all evidence shares. A broken promise raises `PromiseBroken` with its number and its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sharding_app.errors import ShardingError
+
+
+class PromiseBroken(AssertionError):
+    """A promise of the design does not hold. `about` names the entity or shard, where it is one."""
+
+    def __init__(self, promise: int, name: str, detail: str, about: str | None = None) -> None:
+        super().__init__(f"promise {promise}, {name}: {detail}")
+        self.promise = promise
+        self.name = name
+        self.detail = detail
+        self.about = about
+
+
+class Entry(NamedTuple):
+    """One event of an entity, as committed."""
+
+    seq: int
+    epoch: int
+    token: str
+    at: float
+    "When it was committed."
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One command or query of a client, from the call to its end."""
+
+    number: int
+    "In the order of the calls of its client."
+    client: str
+    entity: str
+    command: str
+    tokens: tuple[str, ...]
+    "What it adds to the entity, in this order; empty for queries and for commands that must not change anything."
+    began: float
+    ended: float | None = None
+    value: object = None
+    error: BaseException | None = None
+    repeated: bool = False
+    "The client calls again with the same command id when it does not know the outcome: it has no place in the order."
+
+    @property
+    def acknowledged(self) -> bool:
+        return self.ended is not None and self.error is None
+
+
+Journal = Mapping[str, Sequence[Entry]]
+"""By entity, in the order of the commits."""
+
+
+# -- Promise 1: one writer -------------------------------------------------------------------------------------------
+
+
+def epochs_do_not_fall(entity: str, entries: Sequence[Entry]) -> None:
+    """No event of an epoch stands behind one of a later epoch."""
+    for before, after in _pairs(entries):
+        if after.epoch < before.epoch:
+            raise PromiseBroken(1, "one_writer", f"epoch {after.epoch} wrote after epoch {before.epoch}", entity)
+
+
+# -- Promise 2: what is read is current ------------------------------------------------------------------------------
+
+
+def read_is_linearizable(query: Call, entries: Sequence[Entry], acknowledged: Iterable[Call]) -> None:
+    """A query's answer (how many events it saw, and the last one's token) is of a state that was the current one at
+    some moment between call and answer: not older than what was acknowledged before, not newer than the journal."""
+    assert query.ended is not None
+    seen, last = _answer_of(query)
+    if seen > len(entries) or (seen and entries[seen - 1].token != last):
+        raise PromiseBroken(2, "reads_are_linearizable", f"{query.command} saw {seen} events, the last {last!r}, which no journal has", query.entity)
+    if seen and entries[seen - 1].at > query.ended:
+        raise PromiseBroken(2, "reads_are_linearizable", f"{query.command} saw {last!r} before it was committed", query.entity)
+    place = {entry.token: number for number, entry in enumerate(entries, 1)}
+    for call in acknowledged:
+        if call.ended is not None and call.ended <= query.began and call.entity == query.entity:
+            known = max((place.get(token, 0) for token in call.tokens), default=0)
+            if not call.tokens and call.error is None and isinstance(call.value, tuple | list):
+                known = _answer_of(call)[0]
+            if known > seen:
+                raise PromiseBroken(
+                    2, "reads_are_linearizable",
+                    f"{query.command} saw {seen} events, but call {call.client}#{call.number} had shown {known} before it began",
+                    query.entity,
+                )  # fmt: skip
+
+
+# -- Promise 3: nothing acknowledged is lost -------------------------------------------------------------------------
+
+
+def acknowledged_is_stored(call: Call, entries: Sequence[Entry]) -> None:
+    """Each event of a command that was answered with success is in the journal, committed before the answer; the
+    answer is the one that belongs to its place."""
+    place = {entry.token: number for number, entry in enumerate(entries, 1)}
+    for token in call.tokens:
+        if token not in place:
+            raise PromiseBroken(3, "acknowledged_is_stored", f"{token!r} was acknowledged and is not in the journal", call.entity)
+        if call.ended is not None and entries[place[token] - 1].at > call.ended:
+            raise PromiseBroken(3, "acknowledged_is_stored", f"{token!r} was acknowledged before its commit", call.entity)
+    if call.tokens and call.value != place[call.tokens[-1]]:
+        raise PromiseBroken(
+            4, "state_is_the_fold",
+            f"{call.command} answered {call.value!r}, its last event is number {place[call.tokens[-1]]}", call.entity,
+        )  # fmt: skip
+
+
+def stored_once(entity: str, entries: Sequence[Entry]) -> None:
+    """No command has taken effect twice."""
+    seen: dict[str, int] = {}
+    for entry in entries:
+        if entry.token in seen:
+            raise PromiseBroken(5, "effect_once", f"{entry.token!r} is event {seen[entry.token]} and event {entry.seq}", entity)
+        seen[entry.token] = entry.seq
+
+
+def refused_is_not_stored(call: Call, entries: Sequence[Entry], forbidden: Iterable[str]) -> None:
+    """What a rejected or failed handler had staged is not in the journal."""
+    stored = {entry.token for entry in entries}
+    for token in forbidden:
+        if token in stored:
+            raise PromiseBroken(3, "failed_is_not_stored", f"{token!r} of a failed {call.command} is in the journal", call.entity)
+
+
+# -- Promise 4: no gaps ----------------------------------------------------------------------------------------------
+
+
+def no_gaps(entity: str, entries: Sequence[Entry]) -> None:
+    for number, entry in enumerate(entries, 1):
+        if entry.seq != number:
+            raise PromiseBroken(4, "no_gaps", f"event {entry.seq} stands where {number} should", entity)
+
+
+# -- Promise 5: order ------------------------------------------------------------------------------------------------
+
+
+def order_is_kept(entity: str, entries: Sequence[Entry], calls: Mapping[str, Call]) -> None:
+    """Events of calls from one client stand in the order of its calls. `calls` is by token."""
+    last: dict[str, tuple[int, int]] = {}
+    for entry in entries:
+        call = calls.get(entry.token)
+        if call is None or call.repeated:
+            continue
+        here = call.number, call.tokens.index(entry.token)
+        before = last.get(call.client, (-1, -1))
+        if here < before:
+            raise PromiseBroken(
+                5, "order_is_kept",
+                f"call {call.client}#{here[0]} took effect after its later call #{before[0]}", entity,
+            )  # fmt: skip
+        last[call.client] = here
+
+
+# -- Promise 8: nothing is dropped in silence ------------------------------------------------------------------------
+
+
+def all_are_told(calls: Iterable[Call], now: float, patience: float) -> None:
+    """Every call has ended in time, with a value or an error of ours."""
+    for call in calls:
+        if call.ended is None:
+            if now - call.began > patience:
+                raise PromiseBroken(8, "every_call_ends", f"{call.client}#{call.number} {call.command} is not answered since {now - call.began:.2f} s", call.entity)
+        elif call.error is not None and not isinstance(call.error, ShardingError):
+            raise PromiseBroken(8, "errors_are_typed", f"{call.command} raised {call.error!r}", call.entity)
+
+
+# -- All of it, at the end -------------------------------------------------------------------------------------------
+
+
+def check_history(calls: Sequence[Call], journal: Journal, patience: float = float("inf"), now: float = 0.0) -> None:
+    """Check everything that calls and journal together can show."""
+    by_token = {token: call for call in calls for token in call.tokens}
+    by_entity: dict[str, list[Call]] = {}
+    for call in calls:
+        by_entity.setdefault(call.entity, []).append(call)
+    for entity, entries in journal.items():
+        epochs_do_not_fall(entity, entries)
+        no_gaps(entity, entries)
+        stored_once(entity, entries)
+        order_is_kept(entity, entries, by_token)
+    for entity, here in by_entity.items():
+        entries = journal.get(entity, ())
+        answered = [call for call in here if call.acknowledged]
+        for call in answered:
+            if call.tokens:
+                acknowledged_is_stored(call, entries)
+            elif isinstance(call.value, tuple | list):
+                read_is_linearizable(call, entries, answered)
+    all_are_told(calls, now, patience)
+
+
+def _answer_of(query: Call) -> tuple[int, str]:
+    assert isinstance(query.value, tuple | list)
+    seen, last = query.value
+    return int(seen), str(last)
+
+
+def _pairs(entries: Sequence[Entry]) -> Iterable[tuple[Entry, Entry]]:
+    return zip(entries, entries[1:], strict=False)

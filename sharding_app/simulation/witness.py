@@ -1,0 +1,276 @@
+"""Sees everything that happens in a world, and checks the promises in the moment that it does.
+
+It listens at three places: the server's tables (each commit, each decision), the entities (each handler that begins
+and ends), and the clients (each call and its end). What it knows of homes and epochs comes from the decisions, never
+from the nodes: a node that believes something else is caught.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
+
+import msgspec
+
+from sharding_app.adapters.memory.server import MemoryServer
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term, shard_of
+from sharding_app.core.records import ShardRow
+from sharding_app.errors import AskTimeout, BufferFull, EntityFailed, PartlyApplied, Rejected, Unavailable
+from sharding_app.model.entity import EventSourced
+from sharding_app.ports.journal import EventRow
+from sharding_app.simulation import promises
+from sharding_app.simulation.promises import Call, Entry, PromiseBroken
+from sharding_app.simulation.trace import Trace
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.node import Node
+    from sharding_app.simulation.world import World
+
+MAY_HAPPEN = (AskTimeout, BufferFull, Unavailable)
+ALSO = {"reject": Rejected, "fail": EntityFailed, "add_in_steps": PartlyApplied}
+
+
+P = ParamSpec("P")
+
+
+def recorded(check: Callable[Concatenate[Witness, P], None]) -> Callable[Concatenate[Witness, P], None]:
+    """Give a broken promise to the world, not to whoever happens to run: the runtime would take it for its own."""
+
+    @functools.wraps(check)
+    def checked(self: Witness, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            check(self, *args, **kwargs)
+        except PromiseBroken as error:
+            self.world.broke(error)
+
+    return checked
+
+
+class Handling(NamedTuple):
+    """A handler that runs now."""
+
+    entity: str
+    node: Incarnation
+    epoch: Epoch
+
+
+class Witness:
+    def __init__(self, world: World, server: MemoryServer, trace: Trace) -> None:
+        self.journal: dict[str, list[Entry]] = {}
+        self.calls: list[Call] = []
+        self.unanswered: dict[int, Call] = {}
+        self.by_token: dict[str, Call] = {}
+        self.forbidden: dict[str, Call] = {}
+        "Tokens that a failed handler had staged."
+        self.homes: dict[tuple[str, ShardId, Epoch], Incarnation | None] = {}
+        "Who was decided to be the home of a shard at an epoch."
+        self.coordinators: dict[Term, str] = {}
+        self.timed_out: dict[str, None] = {}
+        "Shards whose hand-off was given up on: their former home is fenced, not asked."
+        self.commits = 0
+        self.handled = 0
+        self.decisions = 0
+        self.world = world
+        self._server = server
+        self._trace = trace
+        self._running: dict[int, Handling] = {}
+        self._runs = 0
+        self._last: dict[str, Handling] = {}
+        self._names: dict[int, str] = {}
+        self._answered: dict[str, list[Call]] = {}
+        server.journal.on_commit = self.committed
+        server.cluster.on_decide = self.decided
+
+    # -- The journal -----------------------------------------------------------------------------------------------
+
+    @recorded
+    def committed(self, rows: Sequence[EventRow]) -> None:
+        """Promises 1, 3, 4 and 5, in the moment of a commit."""
+        session = self._server.serving
+        writer = session.client if session is not None else ""
+        self.commits += 1
+        touched: dict[str, None] = {}
+        for row in rows:
+            type_name = self._name_of(row.type_id)
+            entity = f"{type_name}/{row.entity}"
+            token = msgspec.json.decode(row.payload)["token"]
+            entries = self.journal.setdefault(entity, [])
+            entries.append(Entry(row.seq, row.epoch, token, self.world.now))
+            touched[entity] = None
+            self._trace.note(writer, entity, "committed %s #%d %s at epoch %d", entity, row.seq, token, row.epoch)
+            current = self._server.cluster.epochs.get((row.type_id, row.shard), 0)
+            if row.epoch != current:
+                raise PromiseBroken(
+                    1, "one_writer", f"{writer} wrote at epoch {row.epoch}, the shard's is {current}", entity
+                )
+            home = self.homes.get((type_name, row.shard, row.epoch))
+            if home != writer:
+                raise PromiseBroken(
+                    1, "one_writer", f"{writer} wrote at epoch {row.epoch}, whose home is {home}", entity
+                )
+            if token in self.forbidden:
+                raise PromiseBroken(3, "failed_is_not_stored", f"{token!r} of a failed command was stored", entity)
+        for entity in touched:
+            entries = self.journal[entity]
+            promises.epochs_do_not_fall(entity, entries)
+            promises.no_gaps(entity, entries)
+            promises.stored_once(entity, entries)
+            promises.order_is_kept(entity, entries, self.by_token)
+
+    # -- Decisions -------------------------------------------------------------------------------------------------
+
+    @recorded
+    def decided(self, term: Term, before: ShardRow | None, after: ShardRow) -> None:
+        """Promise 7, in the moment of a decision; and no shard moves while its home may still handle."""
+        session = self._server.serving
+        writer = session.client if session is not None else ""
+        self.decisions += 1
+        subject = f"{after.type}/{after.shard}"
+        self._trace.note(writer, None, "decided %s -> %s epoch %d %s", subject, after.home, after.epoch, after.step)
+        row = self._server.cluster.coordinator
+        if term != row.term or row.incarnation != writer:
+            raise PromiseBroken(
+                7, "one_coordinator_counts",
+                f"{writer} decided in term {term}, the term is {row.term} of {row.incarnation}", subject,
+            )  # fmt: skip
+        known = before.epoch if before is not None else 0
+        moved = before is None or before.home != after.home
+        if after.epoch < known or (moved and after.epoch == known):
+            raise PromiseBroken(7, "epochs_rise", f"epoch {known} -> {after.epoch}", subject)
+        if before is not None and moved and before.home is not None:
+            self._has_let_go(before)
+        self.homes[after.type, after.shard, after.epoch] = after.home
+        self.world.transition("shard row", before.step if before is not None else "none", after.step)
+
+    def _has_let_go(self, row: ShardRow) -> None:
+        """The former home has stopped the shard, or its lease is over; or its time for the hand-off is."""
+        node = self.world.node_of(str(row.home))
+        if node is None or not self.world.is_valid(node) or row.step == "handoff" and self._timed_out(row):
+            return
+        host = node.hosts.get(row.type)
+        shard = host.shards.get(row.shard) if host is not None else None
+        if shard is not None and shard.epoch == row.epoch and not shard.stopped:
+            raise PromiseBroken(
+                2, "let_go_before_moved",
+                f"{row.home} is valid and has not stopped epoch {row.epoch}", f"{row.type}/{row.shard}",
+            )  # fmt: skip
+
+    def _timed_out(self, row: ShardRow) -> bool:
+        return f"{row.type}/{row.shard}" in self.timed_out
+
+    # -- Entities --------------------------------------------------------------------------------------------------
+
+    def handling_begins(self, entity: EventSourced) -> int:
+        self._runs += 1
+        self._begins(self._runs, entity)
+        return self._runs
+
+    @recorded
+    def _begins(self, run: int, entity: EventSourced) -> None:
+        """Promise 2, in the moment in which a handler begins."""
+        made = type(entity)._sharding_type
+        assert made is not None
+        node = self.world.running_node()
+        name = f"{made.name}/{entity.entity_id}"
+        self.handled += 1
+        if node is None:
+            raise PromiseBroken(2, "one_instance", "handled outside of any node", name)
+        number = shard_of(entity.entity_id, made.settings.number_of_shards or 0)
+        shard = node.hosts[made.name].shards.get(number)
+        if shard is None:
+            raise PromiseBroken(2, "one_instance", f"{node.incarnation} handled, and does not host it", name)
+        now = Handling(name, node.incarnation, shard.epoch)
+        if not self.world.is_valid(node):
+            raise PromiseBroken(2, "handles_while_valid", f"{node.incarnation} handled without a lease", name)
+        if self.homes.get((made.name, number, shard.epoch)) != node.incarnation:
+            raise PromiseBroken(7, "hosts_what_the_row_says", f"{node.incarnation} hosts at epoch {shard.epoch}", name)
+        last = self._last.get(name)
+        if last is not None and (
+            last.epoch > now.epoch or (last.epoch == now.epoch and last.node != now.node)
+        ):
+            raise PromiseBroken(2, "one_instance", f"{now} handles after {last}", name)
+        for other in self._running.values():
+            if other.entity == name and self._still_counts(other):
+                raise PromiseBroken(2, "one_at_a_time", f"{now} beside {other}", name)
+        self._last[name] = now
+        self._running[run] = now
+
+    def handling_ends(self, handle: object) -> None:
+        if isinstance(handle, int):
+            self._running.pop(handle, None)
+
+    def _still_counts(self, handling: Handling) -> bool:
+        """Whether that handler belongs to an object that is still in use."""
+        node = self.world.node_of(handling.node)
+        if node is None or not self.world.is_valid(node):
+            return False
+        type_name, _, entity_id = handling.entity.partition("/")
+        host = node.hosts[type_name]
+        number = shard_of(entity_id, host.type.settings.number_of_shards or 0)
+        shard = host.shards.get(number)
+        return shard is not None and shard.epoch == handling.epoch and entity_id in shard.slots
+
+    # -- Clients ---------------------------------------------------------------------------------------------------
+
+    @recorded
+    def called(self, call: Call, forbidden: str | None = None) -> None:
+        self.calls.append(call)
+        self.unanswered[id(call)] = call
+        for token in call.tokens:
+            self.by_token.setdefault(token, call)
+        if forbidden is not None:
+            self.forbidden[forbidden] = call
+        self._trace.note(
+            call.client, call.entity, "calls #%d %s %s%s", call.number, call.entity, call.command, call.tokens
+        )
+
+    @recorded
+    def answered(self, call: Call) -> None:
+        """Promises 2, 3 and 8, in the moment of an answer."""
+        self.unanswered.pop(id(call), None)
+        what = repr(call.error) if call.error is not None else call.value
+        self._trace.note(call.client, call.entity, "#%d is answered: %s", call.number, what)
+        if call.error is not None:
+            also = ALSO.get(call.command)
+            if not isinstance(call.error, MAY_HAPPEN) and not (also and isinstance(call.error, also)):
+                raise PromiseBroken(8, "errors_are_typed", f"{call.command} failed with {call.error!r}", call.entity)
+            return
+        if call.command in ("reject", "fail"):
+            raise PromiseBroken(3, "failures_are_told", f"{call.command} answered {call.value!r}", call.entity)
+        entries = self.journal.get(call.entity, ())
+        before = self._answered.setdefault(call.entity, [])
+        if call.tokens:
+            promises.acknowledged_is_stored(call, entries)
+        else:
+            promises.read_is_linearizable(call, entries, before)
+        before.append(call)
+
+    def abandoned(self, client: str) -> None:
+        """The client has crashed: nobody will ever know what became of its calls."""
+        for key, call in list(self.unanswered.items()):
+            if call.client == client:
+                del self.unanswered[key]
+
+    # -- After a turn ----------------------------------------------------------------------------------------------
+
+    @recorded
+    def look(self, node: Node) -> None:
+        """Promises 7 and 9, of one node, after it did something."""
+        for host in node.hosts.values():
+            for number, shard in host.shards.items():
+                home = self.homes.get((host.type.name, number, shard.epoch))
+                if home != node.incarnation:
+                    raise PromiseBroken(
+                        7, "hosts_what_the_row_says",
+                        f"{node.incarnation} hosts it at epoch {shard.epoch}, whose home is {home}",
+                        f"{host.type.name}/{number}",
+                    )  # fmt: skip
+                for slot in shard.slots.values():
+                    if slot.mailbox is not None and len(slot.mailbox) > shard.mailbox_limit:
+                        raise PromiseBroken(9, "memory_is_bounded", f"{len(slot.mailbox)} in a mailbox", slot.id)
+
+    def _name_of(self, type_id: int) -> str:
+        if type_id not in self._names:
+            self._names = {number: name for name, number in self._server.cluster.type_ids.items()}
+        return self._names[type_id]

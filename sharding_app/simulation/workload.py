@@ -1,0 +1,134 @@
+"""What the virtual clients do: commands with unique tokens, queries, rejections and failures on a few entities.
+
+An entity's state is the list of its tokens, so that any answer can be compared with the journal. Every handler tells
+the `Witness` of the world in which it runs that this object handles something now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from sharding_app.errors import Rejected
+from sharding_app.model.entity import EventSourced
+from sharding_app.model.event import applies, event
+from sharding_app.model.handlers import command, query
+from sharding_app.model.registry import registry
+from sharding_app.model.settings import ShardingSettings
+from sharding_app.model.types import EntityType
+
+
+class Observer(Protocol):
+    """Who is told of what entities do (`simulation.witness`)."""
+
+    def handling_begins(self, entity: EventSourced) -> object: ...
+
+    def handling_ends(self, handle: object) -> None: ...
+
+
+observer: Observer | None = None
+"""Set by the world that runs in this thread."""
+
+
+@contextmanager
+def seen(entity: EventSourced) -> Iterator[None]:
+    if observer is None:
+        yield
+        return
+    handle = observer.handling_begins(entity)
+    try:
+        yield
+    finally:
+        observer.handling_ends(handle)
+
+
+# These classes are for virtual clusters only: a real process must not find them among its types.
+with registry.isolated():
+
+    @event
+    class Noted:
+        token: str
+
+    class Ledger(EventSourced, name="sim.Ledger"):
+        """Notes tokens. Every answer tells how many it has, so that it can be compared with the journal."""
+
+        settings = ShardingSettings(number_of_shards=4, passivate_after_seconds=2.0)
+        tokens: list[str]
+
+        def __init__(self) -> None:
+            self.tokens = []
+
+        @command
+        def add(self, token: str) -> int:
+            with seen(self):
+                self.persist(Noted(token))
+                return len(self.tokens)
+
+        @command
+        def add_two(self, first: str, second: str) -> int:
+            with seen(self):
+                self.persist(Noted(first), Noted(second))
+                return len(self.tokens)
+
+        @command
+        async def add_slowly(self, token: str) -> int:
+            with seen(self):
+                await asyncio.sleep(0.02)
+                self.persist(Noted(token))
+                return len(self.tokens)
+
+        @command
+        async def add_in_steps(self, first: str, second: str) -> int:
+            with seen(self):
+                await self.persist(Noted(first))
+                await asyncio.sleep(0.01)
+                self.persist(Noted(second))
+                return len(self.tokens)
+
+        @command
+        def reject(self, token: str) -> int:
+            with seen(self):
+                raise Rejected(f"not {token}", code="not_today")
+
+        @command
+        def fail(self, token: str) -> int:
+            with seen(self):
+                self.persist(Noted(token))
+                raise ZeroDivisionError(token)
+
+        @query
+        def total(self) -> tuple[int, str]:
+            with seen(self):
+                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+
+        @query
+        async def total_slowly(self) -> tuple[int, str]:
+            with seen(self):
+                answer = len(self.tokens), self.tokens[-1] if self.tokens else ""
+                await asyncio.sleep(0.01)
+                return answer
+
+        @query(fenced=True)
+        def total_surely(self) -> tuple[int, str]:
+            with seen(self):
+                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+
+        @applies(Noted)
+        def on_noted(self, happened: Noted) -> None:
+            self.tokens.append(happened.token)
+
+    class Diary(Ledger, name="sim.Diary"):
+        """The same with other shards: nodes host more than one type."""
+
+        settings = ShardingSettings(number_of_shards=3, passivate_after_seconds=1.0)
+
+
+TYPES: tuple[EntityType, ...] = tuple(
+    cls._sharding_type for cls in (Ledger, Diary) if cls._sharding_type is not None
+)
+ENTITIES = tuple(
+    (entity_type, f"{entity_type.cls.__name__.lower()}-{number}") for entity_type in TYPES for number in range(5)
+)
+"""(type, id) of everything that the clients talk to."""
