@@ -1,8 +1,13 @@
 """The Django app: label `sharding`, at any place in INSTALLED_APPS. Nothing here connects to anything."""
 
+from typing import TYPE_CHECKING
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from sharding_app.model.gateway import Gateway
 
 
 class ShardingConfig(AppConfig):
@@ -16,6 +21,15 @@ class ShardingConfig(AppConfig):
     def ready(self) -> None:
         """Import every installed app's `entities`, as the admin does with `admin`: all models are loaded by now."""
         from sharding_app import checks
+        from sharding_app.model import gateway
 
         checks.register()
+        gateway.set_gateway(_gateway)
         autodiscover_modules("entities")
+
+
+def _gateway() -> "Gateway":
+    """What refs lead to; made at first use, so that nothing is connected before."""
+    from sharding_app.bootstrap import make_gateway
+
+    return make_gateway()

@@ -5,7 +5,7 @@ Without a database tag they look at settings and declarations only. Those tagged
 """
 
 import importlib.metadata
-import sys
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -150,7 +150,7 @@ def check_types(app_configs: Apps = None, **_: Any) -> Messages:
 
 
 def check_platform(app_configs: Apps = None, **_: Any) -> Messages:
-    if sys.platform != "win32":
+    if os.name != "nt":
         return []
     hint = "Run the project in WSL, where everything works as on Linux."
     return [_error("E007", "Nodes do not run on Windows.", hint)]
