@@ -1,9 +1,10 @@
 """All tables, the fence and the coordinator's functions. The models below are state only: the SQL makes the tables."""
+# ruff: noqa: RUF012 - Django reads these as class attributes
 
 import django.db.models.deletion
-import sharding_app.models.readonly
 from django.db import migrations, models
 
+import sharding_app.models.readonly
 from sharding_app.migrations._sql import RunFiles
 
 
@@ -162,7 +163,7 @@ class Migration(migrations.Migration):
                         ("state", sharding_app.models.readonly.StoredJSON()),
                         ("command_id", models.TextField(null=True)),
                         ("command", models.TextField(null=True)),
-                        ("reply", sharding_app.models.readonly.StoredJSON(null=True)),
+                        ("reply", models.BinaryField(null=True)),
                         ("at", models.DateTimeField()),
                         (
                             "type",
@@ -206,7 +207,7 @@ class Migration(migrations.Migration):
                         ("payload", sharding_app.models.readonly.StoredJSON()),
                         ("command_id", models.TextField(null=True)),
                         ("command", models.TextField(null=True)),
-                        ("reply", sharding_app.models.readonly.StoredJSON(null=True)),
+                        ("reply", models.BinaryField(null=True)),
                         ("partial", models.BooleanField()),
                         ("at", models.DateTimeField()),
                         (

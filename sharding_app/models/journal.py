@@ -22,7 +22,7 @@ class Event(ReadOnlyModel):
     payload = StoredJSON()
     command_id = models.TextField(null=True)  # noqa: DJ001 - not the last event of a command
     command = models.TextField(null=True)  # noqa: DJ001
-    reply = StoredJSON(null=True)
+    reply = models.BinaryField(null=True)
     partial = models.BooleanField()
     at = models.DateTimeField()
 
@@ -68,7 +68,7 @@ class DurableState(ReadOnlyModel):
     state = StoredJSON()
     command_id = models.TextField(null=True)  # noqa: DJ001 - written by no command
     command = models.TextField(null=True)  # noqa: DJ001
-    reply = StoredJSON(null=True)
+    reply = models.BinaryField(null=True)
     at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):

@@ -71,7 +71,7 @@ CREATE TABLE sharding_event (
     payload json NOT NULL,
     command_id text COLLATE "C",
     command text COLLATE "C",
-    reply json,
+    reply bytea,
     partial boolean NOT NULL DEFAULT false,
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type_id, entity, seq)
@@ -97,7 +97,7 @@ CREATE TABLE sharding_state (
     state json NOT NULL,
     command_id text COLLATE "C",
     command text COLLATE "C",
-    reply json,
+    reply bytea,
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type_id, entity)
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
