@@ -164,14 +164,14 @@ class PostgresJournal:
         await self._beside.close()
 
     async def _copy(self, connection: Connection, rows: Sequence[EventRow]) -> None:
-        """Where the answer is not from the server, what becomes of the statement is not known."""
+        """Unless the server itself says that the statement failed, and goes on, what becomes of it is not known."""
         try:
             await copy_events(connection, rows)
         except RowRefused:
             raise
         except BaseException as error:
-            answered = isinstance(error, psycopg.Error) and error.sqlstate is not None
-            if not answered and self._appends.backend is not None:
+            failed = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
+            if not failed and self._appends.backend is not None:
                 self._doubtful.append(self._appends.backend)
             refused = verdict(error) if isinstance(error, psycopg.Error) else None
             if refused is not None:
