@@ -223,7 +223,8 @@ def holds_nul(value: Any) -> bool:
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, msgspec.Struct):
-        return [(name, getattr(value, name)) for name in value.__struct_fields__]
+        fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
+        return [(name, part) for name, part in fields if part is not msgspec.UNSET]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     if isinstance(value, dict):

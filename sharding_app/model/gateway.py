@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sharding_app.errors import Unavailable
 
@@ -44,6 +44,8 @@ class Gateway(Protocol):
         """The same from a thread without a running loop."""
 
 
+G = TypeVar("G", bound=Gateway)
+
 _factory: Callable[[], Gateway] | None = None
 _current: Gateway | None = None
 
@@ -73,7 +75,7 @@ def _made() -> Gateway:
 
 
 @contextlib.contextmanager
-def use_gateway(gateway: Gateway) -> Iterator[Gateway]:
+def use_gateway(gateway: G) -> Iterator[G]:
     """Route all refs of this process to `gateway` for a while: for tests."""
     global _current
     before, _current = _current, gateway

@@ -140,7 +140,8 @@ class _Attribute:
 
 
 def ref_class(entity_type: EntityType) -> type[EntityRef[Any]]:
-    """The ref class of a type, with its handlers as attributes."""
+    """The ref class of a type, with its handlers as attributes; refused while its name means another."""
+    registry.check_own(entity_type)
     common: dict[str, Any] = {"__slots__": (), "entity_type": entity_type}
     name = entity_type.cls.__name__
     asking = {key: _Attribute(value, Remote) for key, value in entity_type.commands.items()}

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
-from sharding_app.errors import BadCall
+from sharding_app.errors import BadCall, DeclarationError
 
 if TYPE_CHECKING:
     from sharding_app.model.message import MessageSpec
@@ -85,6 +85,15 @@ class Registry(Generic[N]):
                 self._settle(self._pending[0])
                 del self._pending[0]
             return dict(self._types)
+
+    def check_own(self, declared: N) -> None:
+        """`DeclarationError` if the name means another class: a call would reach that one's entities."""
+        known = self.all().get(declared.name)
+        if known is not None and known.cls is not declared.cls and not _redefines(known.cls, declared.cls):
+            raise DeclarationError(
+                f"{_path(declared.cls)} and {_path(known.cls)} are both called {declared.name!r}:"
+                f" name one of them, as in class {declared.cls.__name__}(..., name='...')"
+            )
 
     def duplicates(self) -> list[Duplicate]:
         """Names that more than one class claims: each is an error of the system check."""

@@ -82,15 +82,16 @@ class SyncRemote:
         return handler.decode_result(reply)
 
     def __repr__(self) -> str:
-        return f"<{self._ref!r}.sync.{self._handler.name}>"
+        return f"<{self._ref!r}.{self._handler.name}>"
 
 
-def refuse_on_loop(ref: object, name: str) -> None:
+def refuse_on_loop(ref: BoundRef, name: str) -> None:
     """A blocking ask on a thread whose loop runs would stop that loop, and often wait for itself."""
     if asyncio._get_running_loop() is not None:
+        plain = f"{ref.entity_type.cls.__qualname__}.ref({ref.entity_id!r})"
         raise WrongContext(
-            f"{ref!r}.sync.{name}() would block the event loop that runs on this thread:"
-            f" write `await {ref!r}.{name}(...)`"
+            f"{plain}.sync.{name}() would block the event loop that runs on this thread:"
+            f" write `await {plain}.{name}(...)`"
         )
 
 

@@ -1,0 +1,164 @@
+"""The reference's own way: plain messages and ``receive``."""
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sharding_app import (
+    BadCall,
+    DeclarationError,
+    Entity,
+    EntityFailed,
+    NotStorable,
+    ShardingSettings,
+    message,
+)
+from sharding_app.model.local import LocalHost
+from sharding_app.model.message import (
+    decode_message,
+    decode_reply,
+    encode_message,
+    encode_reply,
+    message_entity_id,
+)
+from sharding_app.model.registry import messages
+
+
+@message
+class Increment: ...
+
+
+@message
+class Stop: ...
+
+
+@message(entity_id="counter_id")
+class Get:
+    counter_id: str
+
+
+@message(name="put", entity_id="key")
+class Put:
+    key: uuid.UUID
+    values: list[float]
+    anything: Any = None
+
+
+class Counter(Entity, name="tests.messages.Counter"):
+    count: int = 0
+
+    async def receive(self, message: object) -> object:
+        match message:
+            case Increment():
+                self.count += 1
+            case Get():
+                return self.count
+            case Stop():
+                self.context.stop()
+        return None
+
+
+class PlainCounter(Entity):
+    settings = ShardingSettings(stop_message=Stop())
+
+    def receive(self, message: object) -> object:
+        return message
+
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_the_counter_of_the_design() -> None:
+    counter = LocalHost(Counter)
+
+    assert await counter.receive(Increment()) is None
+    assert await counter.receive(Get("1")) == 1
+    assert counter.entity_type.receives is True
+    assert counter.entity_type.receive_is_async is True
+    assert counter.state() == b'{"count":1}'
+
+
+async def test_receive_may_be_a_plain_def() -> None:
+    host = LocalHost(PlainCounter)
+    assert await host.receive(Get("5")) == Get("5")
+    assert (host.entity_type.receives, host.entity_type.receive_is_async) == (True, False)
+    assert host.entity_type.settings.stop_message == Stop()
+
+
+async def test_a_class_without_receive_says_so() -> None:
+    class Deaf(Entity): ...
+
+    host = LocalHost(Deaf)
+    assert host.entity_type.receives is False
+    with pytest.raises(EntityFailed, match=re.escape("Deaf does not handle Increment: define receive()")):
+        await host.receive(Increment())
+
+
+async def test_messages_travel_by_name() -> None:
+    put = Put(uuid.UUID(int=5), [1.5], {"a": [1]})
+    name, data = encode_message(put)
+    assert name == "put"
+    assert decode_message(name, data) == put
+    assert encode_message(Increment())[0] == "tests.Increment"
+    assert message_entity_id(put) == str(uuid.UUID(int=5))
+    assert message_entity_id(Get("7")) == "7"
+    assert message_entity_id(Increment()) is None
+
+
+async def test_what_does_not_fit_is_told() -> None:
+    key = uuid.UUID(int=5)
+    with pytest.raises(NotStorable, match=r"message put: field 'values' cannot be stored: .*lone surrogate"):
+        encode_message(Put(key, ["\ud800"]))  # type: ignore[list-item]
+    with pytest.raises(NotStorable, match=r"message put: field 'anything' would be read back"):
+        encode_message(Put(key, [], (1,)))
+    with pytest.raises(BadCall, match=r"message put: .*Expected `array`, got `int`"):
+        decode_message("put", encode_message(Put(key, 5))[1])  # type: ignore[arg-type]
+    with pytest.raises(BadCall, match="no message 'puts' is declared here: did you mean 'put'"):
+        decode_message("puts", b"")
+    with pytest.raises(BadCall, match="str is not a message: decorate the class with @message"):
+        encode_message("hello")
+    with pytest.raises(BadCall, match=r"message tests.Get"):
+        decode_message("tests.Get", b"\xc1")
+
+
+async def test_declarations_are_checked() -> None:
+    with pytest.raises(DeclarationError, match="Bad has no such field"):
+
+        @message(entity_id="key")
+        class Bad: ...
+
+    with pytest.raises(DeclarationError, match="the name of a message"):
+        message(name="")(Increment)
+
+
+async def test_duplicates_are_recorded() -> None:
+    @message(name="put")
+    class Other: ...
+
+    assert messages.get("put").cls is Put
+    assert [duplicate.name for duplicate in messages.duplicates()] == ["put"]
+    assert Other.__qualname__ in messages.duplicates()[0].refused
+
+
+async def test_a_dataclass_may_be_a_message() -> None:
+    @message
+    @dataclass(frozen=True)
+    class Ping:
+        number: int
+
+    assert decode_message(*encode_message(Ping(3))) == Ping(3)
+
+
+@pytest.mark.parametrize("value", [None, 5, "x", [1, {"a": None}], b"x", 2.5, True, Get("1")])
+async def test_replies_come_back_as_they_are(value: object) -> None:
+    again = decode_reply(encode_reply(value))
+    assert (again, type(again)) == (value, type(value))
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1}, uuid.UUID(int=1), object()])
+async def test_replies_that_would_change_are_refused(value: object) -> None:
+    with pytest.raises(NotStorable, match=r"put it into a field of a @message|cannot be sent"):
+        encode_reply(value)

@@ -1,0 +1,84 @@
+"""Refs inside ``transaction.atomic()``: an ask warns, a tell waits for the commit. On real connections, of SQLite."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.utils import ConnectionHandler
+
+from sharding_app.model.gateway import use_gateway
+from sharding_app.model.local import LocalGateway
+from tests.model.shop import Cart
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any) -> Iterator[ConnectionHandler]:
+    handler = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+    monkeypatch.setattr("django.db.connections", handler)
+    monkeypatch.setattr("django.db.transaction.connections", handler, raising=False)
+    monkeypatch.setattr(transaction, "get_connection", lambda using=None: handler[using or "default"])
+    with django_db_blocker.unblock(), use_gateway(LocalGateway()):
+        yield handler
+        handler.close_all()
+
+
+@pytest.mark.usefixtures("connections")
+def test_an_ask_inside_a_transaction_warns() -> None:
+    with (
+        transaction.atomic(),
+        pytest.warns(RuntimeWarning, match=r"inside transaction.atomic\(\) on 'default'"),
+    ):
+        assert Cart.ref("a").sync.add("book") == 1
+
+
+@pytest.mark.usefixtures("connections")
+def test_an_ask_outside_does_not_warn() -> None:
+    with transaction.atomic():
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Cart.ref("a").sync.add("book") == 1
+
+
+@pytest.mark.usefixtures("connections")
+def test_a_tell_waits_for_the_commit() -> None:
+    with transaction.atomic():
+        Cart.ref("a").add.tell("book")
+        assert Cart.ref("a").sync.exists() is False
+    assert Cart.ref("a").sync.total() == 1
+
+
+@pytest.mark.usefixtures("connections")
+def test_a_tell_of_a_transaction_that_rolls_back_is_not_sent() -> None:
+    def fail() -> None:
+        with transaction.atomic():
+            Cart.ref("a").add.tell("book")
+            raise RuntimeError("rolled back")
+
+    with pytest.raises(RuntimeError, match="rolled back"):
+        fail()
+    assert Cart.ref("a").sync.exists() is False
+
+
+@pytest.mark.usefixtures("connections")
+def test_a_tell_may_be_sent_at_once() -> None:
+    with transaction.atomic():
+        Cart.ref("a", on_commit=False).add.tell("book")
+        assert Cart.ref("a").sync.exists() is True
+
+
+@pytest.mark.usefixtures("connections")
+def test_the_block_around_a_test_case_does_not_count() -> None:
+    block: Any = transaction.atomic()
+    block._from_testcase = True
+    with block, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Cart.ref("a").add.tell("book")
+        assert Cart.ref("a").sync.total() == 1
+
+
+def test_no_connection_is_opened(connections: ConnectionHandler) -> None:
+    Cart.ref("a").add.tell("book")
+    assert connections.all(initialized_only=True) == []
