@@ -7,8 +7,8 @@ delay; links are made at first use and dropped when idle. Order, repetition, bou
 neither, and what we say to ourselves waits too; `resume()` lets all go on. Frames that come in are still delivered:
 whether they are handled is for their receiver to decide.
 
-*Trouble.* A layer that refuses frames is tried again every few moments (20 ms, growing to 250 ms). When it takes them
-again, or gives frames again, every link forgets its back-off and says that it is there.
+*Trouble.* A layer that refuses frames, or gives none, is tried again every few moments (20 ms, growing to 250 ms). Each
+time the links concerned forget their back-off, send their oldest frame again and say that they are there.
 
 *The end of a peer.* `end(incarnation)` drops its link; late frames from it are refused from then on. What an idle link
 knew about its peer's stream is kept, so that a late repetition is still recognised.
@@ -50,7 +50,7 @@ class LinksStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """What the links of this process have done: counters by name, and each live link."""
 
     counters: Mapping[str, int]
-    "frames_unreadable, messages_unreadable, frames_misdirected, frames_from_gone, frames_beyond_links, send_errors, …"
+    "frames_unreadable, messages_unreadable, frames_misdirected, frames_from_gone, links_refused, send_errors, …"
     links: Mapping[Incarnation, LinkStatistics]
 
 
@@ -198,10 +198,9 @@ class Links:
                 self._log("link.receive_error", "the channel layer gives no frames: %r", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, SEND_AGAIN_AT_MOST_SECONDS)
-                continue
-            if pause != SEND_AGAIN_SECONDS:
-                pause = SEND_AGAIN_SECONDS
                 self._nudge()
+                continue
+            pause = SEND_AGAIN_SECONDS
             taken += 1 + self.take(data)
             if taken >= BREATHE_AFTER_MESSAGES:
                 taken = 0
@@ -264,7 +263,7 @@ class Links:
         if self._closed or peer in self._gone:
             return None
         if len(self._lines) >= MAX_LINKS:
-            self._refuse("frames_beyond_links")
+            self._refuse("links_refused")
             return None
         self._last_stream += 1
         position = self._positions.pop(peer, (0, 0))
