@@ -15,10 +15,10 @@ COPY_EVENTS = (
     b" partial) FROM STDIN (FORMAT BINARY)"
 )
 
-_JSON_TEXT = "bytea"
-"""JSON goes out as the bytes that it is: the server checks them, nothing here decodes or writes them again."""
+_AS_IT_IS = "bytea"
+"""JSON goes out as the bytes it came in: the server checks them, nothing here decodes or writes them again."""
 TYPES = (
-    "int4", "text", "int8", "int4", "int8", "text", "int4", _JSON_TEXT, "text", "text", _JSON_TEXT, "bool",
+    "int4", "text", "int8", "int4", "int8", "text", "int4", _AS_IT_IS, "text", "text", _AS_IT_IS, "bool",
 )  # fmt: skip
 
 UNWRITABLE = (UnicodeError, OverflowError, TypeError, ValueError, struct.error, psycopg.DataError)

@@ -1,0 +1,84 @@
+"""The worlds that the ports' contracts hold in: each gives adapters that look at one and the same cluster.
+
+A world is an async context manager made by an entry of FACTORIES; the fixture `world` runs every contract test in each.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import psycopg
+import pytest
+
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.core.records import Backend
+from sharding_app.ports.journal import Journal
+from sharding_app.ports.lifeline import LifelineSession
+from sharding_app.ports.store import ClusterStore
+from tests.postgres.scratch import empty_tables
+
+
+class World(Protocol):
+    """One cluster's database, and new adapters over it for as many processes as a test needs."""
+
+    def store(self, owner: str = "") -> ClusterStore: ...
+
+    def journal(self, owner: str = "") -> Journal: ...
+
+    def session(self, owner: str = "", number: int = 0) -> LifelineSession: ...
+
+    async def end(self, backend: Backend) -> None:
+        """End one server process, as an administrator would, and return when it is gone."""
+        ...
+
+
+class PostgresWorld:
+    def __init__(self, params: dict[str, Any], cluster_id: str) -> None:
+        self.params = params
+        self._cluster_id = cluster_id
+        self._made: list[PostgresStore | PostgresJournal | PostgresLifelineSession] = []
+
+    def store(self, owner: str = "") -> PostgresStore:
+        store = PostgresStore(self.params, owner=owner)
+        self._made.append(store)
+        return store
+
+    def journal(self, owner: str = "") -> PostgresJournal:
+        journal = PostgresJournal(self.params, owner=owner)
+        self._made.append(journal)
+        return journal
+
+    def session(self, owner: str = "", number: int = 0) -> PostgresLifelineSession:
+        session = PostgresLifelineSession(
+            self.params, cluster_id=self._cluster_id, owner=owner, number=number
+        )
+        self._made.append(session)
+        return session
+
+    async def end(self, backend: Backend) -> None:
+        async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as admin:
+            await admin.execute("SELECT pg_terminate_backend(%s, 5000)", [backend.pid])
+
+    async def close(self) -> None:
+        for adapter in self._made:
+            await adapter.close()
+
+
+@asynccontextmanager
+async def postgres_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    params = request.getfixturevalue("contract_database")
+    empty_tables(params)
+    first = PostgresStore(params)
+    world = PostgresWorld(params, await first.cluster_id())
+    await first.close()
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
+FACTORIES: dict[str, Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[World]]] = {
+    "postgres": postgres_world,
+}

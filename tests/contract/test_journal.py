@@ -1,0 +1,318 @@
+"""What every journal does (`ports.journal`)."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sharding_app.core.records import HomeChange
+from sharding_app.ports.journal import (
+    History,
+    Outcome,
+    RowRefused,
+    ShardsFenced,
+    Snapshot,
+    StoredEvent,
+)
+from tests.contract.factories import World
+from tests.contract.given import CART, event_row, homed, with_type
+
+pytestmark = pytest.mark.asyncio
+
+WINDOW_MS = 60_000
+
+
+def stored(seq: int, payload: bytes = b'{"sku": "book"}') -> StoredEvent:
+    return StoredEvent(seq, "shop.ItemAdded", 1, payload)
+
+
+async def test_what_was_appended_is_read_back_in_order(world: World) -> None:
+    number = await homed(world, {0: 1, 1: 7})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1), event_row(number, "b", 1, shard=1, epoch=7)])
+    await journal.append([event_row(number, "a", seq) for seq in (2, 3)])
+    assert await journal.read(number, ["b", "a", "nobody"]) == {
+        "b": History([], [stored(1)]),
+        "a": History([], [stored(1), stored(2), stored(3)]),
+        "nobody": History([], []),
+    }
+
+
+async def test_an_empty_append_changes_nothing(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([])
+    assert await journal.read(number, []) == {}
+    assert await journal.read(number, ["a"]) == {"a": History([], [])}
+
+
+async def test_an_id_asked_for_twice_is_read_once(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1)])
+    assert await journal.read(number, ["a", "a"]) == {"a": History([], [stored(1)])}
+
+
+async def test_types_do_not_see_each_others_entities(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1)])
+    assert await journal.read(number + 1, ["a"]) == {"a": History([], [])}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"big": 123456789012345678901234567890123456789}',
+        b'{"float": 1.10, "exponent": 1E400, "b": 1, "a": 2, "a": 3}',
+        b"  [ 1 ,  2 ]  ",
+        '{"text": "größer ☃ \U0001f600"}'.encode(),
+        rb'"\u0000 \ud800"',
+        b"null",
+    ],
+)
+async def test_a_payload_is_stored_exactly(world: World, payload: bytes) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1, payload=payload)])
+    assert (await journal.read(number, ["a"]))["a"].events == [stored(1, payload)]
+
+
+@pytest.mark.parametrize("entity", ["x" * 512, "é" * 256, "a\nb", "\u202e", "a\tb\\", "%s'\"", " "])
+async def test_an_id_is_stored_exactly(world: World, entity: str) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, entity, 1)])
+    assert (await journal.read(number, [entity]))[entity].events == [stored(1)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payload": b"{"},
+        {"payload": b"NaN"},
+        {"payload": b'"\xff"'},
+        {"entity": "a\0b"},
+        {"entity": "\ud800"},
+        {"entity": ""},
+        {"entity": "x" * 513},
+        {"name": "N\0"},
+        {"command_id": "\udfff"},
+        {"seq": 2**63},
+        {"seq": 0},
+    ],
+)
+async def test_a_row_that_cannot_be_stored_fails_its_batch_and_is_named(
+    world: World, changes: dict[str, Any]
+) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    good = [event_row(number, entity, 1) for entity in ("a", "b", "c")]
+    bad = event_row(number, "bad", 1)._replace(**changes)
+    with pytest.raises(RowRefused) as refused:
+        await journal.append([*good[:2], bad, *good[2:]])
+    assert refused.value.index == 2
+    assert refused.value.reason
+    assert not await journal.settle(good)
+    await journal.append(good)
+    assert await journal.settle(good)
+
+
+async def test_a_number_is_given_once(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1)])
+    with pytest.raises(RowRefused) as refused:
+        await journal.append([event_row(number, "b", 1), event_row(number, "a", 1, payload=b"2")])
+    assert refused.value.index == 1
+    assert await journal.read(number, ["a", "b"]) == {"a": History([], [stored(1)]), "b": History([], [])}
+
+
+async def test_a_stale_epoch_fails_the_batch_and_names_all_stale_shards(world: World) -> None:
+    number = await homed(world, {0: 2, 1: 1, 2: 5})
+    journal = world.journal()
+    rows = [
+        event_row(number, "a", 1, shard=0, epoch=1),
+        event_row(number, "b", 1, shard=1, epoch=1),
+        event_row(number, "c", 1, shard=2, epoch=4),
+        event_row(number, "d", 1, shard=3, epoch=1),
+    ]
+    with pytest.raises(ShardsFenced) as fenced:
+        await journal.append(rows)
+    assert fenced.value.shards == {(number, 0), (number, 2), (number, 3)}
+    assert not await journal.settle(rows)
+    await journal.append(rows[1:2])
+
+
+async def test_an_epoch_from_the_future_is_stale_too(world: World) -> None:
+    number = await homed(world, {0: 1})
+    with pytest.raises(ShardsFenced):
+        await world.journal().append([event_row(number, "a", 1, epoch=2)])
+
+
+async def test_the_former_home_is_fenced_by_a_decision(world: World) -> None:
+    number = await homed(world, {0: 1}, home="former")
+    store, former, present = world.store(), world.journal("former"), world.journal("present")
+    await former.append([event_row(number, "a", 1)])
+    term = (await store.coordinator()).term
+    await store.decide(term, [HomeChange(CART.name, 0, 1, 2, "present", "home")])
+    with pytest.raises(ShardsFenced):
+        await former.append([event_row(number, "a", 2)])
+    await present.append([event_row(number, "a", 2, epoch=2)])
+    assert [event.seq for event in await present.read_from(number, "a", 0)] == [1, 2]
+
+
+async def test_settle_does_not_take_the_next_homes_event_for_ones_own(world: World) -> None:
+    number = await homed(world, {0: 2})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1, epoch=2)])
+    assert await journal.settle([event_row(number, "a", 1, epoch=2)])
+    assert not await journal.settle([event_row(number, "a", 1, epoch=1)])
+
+
+async def test_read_from_gives_the_events_after_a_number(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])
+    assert await journal.read_from(number, "a", 3) == [stored(4), stored(5)]
+    assert await journal.read_from(number, "a", 5) == []
+    assert await journal.read_from(number, "b", 0) == []
+
+
+def snapshot(number: int, entity: str, seq: int, **changes: object) -> Snapshot:
+    fields: dict[str, object] = {"shard": 0, "epoch": 1, "state": b'{"n": %d}' % seq} | changes
+    return Snapshot(number, entity, seq, **fields)  # type: ignore[arg-type] # made up by the tests
+
+
+async def test_recovery_starts_from_the_newest_snapshot(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, entity, seq) for seq in range(1, 6) for entity in ("a", "b")])
+    await journal.save_snapshots([snapshot(number, "a", 2), snapshot(number, "a", 4)])
+    histories = await journal.read(number, ["a", "b"])
+    assert histories["a"] == History([snapshot(number, "a", 4), snapshot(number, "a", 2)], [stored(5)])
+    assert [event.seq for event in histories["b"].events] == [1, 2, 3, 4, 5]
+
+
+async def test_a_snapshot_of_the_same_number_replaces_the_former(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.save_snapshots([snapshot(number, "a", 2)])
+    newer = snapshot(number, "a", 2, state=b'{"again": true}')
+    await journal.save_snapshots([newer])
+    assert (await journal.read(number, ["a"]))["a"].snapshots == [newer]
+    await journal.save_snapshots([])
+
+
+async def test_snapshots_are_fenced_as_events_are(world: World) -> None:
+    number = await homed(world, {0: 2})
+    journal = world.journal()
+    with pytest.raises(ShardsFenced) as fenced:
+        await journal.save_snapshots([snapshot(number, "a", 1, epoch=2), snapshot(number, "b", 1, epoch=1)])
+    assert fenced.value.shards == {(number, 0)}
+    await journal.save_snapshots([snapshot(number, "a", 1, epoch=2)])
+    with pytest.raises(ShardsFenced):
+        await journal.save_snapshots([snapshot(number, "a", 1, epoch=1)])
+    assert (await journal.read(number, ["a", "b"]))["b"].snapshots == []
+
+
+async def test_a_snapshot_that_is_not_json_is_refused(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    with pytest.raises(RowRefused):
+        await journal.save_snapshots([snapshot(number, "a", 1, state=b"{")])
+    with pytest.raises(RowRefused):
+        await journal.save_snapshots([snapshot(number, "a", 1, state=b"\xff")])
+    assert (await journal.read(number, ["a"]))["a"].snapshots == []
+
+
+async def test_an_outcome_is_found_by_the_commands_id(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append(
+        [
+            event_row(number, "a", 1),
+            event_row(number, "a", 2, command_id="one", command="add", reply=b"\x91\x02"),
+            event_row(number, "a", 3, command_id="two", command="pay", partial=True),
+            event_row(number, "b", 1, command_id="three", command="add", reply=b""),
+        ]
+    )
+    assert await journal.outcome(number, "a", "one", WINDOW_MS) == Outcome(2, "add", b"\x91\x02", False)
+    assert await journal.outcome(number, "a", "two", WINDOW_MS) == Outcome(3, "pay", None, True)
+    assert await journal.outcome(number, "b", "three", WINDOW_MS) == Outcome(1, "add", b"", False)
+    assert await journal.outcome(number, "a", "three", WINDOW_MS) is None
+    assert await journal.outcome(number, "nobody", "one", WINDOW_MS) is None
+
+
+async def test_the_last_commit_of_a_command_counts(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1, command_id="one", command="pay", partial=True)])
+    await journal.append([event_row(number, "a", 2, command_id="one", command="pay", reply=b"\x01")])
+    assert await journal.outcome(number, "a", "one", WINDOW_MS) == Outcome(2, "pay", b"\x01", False)
+
+
+async def test_an_outcome_older_than_asked_for_is_none(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1, command_id="one", command="add")])
+    assert await journal.outcome(number, "a", "one", -1000) is None
+    assert await journal.outcome(number, "a", "one", WINDOW_MS) is not None
+
+
+async def test_trim_forgets_what_a_kept_snapshot_covers(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, entity, seq) for seq in range(1, 8) for entity in ("a", "b")])
+    await journal.save_snapshots([snapshot(number, "a", seq) for seq in (2, 4, 6)])
+    await journal.trim(number, "a", 5, 2, -1)
+    assert [kept.seq for kept in (await journal.read(number, ["a"]))["a"].snapshots] == [6, 4]
+    assert [event.seq for event in await journal.read_from(number, "a", 0)] == [5, 6, 7]
+    assert [event.seq for event in await journal.read_from(number, "b", 0)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+async def test_trim_keeps_what_no_kept_snapshot_covers(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])
+    await journal.trim(number, "a", 6, 2, -1)
+    assert len(await journal.read_from(number, "a", 0)) == 5
+    await journal.save_snapshots([snapshot(number, "a", 2)])
+    await journal.trim(number, "a", 6, 2, -1)
+    assert [event.seq for event in await journal.read_from(number, "a", 0)] == [3, 4, 5]
+
+
+async def test_trim_keeps_what_the_retry_window_needs(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])
+    await journal.save_snapshots([snapshot(number, "a", 4)])
+    await journal.trim(number, "a", 5, 1, 3600)
+    assert len(await journal.read_from(number, "a", 0)) == 5
+
+
+async def test_trim_leaves_the_highest_number(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in range(1, 4)])
+    await journal.save_snapshots([snapshot(number, "a", 3)])
+    await journal.trim(number, "a", 4, 1, -1)
+    assert [event.seq for event in await journal.read_from(number, "a", 0)] == [3]
+
+
+async def test_a_journal_opens_again_after_close(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1)])
+    await journal.close()
+    await journal.append([event_row(number, "a", 2)])
+    assert len(await journal.read_from(number, "a", 0)) == 2
+
+
+async def test_homes_of_another_type_do_not_open_the_fence(world: World) -> None:
+    number = await homed(world, {0: 1})
+    other = await with_type(world.store(), msgspec.structs.replace(CART, name="shop.Other"))
+    assert other != number
+    with pytest.raises(ShardsFenced) as fenced:
+        await world.journal().append([event_row(other, "a", 1), event_row(number, "a", 1)])
+    assert fenced.value.shards == {(other, 0)}
