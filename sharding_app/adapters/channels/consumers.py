@@ -60,7 +60,7 @@ class RegionConsumer(AsyncConsumer):
             region is not None
             and message.get("type") == DELIVER
             and isinstance(source, str)
-            and isinstance(messages, list)
+            and isinstance(messages, (list, tuple))
             and _MESSAGE_TYPES.issuperset(map(type, messages))
         ):
             region.receive(source, messages)

@@ -1,0 +1,159 @@
+"""Frames as bytes: what is written is read again, and nothing that is read can hurt."""
+
+import resource
+from contextlib import suppress
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sharding_app.core.codec import (
+    MAX_BODY_MESSAGES,
+    MAX_DATA_BYTES,
+    DecodeError,
+    FrameWriter,
+    decode_frame,
+    encode_frame,
+    encode_message,
+    salvage_frame,
+)
+from sharding_app.core.messages import WIRE_VERSION, AnyMessage, Done, Frame
+from tests.link.harness import answer, command
+
+NUMBERS = st.integers(0, (1 << 63) - 1)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+# Strategies from the annotations themselves: a new message type is fuzzed as soon as it exists.
+st.register_type_strategy(str, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+st.register_type_strategy(int, st.integers(-(1 << 63), (1 << 64) - 1))
+
+
+def message_of(kind: type) -> st.SearchStrategy[Any]:
+    fields = {field.encode_name: st.from_type(field.type) for field in msgspec.structs.fields(kind)}
+    return st.builds(kind, **fields)
+
+
+MESSAGES: st.SearchStrategy[AnyMessage] = st.one_of(*[message_of(kind) for kind in get_args(AnyMessage)])
+FRAMES = st.builds(
+    Frame,
+    wire=NUMBERS,
+    source=NAMES,
+    target=NAMES,
+    stream=NUMBERS,
+    seq=NUMBERS,
+    ack_stream=NUMBERS,
+    ack=NUMBERS,
+    credit=NUMBERS,
+    body=st.lists(MESSAGES, max_size=30),
+)
+
+
+@given(FRAMES)
+def test_a_frame_is_read_as_it_was_written(frame: Frame) -> None:
+    data = encode_frame(frame)
+    assert decode_frame(data) == frame
+    assert salvage_frame(data) == (frame, 0)
+    assert data == msgspec.msgpack.encode(frame)
+
+
+@given(FRAMES, st.data())
+def test_a_damaged_frame_is_read_or_refused_and_nothing_else(frame: Frame, data: st.DataObject) -> None:
+    damaged = bytearray(encode_frame(frame))
+    for _ in range(data.draw(st.integers(1, 4))):
+        index = data.draw(st.integers(0, len(damaged) - 1))
+        match data.draw(st.sampled_from(["set", "cut", "insert"])):
+            case "set":
+                damaged[index] = data.draw(st.integers(0, 255))
+            case "cut":
+                del damaged[index:]
+                damaged += b"\xc0"
+            case _:
+                damaged[index:index] = data.draw(st.binary(max_size=9))
+    harmless(bytes(damaged))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused_and_nothing_else(data: bytes) -> None:
+    harmless(data)
+
+
+def harmless(data: bytes) -> None:
+    frame = None
+    try:
+        frame = decode_frame(data)
+    except DecodeError:
+        with suppress(DecodeError):
+            salvaged, lost = salvage_frame(data)
+            assert lost > 0
+            frame = salvaged
+    if frame is not None:
+        assert decode_frame(encode_frame(frame)) == frame
+
+
+HEAD = encode_frame(Frame(WIRE_VERSION, "a", "b", 1, 1, 0, 0, 0, []))[:-1]
+TEN_FIELDS = b"\x9a" + HEAD[1:] + b"\x90"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        HEAD + b"\xdd\xff\xff\xff\xff",
+        HEAD + b"\x91\x92\x04\xdd\xff\xff\xff\xff",
+        HEAD + b"\x91\x92\x04\xdd\x07\xff\xff\xff" + b"\x01" * 1000,
+        HEAD + b"\x91" * 500_000 + b"\xc0",
+        TEN_FIELDS + b"\x91" * 500_000 + b"\xc0",
+        TEN_FIELDS + b"\x81" * 500_000 + b"\xc0",
+        HEAD + b"\xdb\xff\xff\xff\xff",
+        HEAD + b"\x90\x90",
+        HEAD.replace(b"\xa1a", b"\xa1\xff") + b"\x90",
+        HEAD.replace(b"\xa1a", b"\xa0") + b"\x90",
+        HEAD.replace(b"\xa1a", b"\xda\x01\x01" + b"n" * 257) + b"\x90",
+        b"\x99\xa11" + HEAD[2:] + b"\x90",
+        HEAD[:-5] + b"\xff" + HEAD[-4:] + b"\x90",
+        HEAD[:-5] + b"\xcf" + b"\xff" * 8 + HEAD[-4:] + b"\x90",
+        b"\x80",
+        b"\x00" * (MAX_DATA_BYTES + 1),
+        HEAD + b"\xdc\xff\xff" + b"\x92\x04\x90" * 0xFFFF,
+    ],
+    ids=lambda data: f"{len(data)} bytes",
+)
+def test_hostile_frames_are_refused_within_little_memory(data: bytes) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for read in (decode_frame, salvage_frame):
+        with pytest.raises(DecodeError):
+            read(data)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_a_frame_has_a_bounded_number_of_messages() -> None:
+    full = Frame(WIRE_VERSION, "a", "b", 1, 1, 0, 0, 0, [Done([])] * MAX_BODY_MESSAGES)
+    assert decode_frame(encode_frame(full)) == full
+    full.body.append(Done([]))
+    with pytest.raises(DecodeError, match="more than 10000 messages"):
+        decode_frame(encode_frame(full))
+
+
+def test_fields_that_a_later_release_appends_are_skipped() -> None:
+    later = msgspec.msgpack.decode(encode_message(answer(5)))
+    data = HEAD + b"\x91" + msgspec.msgpack.encode([*later, {"new": [1, 2, 3]}])
+    assert decode_frame(data).body == [answer(5)]
+    assert decode_frame(TEN_FIELDS + b"\x93\x01\x02\x03").body == []
+
+
+def test_messages_of_a_later_release_are_left_out_one_by_one() -> None:
+    body = [encode_message(command(1)), b"\x92\x7f\x01", encode_message(answer(2)), b"\xc0", b"\x92\x02\xa1x"]
+    data = FrameWriter("a", "b").write(1, 1, 0, 0, 0, len(body), body)
+    with pytest.raises(DecodeError):
+        decode_frame(data)
+    frame, lost = salvage_frame(data)
+    assert frame.body == [command(1), answer(2)]
+    assert lost == 3
+
+
+def test_reasons_do_not_quote_what_was_read() -> None:
+    secret = b"\x92\x02\xaasecret-key"
+    with pytest.raises(DecodeError) as caught:
+        decode_frame(HEAD + b"\x91" + secret)
+    assert "secret" not in caught.value.reason
