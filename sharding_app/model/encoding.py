@@ -20,6 +20,7 @@ from sharding_app.errors import DeclarationError, NotStorable
 from sharding_app.model.records import make_ready
 
 MAX_BYTES_SHOWN = 60
+BACKSLASH = 0x5C
 #: What encoders and decoders raise, ours and msgspec's (UnicodeEncodeError is a ValueError).
 ERRORS = (msgspec.MsgspecError, ArithmeticError, NotImplementedError, RecursionError, TypeError, ValueError)
 
@@ -154,8 +155,9 @@ class Exact:
                 raise refuse(value, error) from error
             if again != value and not same(value, again):
                 raise refuse(value, None)
-            # PostgreSQL takes no NUL in text, nor its escape in jsonb.
-            if b"\\u0000" in data and holds_nul(value):
+            # PostgreSQL takes no NUL in text, nor its escape in jsonb. Most records hold no backslash at all,
+            # and looking for one byte is ten times as quick as looking for six.
+            if BACKSLASH in data and b"\\u0000" in data and holds_nul(value):
                 raise refuse(value, None)
             return data
 

@@ -10,13 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 from uuid import UUID
 
 from sharding_app.errors import BadCall, DeclarationError, WrongContext
 from sharding_app.model.declare import declare
 from sharding_app.model.event_codec import Happening
 from sharding_app.model.handlers import Command
+from sharding_app.model.naming import declared_name
 from sharding_app.model.registry import registry
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.model.staging import Staging
@@ -62,8 +63,8 @@ class Entity:
     if TYPE_CHECKING:
         exists: ClassVar[Command[[], bool]]
 
-    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls, *, name: str | None = None) -> None:
+        super().__init_subclass__()
         if cls.__module__ == __name__:
             return
         if len({base._sharding_kind for base in cls.__mro__ if base in _KINDS} - {"memory"}) > 1:
@@ -120,27 +121,34 @@ class EventSourced(Entity):
         if staging is None:
             raise WrongContext(NO_STAGING)
         known = self._sharding_happenings
-        # All are encoded before the first is applied.
+        # All are encoded before the first is applied; one event, the usual case, goes without the lists.
         if len(events) == 1:
             event = events[0]
             name, version, encode, apply = known.get(type(event)) or _happening(self, event)
-            records = [(name, version, encode(event), event)]
-            steps = [(apply, event)]
-        else:
+            record = (name, version, encode(event), event)
+            self._sharding_staging = None  # an applier that persists is refused
+            try:
+                apply(self, event)
+            except BaseException as error:
+                staging.broken = error
+                raise
+            finally:
+                self._sharding_staging = staging
+            staging.records.append(record)
+        elif events:
             found = [known.get(type(event)) or _happening(self, event) for event in events]
             pairs = list(zip(found, events, strict=True))
-            records = [(h.name, h.version, h.encode(event), event) for h, event in pairs]
-            steps = [(h.apply, event) for h, event in pairs]
-        self._sharding_staging = None  # an applier that persists is refused
-        try:
-            for apply, event in steps:
-                apply(self, event)
-        except BaseException as error:
-            staging.broken = error
-            raise
-        finally:
-            self._sharding_staging = staging
-        staging.records += records
+            records = [(one.name, one.version, one.encode(event), event) for one, event in pairs]
+            self._sharding_staging = None
+            try:
+                for one, event in pairs:
+                    one.apply(self, event)
+            except BaseException as error:
+                staging.broken = error
+                raise
+            finally:
+                self._sharding_staging = staging
+            staging.records += records
         if also is not None:
             staging.also.append(also)
         return staging
@@ -160,6 +168,28 @@ class DurableState(Entity):
         if also is not None:
             staging.also.append(also)
         return staging
+
+
+def hosted_as(cls: type[Entity], name: str, settings: ShardingSettings | None = None) -> EntityType:
+    """Register `cls` under `name`, as ``ClusterSharding.start`` does; its refs lead there from now on.
+
+    The name that was derived from the class is given up. A class that has a given name already gets one more type,
+    and its refs stay with the first. `settings` go over those of the class.
+    """
+    declared_name(name, "an entity type")
+    made = cls._sharding_type
+    if made is None:
+        raise BadCall(f"{cls.__qualname__} is abstract: start a subclass of it")
+    wanted = made.settings if settings is None else settings.over(made.settings)
+    if made.is_named and made.name == name and wanted == made.settings:
+        return made
+    new = made.renamed(name, wanted)
+    if not made.is_named or made.name == name:
+        registry.discard(made)
+        cls._sharding_type = new
+        cls._sharding_happenings = new.event_codec.happenings
+    registry.add(new)
+    return new
 
 
 def _happening(entity: Entity, event: object) -> Happening:

@@ -27,6 +27,8 @@ class BoundRef:
     __slots__ = ("_ref_command_id", "_ref_id", "_ref_on_commit", "_ref_timeout")
 
     entity_type: ClassVar[EntityType]
+    #: The name of the entity's type.
+    type_name: ClassVar[str]
 
     def __init__(
         self,
@@ -45,11 +47,6 @@ class BoundRef:
         self._ref_timeout = timeout
         self._ref_command_id = command_id
         self._ref_on_commit = on_commit
-
-    @property
-    def type_name(self) -> str:
-        """The name of the entity's type."""
-        return self.entity_type.name
 
     @property
     def entity_id(self) -> str:
@@ -142,7 +139,7 @@ class _Attribute:
 def ref_class(entity_type: EntityType) -> type[EntityRef[Any]]:
     """The ref class of a type, with its handlers as attributes; refused while its name means another."""
     registry.check_own(entity_type)
-    common: dict[str, Any] = {"__slots__": (), "entity_type": entity_type}
+    common: dict[str, Any] = {"__slots__": (), "entity_type": entity_type, "type_name": entity_type.name}
     name = entity_type.cls.__name__
     asking = {key: _Attribute(value, Remote) for key, value in entity_type.commands.items()}
     blocking = {key: _Attribute(value, SyncRemote) for key, value in entity_type.commands.items()}

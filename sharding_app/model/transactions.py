@@ -1,28 +1,66 @@
 """Django's transactions as refs see them: an ask inside one is suspicious, a tell inside one waits for its commit.
 
-Blocks that a TestCase wraps around each test do not count: nothing ever commits there.
+Each ask looks, so looking has to be cheap: Django tells us of each connection that it opens, and we remember those of
+this thread, weakly. Blocks that a TestCase wraps around each test do not count: nothing ever commits there.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 
+class _OfThisThread(threading.local):
+    """The connections that were opened on this thread."""
+
+    def __init__(self) -> None:
+        self.connections: list[weakref.ref[Any]] = []
+
+
+_here = _OfThisThread()
+_listening = False
+
+
+def _opened(sender: object, connection: Any, **kwargs: object) -> None:
+    known = [ref for ref in _here.connections if ref() not in (None, connection)]
+    _here.connections = [*known, weakref.ref(connection)]
+
+
 def are_used() -> bool:
-    """Whether this process has loaded Django's database layer at all."""
-    return "django.db" in sys.modules
+    """Whether this process has loaded Django's database layer; from then on, its connections are noted."""
+    if _listening:
+        return True
+    return "django.db" in sys.modules and _listen()
+
+
+def _listen() -> bool:
+    global _listening
+    settings = sys.modules["django.conf"].settings
+    if not settings.configured:
+        return False
+    from django.db import connections
+    from django.db.backends.signals import connection_created
+
+    connection_created.connect(_opened, dispatch_uid="sharding.transactions")
+    for connection in connections.all(initialized_only=True):
+        _opened(None, connection)
+    _listening = True
+    return True
 
 
 def _open() -> Any:
-    """The connection that is inside ``atomic()`` on this thread, if any; opens none."""
-    handler = sys.modules["django.db"].connections
-    if not sys.modules["django.conf"].settings.configured:
-        return None
-    for connection in handler.all(initialized_only=True):
-        if connection.in_atomic_block and any(not block._from_testcase for block in connection.atomic_blocks):
+    """The connection that is inside ``atomic()`` on this thread, if any."""
+    for ref in _here.connections:
+        connection = ref()
+        if (
+            connection is not None
+            and connection.in_atomic_block
+            and any(not block._from_testcase for block in connection.atomic_blocks)
+        ):
             return connection
     return None
 

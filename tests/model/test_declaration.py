@@ -19,6 +19,7 @@ from sharding_app import (
     event,
     query,
 )
+from sharding_app.model.entity import hosted_as
 from sharding_app.model.registry import registry
 from tests.model.shop import Cart, ItemAdded
 
@@ -132,6 +133,28 @@ def test_a_renamed_type_shares_the_class() -> None:
     assert (second.name, second.cls, second.settings.role) == ("Counter", Cart, "backend")
     assert list(second.commands) == list(first.commands)
     assert second.commands["add"].encode(("x",), {}) == first.commands["add"].encode(("x",), {})
+
+
+def test_a_class_may_be_started_under_another_name() -> None:
+    class Clock(Entity):
+        settings = ShardingSettings(role="web", snapshot_every=5)
+
+        @query
+        def now(self) -> int:
+            return 1
+
+    started = hosted_as(Clock, "Clock", ShardingSettings(role="backend"))
+
+    assert registry.get("Clock") is started
+    assert "tests.Clock" not in registry.all()
+    assert (started.settings.role, started.settings.snapshot_every) == ("backend", 5)
+    ref: Any = Clock.ref("1")
+    assert ref.type_name == "Clock"
+    assert hosted_as(Clock, "Clock") is started
+
+    other = hosted_as(Clock, "Clock2")
+    assert (registry.get("Clock2"), registry.get("Clock")) == (other, started)
+    assert Clock._sharding_type is started
 
 
 def test_inherited_and_overridden_handlers() -> None:

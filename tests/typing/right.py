@@ -1,0 +1,151 @@
+"""What type checkers must accept, with the types that they must infer. Read by them, never run."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar, assert_type
+from uuid import UUID
+
+from sharding_app import (
+    DurableState,
+    Entity,
+    EntityContext,
+    EventSourced,
+    Ref,
+    Rejected,
+    Remote,
+    ShardingSettings,
+    applies,
+    command,
+    event,
+    message,
+    query,
+)
+
+T = TypeVar("T")
+
+
+@event
+class ItemAdded:
+    sku: str
+    quantity: int
+
+
+@event(name="removed", version=2)
+class ItemRemoved:
+    sku: str
+    why: str = "no reason"
+
+
+class Cart(EventSourced):
+    settings = ShardingSettings(role="backend", snapshot_every=100)
+    ignore_events = ("Gone",)
+    items: dict[str, int]
+
+    def __init__(self) -> None:
+        self.items = {}
+
+    @command
+    def add(self, sku: str, quantity: int = 1) -> int:
+        if quantity < 1:
+            raise Rejected("quantity must be at least 1")
+        self.persist(ItemAdded(sku, quantity))
+        return self.items[sku]
+
+    @command
+    async def remove(self, sku: str, *, why: str = "") -> list[str]:
+        await self.persist(ItemRemoved(sku), ItemAdded(sku, quantity=1), also=lambda: None)
+        self.context.start_timer("again", 3.0, Cart.add, sku, quantity=2)
+        self.context.stop()
+        return list(self.items)
+
+    @command(thread=True)
+    def block(self, key: UUID) -> bytes:
+        assert_type(self.entity_id, str)
+        assert_type(self.context, EntityContext)
+        return key.bytes
+
+    @query
+    def total(self) -> int:
+        return sum(self.items.values())
+
+    @query(fenced=True)
+    def surely(self) -> int:
+        return self.total_of(list(self.items))
+
+    def total_of(self, skus: list[str]) -> int:
+        return len(skus)
+
+    @applies(ItemAdded)
+    def on_item_added(self, happened: ItemAdded) -> None:
+        self.items[happened.sku] = happened.quantity
+
+    @applies(ItemAdded, ItemRemoved)
+    def on_either(self, happened: ItemAdded | ItemRemoved) -> None:
+        self.items.pop(happened.sku)
+
+
+class Box(DurableState, Generic[T]):
+    value: T | None = None
+
+    @command
+    async def put(self, value: T) -> list[T]:
+        self.value = value
+        await self.persist()
+        return [value]
+
+
+class IntBox(Box[int]): ...
+
+
+@message(entity_id="counter_id")
+class Get:
+    counter_id: str
+
+
+class Counter(Entity):
+    count: int = 0
+
+    async def receive(self, message: object) -> object:
+        match message:
+            case Get():
+                return self.count
+            case _:
+                return None
+
+
+class PlainCounter(Entity):
+    def receive(self, message: object) -> int:
+        return 1
+
+
+async def from_async_code(given: Ref[Cart]) -> None:
+    assert_type(await Cart.ref("alice").add("book", 2), int)
+    assert_type(await Cart.ref("alice", timeout=3, command_id="c").add(sku="book"), int)
+    assert_type(await Cart.ref(5).remove("book", why="x"), list[str])
+    assert_type(await Cart.ref(UUID(int=5)).block(UUID(int=1)), bytes)
+    assert_type(await given.surely(), int)
+    assert_type(await given.exists(), bool)
+    assert_type(Cart.ref("alice").add.tell("book"), None)
+    assert_type(await IntBox.ref("1").put(3), list[int])
+    assert_type(await Box[str].ref("1").put("x"), list[str])
+    assert_type(given.add.name, str)
+    given = Cart.ref("bob", on_commit=False)
+    remote: Remote[[str, int], int] = given.add
+    await remote("book", 1)
+    await helper(Cart.ref("x"), Cart.ref("y"))
+
+
+async def helper(*carts: Ref[Cart]) -> list[int]:
+    return [await cart.total() for cart in carts]
+
+
+def from_sync_code(given: Ref[Cart]) -> None:
+    assert_type(Cart.ref("alice").sync.add("book", 2), int)
+    assert_type(given.sync.remove("book"), list[str])
+    assert_type(given.sync.total(), int)
+    assert_type(given.sync.exists(), bool)
+    assert_type(IntBox.ref("1").sync.put(3), list[int])
+    match ItemAdded("a", 1):
+        case ItemAdded(sku=sku, quantity=quantity):
+            assert_type(sku, str)
+            assert_type(quantity, int)
