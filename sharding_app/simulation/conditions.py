@@ -8,6 +8,12 @@ from random import Random
 
 from sharding_app.adapters.memory.faults import Plan
 
+
+def slot_of(client: str) -> str:
+    """Return the name of a process, whatever its incarnation."""
+    return client.rpartition("-")[0]
+
+
 LOST: tuple[float, ...] = ()
 WRITES = frozenset({"append", "decide", "save_snapshots"})
 
@@ -57,15 +63,15 @@ class Conditions:
     def route(self, client: str, channel: str) -> Sequence[float]:
         chance = self._random.random
         delay = 0.0002 + chance() * 0.001
-        target = channel.rpartition(".")[2]
+        source, target = slot_of(client), slot_of(channel.rpartition(".")[2])
         if target in self.deaf:
             self._happened["deaf"] += 1
             return LOST
-        if target != client:
-            if self.apart and self.apart.get(client, 0) != self.apart.get(target, 0):
+        if target != source:
+            if self.apart and self.apart.get(source, 0) != self.apart.get(target, 0):
                 self._happened["partition"] += 1
                 return LOST
-            if client in self.mute_to:
+            if source in self.mute_to:
                 self._happened["one_way"] += 1
                 return LOST
         if self.loss and chance() < self.loss:
@@ -87,7 +93,8 @@ class Conditions:
     def plan(self, client: str, kind: str) -> Plan:
         chance = self._random.random
         there, back = 0.0002 + chance() * 0.0008, 0.0002 + chance() * 0.0004
-        if client in self.cut_off:
+        source = slot_of(client)
+        if source in self.cut_off:
             self._happened["cut_off"] += 1
             return Plan(None, None, self.answer_seconds)
         if self.slow_store:
@@ -96,8 +103,8 @@ class Conditions:
         if self.failing_store and chance() < self.failing_store:
             self._happened["failing_store"] += 1
             return Plan(None, None, there)
-        if kind == "append" and client in self.on_append:
-            return Plan(self.on_append.pop(client)(), back, None)
+        if kind == "append" and source in self.on_append:
+            return Plan(self.on_append.pop(source)(), back, None)
         if kind in WRITES:
             if self.late_commits and chance() < self.late_commits:
                 self._happened["late_commits"] += 1

@@ -6,9 +6,10 @@ of one clock that all evidence shares. A broken promise raises `PromiseBroken` w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from sharding_app.errors import ShardingError
 
@@ -68,7 +69,9 @@ def epochs_do_not_fall(entity: str, entries: Sequence[Entry]) -> None:
     """No event of an epoch stands behind one of a later epoch."""
     for before, after in _pairs(entries):
         if after.epoch < before.epoch:
-            raise PromiseBroken(1, "one_writer", f"epoch {after.epoch} wrote after epoch {before.epoch}", entity)
+            raise PromiseBroken(
+                1, "one_writer", f"epoch {after.epoch} wrote after epoch {before.epoch}", entity
+            )
 
 
 # -- Promise 2: what is read is current ------------------------------------------------------------------------------
@@ -77,12 +80,20 @@ def epochs_do_not_fall(entity: str, entries: Sequence[Entry]) -> None:
 def read_is_linearizable(query: Call, entries: Sequence[Entry], acknowledged: Iterable[Call]) -> None:
     """A query's answer (how many events it saw, and the last one's token) is of a state that was the current one at
     some moment between call and answer: not older than what was acknowledged before, not newer than the journal."""
-    assert query.ended is not None
+    if query.ended is None:
+        return
     seen, last = _answer_of(query)
     if seen > len(entries) or (seen and entries[seen - 1].token != last):
-        raise PromiseBroken(2, "reads_are_linearizable", f"{query.command} saw {seen} events, the last {last!r}, which no journal has", query.entity)
+        raise PromiseBroken(
+            2,
+            "reads_are_linearizable",
+            f"{query.command} saw {seen} events, the last {last!r}, which no journal has",
+            query.entity,
+        )
     if seen and entries[seen - 1].at > query.ended:
-        raise PromiseBroken(2, "reads_are_linearizable", f"{query.command} saw {last!r} before it was committed", query.entity)
+        raise PromiseBroken(
+            2, "reads_are_linearizable", f"{query.command} saw {last!r} before it was committed", query.entity
+        )
     place = {entry.token: number for number, entry in enumerate(entries, 1)}
     for call in acknowledged:
         if call.ended is not None and call.ended <= query.began and call.entity == query.entity:
@@ -106,9 +117,16 @@ def acknowledged_is_stored(call: Call, entries: Sequence[Entry]) -> None:
     place = {entry.token: number for number, entry in enumerate(entries, 1)}
     for token in call.tokens:
         if token not in place:
-            raise PromiseBroken(3, "acknowledged_is_stored", f"{token!r} was acknowledged and is not in the journal", call.entity)
+            raise PromiseBroken(
+                3,
+                "acknowledged_is_stored",
+                f"{token!r} was acknowledged and is not in the journal",
+                call.entity,
+            )
         if call.ended is not None and entries[place[token] - 1].at > call.ended:
-            raise PromiseBroken(3, "acknowledged_is_stored", f"{token!r} was acknowledged before its commit", call.entity)
+            raise PromiseBroken(
+                3, "acknowledged_is_stored", f"{token!r} was acknowledged before its commit", call.entity
+            )
     if call.tokens and call.value != place[call.tokens[-1]]:
         raise PromiseBroken(
             4, "state_is_the_fold",
@@ -121,7 +139,12 @@ def stored_once(entity: str, entries: Sequence[Entry]) -> None:
     seen: dict[str, int] = {}
     for entry in entries:
         if entry.token in seen:
-            raise PromiseBroken(5, "effect_once", f"{entry.token!r} is event {seen[entry.token]} and event {entry.seq}", entity)
+            raise PromiseBroken(
+                5,
+                "effect_once",
+                f"{entry.token!r} is event {seen[entry.token]} and event {entry.seq}",
+                entity,
+            )
         seen[entry.token] = entry.seq
 
 
@@ -130,7 +153,12 @@ def refused_is_not_stored(call: Call, entries: Sequence[Entry], forbidden: Itera
     stored = {entry.token for entry in entries}
     for token in forbidden:
         if token in stored:
-            raise PromiseBroken(3, "failed_is_not_stored", f"{token!r} of a failed {call.command} is in the journal", call.entity)
+            raise PromiseBroken(
+                3,
+                "failed_is_not_stored",
+                f"{token!r} of a failed {call.command} is in the journal",
+                call.entity,
+            )
 
 
 # -- Promise 4: no gaps ----------------------------------------------------------------------------------------------
@@ -170,7 +198,12 @@ def all_are_told(calls: Iterable[Call], now: float, patience: float) -> None:
     for call in calls:
         if call.ended is None:
             if now - call.began > patience:
-                raise PromiseBroken(8, "every_call_ends", f"{call.client}#{call.number} {call.command} is not answered since {now - call.began:.2f} s", call.entity)
+                raise PromiseBroken(
+                    8,
+                    "every_call_ends",
+                    f"{call.client}#{call.number} {call.command} is not answered since {now - call.began:.2f} s",
+                    call.entity,
+                )
         elif call.error is not None and not isinstance(call.error, ShardingError):
             raise PromiseBroken(8, "errors_are_typed", f"{call.command} raised {call.error!r}", call.entity)
 
@@ -178,7 +211,9 @@ def all_are_told(calls: Iterable[Call], now: float, patience: float) -> None:
 # -- All of it, at the end -------------------------------------------------------------------------------------------
 
 
-def check_history(calls: Sequence[Call], journal: Journal, patience: float = float("inf"), now: float = 0.0) -> None:
+def check_history(
+    calls: Sequence[Call], journal: Journal, patience: float = float("inf"), now: float = 0.0
+) -> None:
     """Check everything that calls and journal together can show."""
     by_token = {token: call for call in calls for token in call.tokens}
     by_entity: dict[str, list[Call]] = {}
@@ -201,10 +236,9 @@ def check_history(calls: Sequence[Call], journal: Journal, patience: float = flo
 
 
 def _answer_of(query: Call) -> tuple[int, str]:
-    assert isinstance(query.value, tuple | list)
-    seen, last = query.value
-    return int(seen), str(last)
+    seen, last = cast(tuple[int, str], query.value)
+    return seen, last
 
 
 def _pairs(entries: Sequence[Entry]) -> Iterable[tuple[Entry, Entry]]:
-    return zip(entries, entries[1:], strict=False)
+    return itertools.pairwise(entries)

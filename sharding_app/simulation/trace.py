@@ -33,9 +33,7 @@ class Trace:
 
     def lines(self, about: str | None = None, count: int = SHOWN_LINES) -> list[str]:
         """Return the last lines, without those that concern another entity."""
-        wanted = [
-            line for line in self._lines if about is None or line[2] is None or line[2] == about
-        ]
+        wanted = [line for line in self._lines if about is None or line[2] is None or line[2] == about]
         return [f"{at:9.4f}  {who:<6} {_text(text, values)}" for at, who, _, text, values in wanted[-count:]]
 
 
@@ -108,7 +106,9 @@ class Coverage:
 class _Watched:
     """An attribute that counts its changes; the value stays where it was: in the slot, or in the instance's dict."""
 
-    def __init__(self, counts: Counter[tuple[str, str, str]], machine: str, attribute: str, slot: Any) -> None:
+    def __init__(
+        self, counts: Counter[tuple[str, str, str]], machine: str, attribute: str, slot: Any
+    ) -> None:
         self._counts = counts
         self._machine = machine
         self._attribute = attribute

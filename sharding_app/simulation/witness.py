@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -31,20 +31,20 @@ MAY_HAPPEN = (AskTimeout, BufferFull, Unavailable)
 ALSO = {"reject": Rejected, "fail": EntityFailed, "add_in_steps": PartlyApplied}
 
 
-P = ParamSpec("P")
+Check = TypeVar("Check", bound=Callable[..., None])
 
 
-def recorded(check: Callable[Concatenate[Witness, P], None]) -> Callable[Concatenate[Witness, P], None]:
+def recorded(check: Check) -> Check:
     """Give a broken promise to the world, not to whoever happens to run: the runtime would take it for its own."""
 
     @functools.wraps(check)
-    def checked(self: Witness, *args: P.args, **kwargs: P.kwargs) -> None:
+    def checked(self: Witness, *args: object, **kwargs: object) -> None:
         try:
             check(self, *args, **kwargs)
         except PromiseBroken as error:
             self.world.broke(error)
 
-    return checked
+    return cast(Check, checked)
 
 
 class Handling(NamedTuple):
@@ -92,13 +92,15 @@ class Witness:
         self.commits += 1
         touched: dict[str, None] = {}
         for row in rows:
-            type_name = self._name_of(row.type_id)
+            type_name = self.name_of(row.type_id)
             entity = f"{type_name}/{row.entity}"
             token = msgspec.json.decode(row.payload)["token"]
             entries = self.journal.setdefault(entity, [])
             entries.append(Entry(row.seq, row.epoch, token, self.world.now))
             touched[entity] = None
-            self._trace.note(writer, entity, "committed %s #%d %s at epoch %d", entity, row.seq, token, row.epoch)
+            self._trace.note(
+                writer, entity, "committed %s #%d %s at epoch %d", entity, row.seq, token, row.epoch
+            )
             current = self._server.cluster.epochs.get((row.type_id, row.shard), 0)
             if row.epoch != current:
                 raise PromiseBroken(
@@ -110,7 +112,9 @@ class Witness:
                     1, "one_writer", f"{writer} wrote at epoch {row.epoch}, whose home is {home}", entity
                 )
             if token in self.forbidden:
-                raise PromiseBroken(3, "failed_is_not_stored", f"{token!r} of a failed command was stored", entity)
+                raise PromiseBroken(
+                    3, "failed_is_not_stored", f"{token!r} of a failed command was stored", entity
+                )
         for entity in touched:
             entries = self.journal[entity]
             promises.epochs_do_not_fall(entity, entries)
@@ -127,7 +131,9 @@ class Witness:
         writer = session.client if session is not None else ""
         self.decisions += 1
         subject = f"{after.type}/{after.shard}"
-        self._trace.note(writer, None, "decided %s -> %s epoch %d %s", subject, after.home, after.epoch, after.step)
+        self._trace.note(
+            writer, None, "decided %s -> %s epoch %d %s", subject, after.home, after.epoch, after.step
+        )
         row = self._server.cluster.coordinator
         if term != row.term or row.incarnation != writer:
             raise PromiseBroken(
@@ -146,7 +152,7 @@ class Witness:
     def _has_let_go(self, row: ShardRow) -> None:
         """The former home has stopped the shard, or its lease is over; or its time for the hand-off is."""
         node = self.world.node_of(str(row.home))
-        if node is None or not self.world.is_valid(node) or row.step == "handoff" and self._timed_out(row):
+        if node is None or not self.world.is_valid(node) or (row.step == "handoff" and self._timed_out(row)):
             return
         host = node.hosts.get(row.type)
         shard = host.shards.get(row.shard) if host is not None else None
@@ -170,7 +176,8 @@ class Witness:
     def _begins(self, run: int, entity: EventSourced) -> None:
         """Promise 2, in the moment in which a handler begins."""
         made = type(entity)._sharding_type
-        assert made is not None
+        if made is None:
+            return
         node = self.world.running_node()
         name = f"{made.name}/{entity.entity_id}"
         self.handled += 1
@@ -184,7 +191,9 @@ class Witness:
         if not self.world.is_valid(node):
             raise PromiseBroken(2, "handles_while_valid", f"{node.incarnation} handled without a lease", name)
         if self.homes.get((made.name, number, shard.epoch)) != node.incarnation:
-            raise PromiseBroken(7, "hosts_what_the_row_says", f"{node.incarnation} hosts at epoch {shard.epoch}", name)
+            raise PromiseBroken(
+                7, "hosts_what_the_row_says", f"{node.incarnation} hosts at epoch {shard.epoch}", name
+            )
         last = self._last.get(name)
         if last is not None and (
             last.epoch > now.epoch or (last.epoch == now.epoch and last.node != now.node)
@@ -234,10 +243,14 @@ class Witness:
         if call.error is not None:
             also = ALSO.get(call.command)
             if not isinstance(call.error, MAY_HAPPEN) and not (also and isinstance(call.error, also)):
-                raise PromiseBroken(8, "errors_are_typed", f"{call.command} failed with {call.error!r}", call.entity)
+                raise PromiseBroken(
+                    8, "errors_are_typed", f"{call.command} failed with {call.error!r}", call.entity
+                )
             return
         if call.command in ("reject", "fail"):
-            raise PromiseBroken(3, "failures_are_told", f"{call.command} answered {call.value!r}", call.entity)
+            raise PromiseBroken(
+                3, "failures_are_told", f"{call.command} answered {call.value!r}", call.entity
+            )
         entries = self.journal.get(call.entity, ())
         before = self._answered.setdefault(call.entity, [])
         if call.tokens:
@@ -268,9 +281,11 @@ class Witness:
                     )  # fmt: skip
                 for slot in shard.slots.values():
                     if slot.mailbox is not None and len(slot.mailbox) > shard.mailbox_limit:
-                        raise PromiseBroken(9, "memory_is_bounded", f"{len(slot.mailbox)} in a mailbox", slot.id)
+                        raise PromiseBroken(
+                            9, "memory_is_bounded", f"{len(slot.mailbox)} in a mailbox", slot.id
+                        )
 
-    def _name_of(self, type_id: int) -> str:
+    def name_of(self, type_id: int) -> str:
         if type_id not in self._names:
             self._names = {number: name for name, number in self._server.cluster.type_ids.items()}
         return self._names[type_id]

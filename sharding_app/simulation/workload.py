@@ -129,6 +129,8 @@ TYPES: tuple[EntityType, ...] = tuple(
     cls._sharding_type for cls in (Ledger, Diary) if cls._sharding_type is not None
 )
 ENTITIES = tuple(
-    (entity_type, f"{entity_type.cls.__name__.lower()}-{number}") for entity_type in TYPES for number in range(5)
+    (entity_type, f"{entity_type.cls.__name__.lower()}-{number}")
+    for entity_type in TYPES
+    for number in range(5)
 )
 """(type, id) of everything that the clients talk to."""

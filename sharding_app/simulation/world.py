@@ -1,7 +1,7 @@
 """A cluster on virtual time: real nodes and clients, a faulty network and store, a workload, and a judge.
 
     boot ──all up──> turmoil: faults and commands ──all calls ended──> quiet: everything works again
-         ──every entity answers, every shard has a live home──> without a coordinator ──> stop in order ──> the history
+         ──every entity answers, every shard has a live home──> a deaf node ──> no coordinator ──> stop in order
 
 `run_seed` is all that callers need. One seed gives one history: whatever is left to chance comes from it.
 """
@@ -9,28 +9,364 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from random import Random
+from typing import Any
 
-from sharding_app.adapters.memory.lifeline import MemoryLifelineSession
-from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.core.codec import decode_frame
+from sharding_app.adapters.memory.server import COORDINATOR_LOCK, MemoryServer
 from sharding_app.core.ids import Incarnation
-from sharding_app.ports.store import StoreUnavailable
-from sharding_app.ports.transport import TransportError
 from sharding_app.runtime.node import Node
-from sharding_app.runtime.process import Process as Asking
 from sharding_app.simulation import workload
-from sharding_app.simulation.clients import Client
+from sharding_app.simulation.clients import Caller, Client
 from sharding_app.simulation.conditions import Conditions
 from sharding_app.simulation.faults import Fault, schedule
 from sharding_app.simulation.injector import Injector
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.machines import watched
 from sharding_app.simulation.network import CountingNetwork
-from sharding_app.simulation.promises import PromiseBroken, check_history
-from sharding_app.simulation.scheduler import Life, Process, Scheduler
+from sharding_app.simulation.promises import PromiseBroken, all_are_told, check_history
+from sharding_app.simulation.scheduler import Life, Scheduler
 from sharding_app.simulation.trace import Coverage, Trace, listening
 from sharding_app.simulation.virtual_node import VirtualNode
 from sharding_app.simulation.witness import Witness
+from sharding_app.simulation.workload import ENTITIES
+
+CLIENTS = 2
+USERS_OF_A_CLIENT = 3
+CALLS_OF_A_USER = 26
+CALLS_OF_A_NODE = 12
+BOOT_SECONDS = 20.0
+TURMOIL_SECONDS = 180.0
+HEALED_SECONDS = 20.0
+CALM_SECONDS = 5.0
+STOP_SECONDS = 30.0
+PATIENCE_SECONDS = 40.0
+"Longer than any call with all its attempts can take."
+LOOK_EVERY = 4
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a seed has shown."""
+
+    seed: int
+    broken: PromiseBroken | None
+    trace: list[str]
+    faults: list[Fault]
+    steps: int
+    commands: int
+    commits: int
+    seconds: float
+    "Virtual ones."
+    digest: int
+    "Equal for equal histories."
+    coverage: Coverage = field(repr=False)
+
+
+def run_seed(
+    seed: int, nodes: int = 3, faults: list[Fault] | None = None, steps: int | None = None
+) -> Outcome:
+    """Run one world to its end. `faults` replaces the seed's own; `steps` ends the run early."""
+    return World(seed, nodes, faults, steps).run()
+
+
+class World:
+    def __init__(self, seed: int, nodes: int, faults: list[Fault] | None, steps: int | None) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed)
+        self.coverage = Coverage()
+        self.conditions = Conditions(seed, self.coverage.faults)
+        self.trace = Trace(lambda: self.scheduler.now)
+        self.server = MemoryServer(
+            now=lambda: self.scheduler.now,
+            later=self.scheduler.later,
+            faults=self.conditions,
+            cluster_id=f"world{seed}",
+        )
+        self.network = CountingNetwork(
+            self.coverage.messages, later=self.scheduler.later, faults=self.conditions
+        )
+        self.witness = Witness(self, self.server, self.trace)
+        self.failure: PromiseBroken | None = None
+        self.commands = 0
+        self.nodes = [VirtualNode(self, number) for number in range(nodes)]
+        self.clients = [Client(self, number) for number in range(CLIENTS)]
+        self.faults = schedule(seed, nodes) if faults is None else faults
+        self.injector = Injector(self, seed)
+        self._steps = steps
+        self._busy = 0
+        "Jobs of the present phase that have not ended."
+        self._by_process: dict[str, VirtualNode] = {each.name: each for each in self.nodes}
+
+    @property
+    def now(self) -> float:
+        return self.scheduler.now
+
+    # -- What others ask of it -------------------------------------------------------------------------------------
+
+    def broke(self, error: PromiseBroken) -> None:
+        if self.failure is None:
+            self.failure = error
+            self.trace.note("world", None, "BROKEN %s", error)
+
+    def transition(self, machine: str, before: str, after: str) -> None:
+        self.coverage.transitions[machine, before, after] += 1
+
+    def channel_of(self, incarnation: Incarnation) -> str:
+        return f"sharding.{self.server.cluster_id}.{incarnation}"
+
+    def running_node(self) -> Node | None:
+        """The node in whose process the present code runs."""
+        loop = asyncio.get_running_loop()
+        found = self._by_process.get(loop.process.name) if isinstance(loop, SimLoop) else None
+        return found.node if found is not None else None
+
+    def node_of(self, incarnation: Incarnation) -> Node | None:
+        """The node of an incarnation, if its process lives and it is the present one."""
+        for each in self.nodes:
+            if each.runs and each.node is not None and each.node.incarnation == incarnation:
+                return each.node
+        return None
+
+    def is_valid(self, node: Node) -> bool:
+        return node.ports.clock.now() < node.lifeline.valid_until
+
+    def coordinator(self) -> VirtualNode | None:
+        incarnation = self.server.cluster.coordinator.incarnation
+        for each in self.nodes:
+            if each.runs and incarnation in each.incarnations:
+                return each
+        return None
+
+    # -- The run ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(listening(self.trace, self._mistake))
+                stack.enter_context(watched(self.coverage))
+                workload.observer = self.witness
+                self.scheduler.on_turn = self._after_turn
+                self.scheduler.on_error = self._unhandled
+                self._phases()
+                outcome = self._outcome()
+                workload.observer = None
+                self.scheduler.close()
+        finally:
+            workload.observer = None
+            if collects:
+                gc.enable()
+        return outcome
+
+    def _phases(self) -> None:
+        for phase in (
+            self._boot,
+            self._turmoil,
+            self._quiet,
+            self._deafness,
+            self._no_coordinator,
+            self._stop,
+        ):
+            if self.failure is not None or self._over():
+                return
+            self.trace.note("world", None, "PHASE %s", phase.__name__.strip("_"))
+            phase()
+        if self.failure is None and not self._over():
+            self._judge_history()
+
+    def _boot(self) -> None:
+        for each in self.nodes:
+            self.scheduler.later(self.scheduler.random.random() * 0.5, each.boot)
+        for client in self.clients:
+            client.boot()
+        self._until(
+            lambda: all(hasattr(each, "process") and each.is_up for each in self.nodes)
+            and all(client.started for client in self.clients),
+            BOOT_SECONDS, "every node comes up",
+        )  # fmt: skip
+
+    def _turmoil(self) -> None:
+        self.injector.plan([fault._replace(at=fault.at) for fault in self.faults])
+        for client in self.clients:
+            for user in range(USERS_OF_A_CLIENT):
+                random = Random(f"user {self.seed} {client.name} {user}")  # noqa: S311
+                self._job(client.loop, client.caller.use(random, CALLS_OF_A_USER))
+        # A user of a node lives on a process of his own, so that he outlives the node; his calls do not.
+        for each in self.nodes:
+            self._job(self.clients[0].loop, self._use_node(each))
+        self._until(lambda: not self._busy and not self.injector.pending, TURMOIL_SECONDS, "all calls end")
+
+    async def _use_node(self, node: VirtualNode) -> None:
+        """Have calls made inside of a node's process, on its own loop."""
+        random = Random(f"user {self.seed} {node.name}")  # noqa: S311
+        caller = Caller(self, node.name, lambda: node.node if node.is_up else None)
+        for _ in range(CALLS_OF_A_NODE):
+            await asyncio.sleep(random.random())
+            if node.is_up and not node.process.stopped:
+                loop = node.process.loops[0]
+                loop.call_soon_threadsafe(_start, loop, caller.use(random, 1))
+
+    def _quiet(self) -> None:
+        """Promise 10: it heals by itself."""
+        self.conditions.heal()
+        self.server.start()
+        for each in self.nodes:
+            if each.runs:
+                each.process.resume()
+            else:
+                each.boot()
+        for client in self.clients:
+            client.process.resume()
+            for entity in ENTITIES:
+                self._job(client.loop, client.reach(entity))
+        self._until(lambda: not self._busy, HEALED_SECONDS, "every entity answers again")
+        self._until(self._settled, HEALED_SECONDS, "every shard has a live home, every node is up")
+
+    def _deafness(self) -> None:
+        """Promise 13, in some seeds: a deaf node steps aside, and comes back as another incarnation."""
+        if self.seed % 5:
+            return
+        node = self.nodes[self.scheduler.random.randrange(len(self.nodes))]
+        former = node.incarnations[-1]
+        self.conditions.deaf[node.name] = None
+        self.trace.note("world", None, "%s is deaf", former)
+
+        def aside() -> bool:
+            rows = self.server.cluster
+            return rows.coordinator.incarnation != former and all(
+                row.home != former for row in rows.shards.values()
+            )
+
+        self._until(aside, 12.0, "a deaf node gives up coordinator and shards", promise=13)
+        self.conditions.heal()
+        self._until(self._settled, HEALED_SECONDS, "it heals after deafness")
+
+    def _no_coordinator(self) -> None:
+        """Promise 6: known homes go on while there is no coordinator."""
+        self._reach_all("every entity answers before", HEALED_SECONDS)
+        self._until(self._settled, HEALED_SECONDS, "all is settled")
+        coordinator = self.server.cluster.coordinator.incarnation
+        operator = self.server.connect("operator")
+        holder = self.server.sessions.holder(COORDINATOR_LOCK)
+        if self.failure is None and holder is not None:
+            self.server.sessions.end(holder)
+        self.server.sessions.lock(operator, COORDINATOR_LOCK)
+        self.trace.note("world", None, "%s is deposed, nobody can be elected", coordinator)
+        self._until(
+            lambda: all(each.node is None or each.node.coordinator is None for each in self.nodes),
+            3.0, "the former coordinator stands down", promise=7,
+        )  # fmt: skip
+        self._reach_all("known homes go on without a coordinator", CALM_SECONDS, promise=6)
+        self.server.sessions.end(operator)
+
+    def _stop(self) -> None:
+        for each in self.nodes:
+            each.leave()
+        self._until(lambda: not any(each.runs for each in self.nodes), STOP_SECONDS, "nodes stop in order")
+        if self.failure is None and self.server.cluster.members:
+            left = ", ".join(self.server.cluster.members)
+            self.broke(PromiseBroken(10, "leaves_nothing_behind", f"rows of {left}"))
+        for client in self.clients:
+            self._job(client.loop, client.asking.close())
+        self._until(lambda: not self._busy, STOP_SECONDS, "clients stop in order")
+
+    def _judge_history(self) -> None:
+        try:
+            ended = [call for call in self.witness.calls if call.ended is not None]
+            check_history(ended, self.witness.journal)
+            for key, committed in self.server.journal.events.items():
+                entity = f"{self.witness.name_of(key[0])}/{key[1]}"
+                if [each.row.seq for each in committed.values()] != [
+                    entry.seq for entry in self.witness.journal[entity]
+                ]:
+                    raise PromiseBroken(
+                        3, "acknowledged_is_stored", "the journal has forgotten events", entity
+                    )
+        except PromiseBroken as error:
+            self.broke(error)
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _reach_all(self, what: str, seconds: float, promise: int = 10) -> None:
+        for client in self.clients:
+            for entity in ENTITIES:
+                self._job(client.loop, client.reach(entity))
+        self._until(lambda: not self._busy, seconds, what, promise)
+
+    def _settled(self) -> bool:
+        """Every node is up, and every shard runs where its row says."""
+        if not all(each.is_up for each in self.nodes):
+            return False
+        for row in self.server.cluster.shards.values():
+            node = self.node_of(row.home) if row.home is not None else None
+            if node is None or row.step != "home" or not self.is_valid(node):
+                return False
+            shard = node.hosts[row.type].shards.get(row.shard)
+            if shard is None or shard.epoch != row.epoch:
+                return False
+        return True
+
+    def _job(self, loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:
+        self._busy += 1
+        loop.create_task(job).add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._busy -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.broke(PromiseBroken(0, "runs_without_mistakes", f"a client failed: {error!r}"))
+
+    def _until(self, condition: Callable[[], bool], seconds: float, what: str, promise: int = 10) -> None:
+        if self.failure is not None:
+            return
+        done = self.scheduler.run(
+            until=lambda: self.failure is not None or condition() or self._over(), deadline=self.now + seconds
+        )
+        if not done:
+            self.broke(PromiseBroken(promise, "liveness", f"not within {seconds:g} s: {what}"))
+
+    def _over(self) -> bool:
+        return self._steps is not None and self.scheduler.turns >= self._steps
+
+    def _after_turn(self, loop: SimLoop) -> None:
+        if self.scheduler.turns % LOOK_EVERY:
+            return
+        found = self._by_process.get(loop.process.name)
+        if found is not None and found.node is not None and found.process.life is Life.RUNNING:
+            self.witness.look(found.node)
+        if not self.scheduler.turns % 256:
+            try:
+                all_are_told(self.witness.unanswered.values(), self.now, PATIENCE_SECONDS)
+            except PromiseBroken as error:
+                self.broke(error)
+
+    def _unhandled(self, loop: SimLoop | None, context: dict[str, Any]) -> None:
+        who = loop.process.name if loop is not None else "world"
+        detail = f"{who}: {context.get('message')} {context.get('exception')!r}"
+        self.broke(PromiseBroken(0, "runs_without_mistakes", detail))
+
+    def _mistake(self, text: str) -> None:
+        self.broke(PromiseBroken(0, "runs_without_mistakes", text))
+
+    def _outcome(self) -> Outcome:
+        about = self.failure.about if self.failure is not None else None
+        return Outcome(
+            seed=self.seed,
+            broken=self.failure,
+            trace=self.trace.lines(about) if self.failure is not None else [],
+            faults=self.faults,
+            steps=self.scheduler.turns,
+            commands=self.commands,
+            commits=self.witness.commits,
+            seconds=self.now,
+            digest=self.scheduler.digest,
+            coverage=self.coverage,
+        )
+
+
+def _start(loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:
+    loop.create_task(job)

@@ -30,7 +30,7 @@ class ClusterRows:
         self.type_ids: dict[str, int] = {}
         self.members: dict[Incarnation, Member] = {}
         self.lock_keys: dict[Incarnation, tuple[int, int]] = {}
-        self.oldest_age = 0
+        self.last_age = 0
         self.coordinator = CoordinatorRow(0, None)
         self.shards: dict[ShardKey, ShardRow] = {}
         self.epochs: dict[tuple[int, ShardId], Epoch] = {}
@@ -53,10 +53,13 @@ class ClusterRows:
     # -- Members ---------------------------------------------------------------------------------------------------
 
     def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
-        self.oldest_age += 1
-        self.members[member.incarnation] = msgspec.structs.replace(member, age=self.oldest_age, locks=0)
+        """Joining again with the same incarnation keeps the age: the answer to the first try may have been lost."""
+        self.last_age += 1
+        known = self.members.get(member.incarnation)
+        age = self.last_age if known is None else known.age
+        self.members[member.incarnation] = msgspec.structs.replace(member, age=age, locks=0)
         self.lock_keys[member.incarnation] = lock_keys
-        return self.oldest_age
+        return age
 
     def update_member(
         self,

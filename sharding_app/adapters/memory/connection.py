@@ -1,13 +1,14 @@
-"""The client's end of one connection to the virtual server: requests go through the fault policy.
+"""The client's end of one connection to the virtual server: requests go through the fault policy, one at a time.
 
-Contract: one request is executed at most once, whatever the client is told. After `ConnectionLost` the client's end is
-dead; the server's end may live on, and may still execute what was sent.
+Contract: one request is executed at most once, whatever the client is told. After `ConnectionLost`, or a caller that
+was cancelled, the client's end is dead; the server's end may live on, and may still execute what was sent.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from sharding_app.adapters.memory.faults import Plan
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, Session
 from sharding_app.core.records import Backend
@@ -23,27 +24,26 @@ class Connection:
         self.session: Session | None = None
         "The server's end, also after the client's end is dead, until `close` or `open`."
         self.broken = True
+        self.doubtful: list[Session] = []
+        "Server's ends that may still execute something whose answer we did not get."
+        self._turn = asyncio.Lock()
 
     async def open(self) -> Backend:
-        def connect() -> Session:
-            return self.server.connect(self.client, self._idle_timeout)
-
-        self.broken = False
-        self.session = await self._through("open", connect)
-        return self.session.backend
+        """Connect anew."""
+        async with self._turn:
+            return await self._open()
 
     async def call(self, kind: str, request: Callable[[], T]) -> T:
         """Have the server execute a request, and return or raise what it did."""
-        session = self.session
-        if self.broken or session is None:
-            raise ConnectionLost("not connected")
-        return await self._through(kind, lambda: self.server.execute(session, request))
+        async with self._turn:
+            return await self._call(kind, request)
 
     async def reach(self, kind: str, request: Callable[[], T]) -> T:
         """Like `call`, on a new connection if the last one is lost."""
-        if self.broken:
-            await self.open()
-        return await self.call(kind, request)
+        async with self._turn:
+            if self.broken:
+                await self._open()
+            return await self._call(kind, request)
 
     def close(self) -> None:
         self.broken = True
@@ -51,30 +51,39 @@ class Connection:
             self.server.sessions.end(self.session)
             self.session = None
 
+    async def _open(self) -> Backend:
+        def connect() -> Session:
+            return self.server.connect(self.client, self._idle_timeout)
+
+        session = self.session = await self._through("open", connect)
+        self.broken = False
+        return session.backend
+
+    async def _call(self, kind: str, request: Callable[[], T]) -> T:
+        session = self.session
+        if self.broken or session is None:
+            raise ConnectionLost("not connected")
+        try:
+            return await self._through(kind, lambda: self.server.execute(session, request))
+        except (ConnectionLost, asyncio.CancelledError):
+            self.broken = True
+            if not session.ended:
+                self.doubtful.append(session)
+            raise
+
     async def _through(self, kind: str, run: Callable[[], T]) -> T:
         faults = self.server.faults
         plan = faults.plan(self.client, kind) if faults is not None else None
-        try:
-            if plan is None:
-                return run()
-            return await self._planned(plan.execute_after, plan.answer_after, plan.lost_after, run)
-        except ConnectionLost:
-            self.broken = True
-            raise
+        return run() if plan is None else await self._planned(plan, run)
 
-    async def _planned(
-        self,
-        execute_after: float | None,
-        answer_after: float | None,
-        lost_after: float | None,
-        run: Callable[[], T],
-    ) -> T:
+    async def _planned(self, plan: Plan, run: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         later = self.server.later
 
         def tell(setter: Callable[[Any], None], value: object) -> None:
-            loop.call_soon_threadsafe(lambda: None if answer.done() else setter(value))
+            if not answer.done():
+                setter(value)
 
         def execute() -> None:
             setter: Callable[[Any], None] = answer.set_result
@@ -83,11 +92,15 @@ class Connection:
                 value = run()
             except Exception as error:  # noqa: BLE001  (the answer is an error: the client raises it)
                 setter, value = answer.set_exception, error
-            if answer_after is not None:
-                later(answer_after, lambda: tell(setter, value))
+            if plan.answer_after is not None:
+                later(plan.answer_after, lambda: loop.call_soon_threadsafe(tell, setter, value))
 
-        if execute_after is not None:
-            later(execute_after, execute)
-        if lost_after is not None:
-            later(lost_after, lambda: tell(answer.set_exception, ConnectionLost("the connection is lost")))
+        def lose() -> None:
+            lost = ConnectionLost("the connection is lost")
+            loop.call_soon_threadsafe(tell, answer.set_exception, lost)
+
+        if plan.execute_after is not None:
+            later(plan.execute_after, execute)
+        if plan.lost_after is not None:
+            later(plan.lost_after, lose)
         return await answer

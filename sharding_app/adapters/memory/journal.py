@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost, Session
+from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
     EventRow,
@@ -25,8 +25,6 @@ class MemoryJournal:
         self._rows = server.journal
         self._writer = Connection(server, client)
         self._reader = Connection(server, client)
-        self._former: list[Session] = []
-        "Sessions given up on after a lost append: they may still execute it."
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -39,15 +37,16 @@ class MemoryJournal:
         await self._write("append", lambda: self._rows.append(batch, self._server.now()))
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
-        former = list(self._former)
+        doubtful = list(self._writer.doubtful)
 
         def end_and_look() -> bool:
-            for session in former:
+            for session in doubtful:
                 self._server.sessions.end(session)
             return self._rows.holds(rows)
 
         committed = await self._read("settle", end_and_look)
-        self._former = [session for session in self._former if session not in former]
+        for session in doubtful:
+            self._writer.doubtful.remove(session)
         return committed
 
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
@@ -83,8 +82,6 @@ class MemoryJournal:
         try:
             return await self._writer.reach(kind, request)
         except ConnectionLost as error:
-            if self._writer.session is not None and not self._writer.session.ended:
-                self._former.append(self._writer.session)
             raise JournalUnavailable(str(error)) from error
 
     async def _read(self, kind: str, request: Callable[[], T]) -> T:

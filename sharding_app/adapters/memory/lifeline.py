@@ -19,8 +19,11 @@ class MemoryLifelineSession:
     ) -> None:
         self._server = server
         self._connection = Connection(server, client, idle_timeout_seconds)
+        self._holds_lock = False
+        self._term: Term | None = None
 
     async def open(self) -> Backend:
+        await self.close()
         try:
             return await self._connection.open()
         except ConnectionLost as error:
@@ -41,23 +44,29 @@ class MemoryLifelineSession:
         return await self._ask("ping", pulse)
 
     async def elect(self, incarnation: Incarnation) -> Term | None:
-        def elect(session: Session) -> Term | None:
-            sessions, cluster = self._server.sessions, self._server.cluster
-            if (
-                sessions.holder(COORDINATOR_LOCK) is session
-                and cluster.coordinator.incarnation == incarnation
-            ):
-                return cluster.coordinator.term
-            if cluster.outranked(incarnation) or not sessions.lock(session, COORDINATOR_LOCK):
-                return None
-            return cluster.raise_term(incarnation)
+        """Two requests: the lock may be held, and the term not raised, when the session is lost in between."""
 
-        return await self._ask("elect", elect)
+        def stand(session: Session) -> bool:
+            return not self._server.cluster.outranked(incarnation) and self._server.sessions.lock(
+                session, COORDINATOR_LOCK
+            )
+
+        if self._term is None:
+            self._holds_lock = self._holds_lock or await self._ask("stand", stand)
+            if self._holds_lock:
+                self._term = await self._ask(
+                    "raise_term", lambda _: self._server.cluster.raise_term(incarnation)
+                )
+        return self._term
 
     async def resign(self) -> None:
-        await self._ask("resign", lambda session: self._server.sessions.unlock(session, COORDINATOR_LOCK))
+        self._term = None
+        if self._holds_lock:
+            await self._ask("resign", lambda one: self._server.sessions.unlock(one, COORDINATOR_LOCK))
+            self._holds_lock = False
 
     async def close(self) -> None:
+        self._forget()
         self._connection.close()
 
     async def _ask(self, kind: str, request: Callable[[Session], T]) -> T:
@@ -67,4 +76,9 @@ class MemoryLifelineSession:
                 raise ConnectionLost("not connected")
             return await self._connection.call(kind, lambda: request(session))
         except ConnectionLost as error:
+            self._forget()
             raise SessionLost(str(error)) from error
+
+    def _forget(self) -> None:
+        self._holds_lock = False
+        self._term = None

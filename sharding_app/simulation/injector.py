@@ -1,0 +1,208 @@
+"""Makes the faults of a schedule happen, and ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from sharding_app.simulation.faults import Fault
+from sharding_app.simulation.scheduler import Process
+from sharding_app.simulation.virtual_node import VirtualNode
+
+if TYPE_CHECKING:
+    from sharding_app.simulation.world import World
+
+Undo = Callable[[], object]
+
+WEATHER = {
+    "loss": ("loss", 0.3),
+    "duplication": ("duplication", 0.4),
+    "reordering": ("reordering", 0.06),
+    "delay": ("delay", 0.25),
+    "layer_down": ("layer_down", True),
+    "slow_store": ("slow_store", 0.6),
+    "failing_store": ("failing_store", 0.6),
+    "lost_answers": ("lost_answers", 0.5),
+    "late_commits": ("late_commits", 0.5),
+}
+"""Kinds that are a field of the conditions, and its value while they last."""
+
+
+class Injector:
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.pending = 0
+        "Faults that have not ended."
+        self._random = Random(f"injector {seed}")  # noqa: S311  (replayable on purpose)
+
+    def plan(self, faults: list[Fault]) -> None:
+        for fault in faults:
+            self.pending += 1
+            self.world.scheduler.later(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+
+    def _begin(self, fault: Fault) -> None:
+        undo = self._inject(fault)
+        if undo is None:
+            self.pending -= 1
+            return
+        self.world.trace.note("world", None, "FAULT %s", fault)
+
+        def end() -> None:
+            undo()
+            self.pending -= 1
+            self.world.trace.note("world", None, "end of %s", fault.kind)
+
+        self.world.scheduler.later(fault.lasts, end)
+
+    def _inject(self, fault: Fault) -> Undo | None:
+        """Do it; None: it has nothing to hit now."""
+        if fault.kind in WEATHER:
+            field, value = WEATHER[fault.kind]
+            conditions = self.world.conditions
+            setattr(conditions, field, value)
+            return lambda: setattr(conditions, field, type(value)())
+        inject: Callable[[Fault, VirtualNode], Undo | None] = getattr(self, f"_{fault.kind}")
+        return inject(fault, self.world.nodes[fault.target])
+
+    def _count(self, kind: str) -> None:
+        self.world.coverage.faults[kind] += 1
+
+    # -- The channel layer -----------------------------------------------------------------------------------------
+
+    def _partition(self, fault: Fault, node: VirtualNode) -> Undo:
+        """The node, perhaps with a client, on one side, all others on the other one."""
+        apart = self.world.conditions.apart
+        side = [node.name, *(client.name for client in self.world.clients if self._random.random() < 0.3)]
+        apart.update(dict.fromkeys(side, 1))
+        return apart.clear
+
+    def _one_way(self, fault: Fault, node: VirtualNode) -> Undo:
+        mute = self.world.conditions.mute_to
+        mute[node.name] = None
+        return lambda: mute.pop(node.name, None)
+
+    def _deaf(self, fault: Fault, node: VirtualNode) -> Undo:
+        deaf = self.world.conditions.deaf
+        deaf[node.name] = None
+        return lambda: deaf.pop(node.name, None)
+
+    def _garbage(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        """Noise, frames cut short, and frames of long ago, also of those that are dead."""
+        if not node.incarnations:
+            return None
+        self._count("garbage")
+        channel = self.world.channel_of(node.incarnations[-1])
+        for _ in range(5):
+            self.world.network.inject(channel, self._random.randbytes(self._random.randrange(60)))
+        for _, data in list(self.world.network.seen):
+            self.world.network.inject(channel, data[: self._random.randrange(len(data))])
+            self.world.network.inject(channel, data)
+        for old, data in list(self.world.network.seen):
+            self.world.network.inject(old, data)
+        return lambda: None
+
+    # -- Processes -------------------------------------------------------------------------------------------------
+
+    def _crash(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        if not node.runs:
+            return None
+        self._count(fault.kind)
+        node.crash()
+        return lambda: None if node.runs else node.boot()
+
+    def _crash_coordinator(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        node = self.world.coordinator()
+        return None if node is None else self._crash(fault, node)
+
+    def _crash_two(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        other = self.world.nodes[(fault.target + 1) % len(self.world.nodes)]
+        undoes = [undo for undo in (self._crash(fault, node), self._crash(fault, other)) if undo is not None]
+        return lambda: [undo() for undo in undoes]
+
+    def _leave_and_rejoin(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        if not node.is_up or node.process.stopped:
+            return None
+        self._count(fault.kind)
+        node.leave()
+
+        def rejoin() -> None:
+            if node.runs:
+                self.world.scheduler.later(0.5, rejoin)
+            else:
+                node.boot()
+
+        return rejoin
+
+    def _pause(self, fault: Fault, process: Process) -> Undo | None:
+        if process.stopped:
+            return None
+        self._count(fault.kind)
+        process.pause()
+        return process.resume
+
+    def _short_pause(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        return self._pause(fault, node.process)
+
+    _long_pause = _short_pause
+
+    def _pause_coordinator(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        node = self.world.coordinator()
+        return None if node is None else self._pause(fault, node.process)
+
+    def _pause_client(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        return self._pause(fault, self.world.clients[0].process)
+
+    def _pause_in_append(self, fault: Fault, node: VirtualNode) -> Undo:
+        """The next append is sent, and the process is frozen before it can know what became of it."""
+        scheduler = self.world.scheduler
+
+        def freeze() -> float:
+            self._count("pause_in_append")
+            self.world.trace.note(node.name, None, "frozen in the middle of an append")
+            process = node.process
+            process.pause()
+            scheduler.later(fault.lasts, process.resume)
+            return self._random.random() * fault.lasts
+
+        self.world.conditions.on_append[node.name] = freeze
+        return lambda: self.world.conditions.on_append.pop(node.name, None)
+
+    # -- Postgres --------------------------------------------------------------------------------------------------
+
+    def _postgres_restart(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        if not self.world.server.up:
+            return None
+        self._count(fault.kind)
+        self.world.server.stop()
+        return self.world.server.start
+
+    def _fail_over(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        if not self.world.server.up:
+            return None
+        self._count(fault.kind)
+        self.world.server.stop()
+
+        def promote() -> None:
+            self.world.server.timeline += 1
+            self.world.server.start()
+
+        return promote
+
+    def _lifeline_session_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        sessions = [
+            each
+            for incarnation in node.incarnations
+            for each in self.world.server.sessions.of(incarnation)
+            if each.idle_timeout is not None
+        ]
+        if len(sessions) < 2:
+            return None
+        self._count(fault.kind)
+        self.world.server.sessions.end(self._random.choice(sessions))
+        return lambda: None
+
+    def _cut_off(self, fault: Fault, node: VirtualNode) -> Undo:
+        cut = self.world.conditions.cut_off
+        cut[node.name] = None
+        return lambda: cut.pop(node.name, None)

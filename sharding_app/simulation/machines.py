@@ -1,0 +1,70 @@
+"""The machines whose transitions are counted, and those that must all have happened over a sample of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from sharding_app.core.handoff import _HandOff
+from sharding_app.core.lease import Lease
+from sharding_app.core.region import Route
+from sharding_app.core.shard import Slot
+from sharding_app.runtime.node import Node
+from sharding_app.simulation.trace import Coverage
+
+WATCHED: tuple[tuple[str, type, str], ...] = (
+    ("lease", Lease, "state"),
+    ("node", Node, "state"),
+    ("node coordinates", Node, "coordinator"),
+    ("slot", Slot, "state"),
+    ("route is held", Route, "held"),
+    ("route has a home", Route, "home"),
+    ("route waits for the former home", Route, "next_home"),
+    ("hand-off", _HandOff, "phase"),
+)
+
+EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
+    {
+        ("lease", "new", "valid"),
+        ("lease", "valid", "suspended"),
+        ("lease", "suspended", "returning"),
+        ("lease", "returning", "valid"),
+        ("lease", "returning", "suspended"),
+        ("lease", "valid", "dropped"),
+        ("node", "new", "joining"),
+        ("node", "joining", "up"),
+        ("node", "up", "leaving"),
+        ("node", "up", "ended"),
+        ("node", "leaving", "ended"),
+        ("node coordinates", "no", "yes"),
+        ("node coordinates", "yes", "no"),
+        ("slot", "LOADING", "BUSY"),
+        ("slot", "BUSY", "IDLE"),
+        ("slot", "IDLE", "BUSY"),
+        ("slot", "BUSY", "LOADING"),
+        ("route is held", "no", "yes"),
+        ("route is held", "yes", "no"),
+        ("route has a home", "no", "yes"),
+        ("route has a home", "yes", "no"),
+        ("route waits for the former home", "no", "yes"),
+        ("route waits for the former home", "yes", "no"),
+        ("hand-off", "marking", "begin"),
+        ("hand-off", "begin", "stopping"),
+        ("hand-off", "stopping", "moving"),
+        ("shard row", "none", "home"),
+        ("shard row", "home", "home"),
+        ("shard row", "home", "handoff"),
+        ("shard row", "handoff", "home"),
+        ("shard row", "home", "stopped"),
+        ("shard row", "stopped", "home"),
+    }
+)
+
+
+@contextmanager
+def watched(coverage: Coverage) -> Iterator[None]:
+    """Count the transitions of all machines while the block runs."""
+    with ExitStack() as stack:
+        for machine, cls, attribute in WATCHED:
+            stack.enter_context(coverage.watching(machine, cls, attribute))
+        yield

@@ -1,0 +1,154 @@
+"""One slot of the cluster: a virtual process that runs a node, dies, and is started again as a new incarnation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.adapters.memory.lifeline import MemoryLifelineSession
+from sharding_app.adapters.memory.store import MemoryStore
+from sharding_app.adapters.memory.transport import MemoryTransport
+from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.lease import Lease
+from sharding_app.core.link import LinkLimits
+from sharding_app.core.lockkeys import lifeline_keys
+from sharding_app.core.region import RegionLimits
+from sharding_app.ports.lifeline import LifelineSession
+from sharding_app.runtime.config import NodeConfig, NodePorts
+from sharding_app.runtime.lifeline import Lifeline
+from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineControl, LifelineSettings
+from sharding_app.runtime.node import Node
+from sharding_app.runtime.runner import NodeRunner
+from sharding_app.simulation.loop import SimLoop
+from sharding_app.simulation.promises import PromiseBroken
+from sharding_app.simulation.scheduler import Life, Process
+from sharding_app.simulation.workload import TYPES
+
+if TYPE_CHECKING:
+    from sharding_app.simulation.world import World
+
+TTL_SECONDS = 3.0
+OWN_LIMIT_SECONDS = 2.0
+DRIFT = 0.04
+LEAVE_SECONDS = 6.0
+MAILBOX = 40
+REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
+LINKS = LinkLimits(window_frames=16, max_queue_messages=200, idle_after_seconds=5.0)
+COORDINATOR = CoordinatorSettings(rebalance_interval_seconds=3.0, hand_off_timeout_seconds=4.0)
+
+
+class SimClock:
+    """`ports.clock.Clock` of a virtual process."""
+
+    def __init__(self, process: Process) -> None:
+        self.now = process.time
+
+
+def config_of(name: str) -> NodeConfig:
+    return NodeConfig(
+        name=name,
+        lease_ttl_seconds=TTL_SECONDS,
+        ask_timeout_seconds=4.0,
+        mailbox_size=MAILBOX,
+        region=REGION,
+        links=LINKS,
+        coordinator=COORDINATOR,
+    )
+
+
+class VirtualNode:
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.name = f"n{number}"
+        self.process: Process
+        self.runner: NodeRunner
+        self.incarnations: list[Incarnation] = []
+        "Of the present process."
+        self.is_leaving = False
+        self._runs = 0
+
+    @property
+    def node(self) -> Node | None:
+        """The present incarnation; of a dead process, the last one."""
+        return self.runner.node if hasattr(self, "runner") else None
+
+    @property
+    def runs(self) -> bool:
+        return hasattr(self, "process") and self.process.life is not Life.CRASHED
+
+    @property
+    def is_up(self) -> bool:
+        return self.runs and self.node is not None and self.node.state == "up"
+
+    def boot(self) -> None:
+        """Start the process."""
+        random = self.world.scheduler.random
+        self.process = Process(
+            self.world.scheduler,
+            self.name,
+            rate=1 + random.uniform(-DRIFT, DRIFT),
+            offset=random.uniform(0, 10_000),
+        )
+        self.is_leaving = False
+        self.incarnations = []
+        loop = SimLoop(self.process)
+        loop.call_soon(self._begin, loop)
+
+    def _begin(self, loop: SimLoop) -> None:
+        self.runner = NodeRunner(config_of(self.name), list(TYPES), self._ports, self._next_incarnation)
+        loop.create_task(self._live(), name=f"{self.name} lives")
+
+    def crash(self) -> None:
+        """kill -9. The kernel closes the sockets a few milliseconds later, whatever was under way on them."""
+        if not self.runs:
+            return
+        self.process.crash()
+        self.world.trace.note(self.name, None, "killed")
+        for incarnation in self.incarnations:
+            self.world.network.receivers.pop(f"sharding.{self.world.server.cluster_id}.{incarnation}", None)
+            self.world.witness.abandoned(incarnation)
+            self.world.scheduler.later(
+                self.world.scheduler.random.uniform(0.001, 0.004),
+                lambda name=incarnation: self.world.server.client_died(name),  # type: ignore[misc]
+            )
+
+    def leave(self) -> None:
+        """SIGTERM: stop in order, then exit."""
+        if self.is_up and not self.is_leaving:
+            self.is_leaving = True
+            self.runner.request_stop(LEAVE_SECONDS)
+            self.process.loops[0].schedule_turn()
+
+    async def _live(self) -> None:
+        try:
+            await self.runner.run()
+        except Exception as error:  # noqa: BLE001  (whatever it is, it is a mistake of ours)
+            self.world.broke(PromiseBroken(0, "runs_without_mistakes", f"{self.name}: {error!r}"))
+        self.world.trace.note(self.name, None, "exits")
+        self.crash()
+
+    def _next_incarnation(self) -> Incarnation:
+        self._runs += 1
+        self.incarnations.append(f"{self.name}-{self._runs}")
+        return self.incarnations[-1]
+
+    def _ports(self, incarnation: Incarnation) -> NodePorts:
+        server, clock = self.world.server, SimClock(self.process)
+
+        def lifeline(cluster_id: str, callbacks: LifelineCallbacks) -> LifelineControl:
+            sessions: tuple[LifelineSession, LifelineSession] = (
+                MemoryLifelineSession(server, incarnation, idle_timeout_seconds=TTL_SECONDS),
+                MemoryLifelineSession(server, incarnation, idle_timeout_seconds=TTL_SECONDS),
+            )
+            keys = lifeline_keys(cluster_id, incarnation)
+            lease = Lease(OWN_LIMIT_SECONDS)
+            return Lifeline(sessions, clock, lease, keys, incarnation, LifelineSettings(), callbacks)
+
+        return NodePorts(
+            store=MemoryStore(server, incarnation),
+            transport=MemoryTransport(self.world.network, incarnation),
+            clock=clock,
+            journal=MemoryJournal(server, incarnation),
+            lifeline=lifeline,
+        )
