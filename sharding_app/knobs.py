@@ -243,6 +243,7 @@ class Settings:
             keep_snapshots=self.keep_snapshots,
             delete_events=self.delete_events,
             passivate_after_seconds=self.passivate_after_seconds,
+            command_window_seconds=self.command_window_seconds,
             pipelined=self.pipelined,
             remember_entities=self.remember_entities,
             ask_timeout_seconds=self.ask_timeout_seconds,

@@ -119,10 +119,9 @@ class Shard:
         self.busy += 1
         return slot
 
-    def loaded(self, slot: Slot) -> Work | None:
-        """The object is there. Returns the envelope to run next, if any waits."""
+    def loaded(self, slot: Slot) -> None:
+        """The object is there: `finished` says what comes next."""
         slot.state = SlotState.BUSY
-        return self.finished(slot)
 
     def finished(self, slot: Slot) -> Work | None:
         """A handler has ended and what it persisted is committed. Returns the envelope to run next.

@@ -44,6 +44,7 @@ class NodeConfig:
     ask_timeout_seconds: float = 5.0
     mailbox_size: int = 1000
     passivate_after_seconds: float = 120.0
+    command_window_seconds: float = 600.0
     echo_interval_seconds: float = 1.0
     deaf_after_seconds: float = 3.0
     region: RegionLimits = field(default_factory=RegionLimits)

@@ -51,6 +51,10 @@ class Owner(Protocol):
     def fenced(self, slot: Slot) -> None:
         """The journal says that the slot's shard lives elsewhere."""
 
+    async def lease(self) -> None:
+        """Wait until this node may handle something."""
+        ...
+
     def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
 
     async def at_home(self, slot: Slot) -> bool:
@@ -132,6 +136,7 @@ class Execution:
         journal: Journal,
         owner: Owner,
         watch: Watch,
+        command_window_seconds: float,
     ) -> None:
         self.type = entity_type
         self.type_id = type_id
@@ -140,6 +145,7 @@ class Execution:
         self._writer = writer
         self._journal = journal
         self._watch = watch
+        self._window_ms = int(command_window_seconds * 1000)
         self._staging = Staging(self._commit_too_late)
 
     # -- One command -----------------------------------------------------------------------------------------------
@@ -279,6 +285,9 @@ class Execution:
         entity._sharding_staging = None if handler.is_query else staging
         generation = slot.generation
         try:
+            await self.owner.lease()
+            if generation != slot.generation:
+                return
             if handler.thread:
                 work = functools.partial(handler.function, entity, *args)
                 result = await asyncio.get_running_loop().run_in_executor(None, work)
@@ -321,6 +330,7 @@ class Execution:
         """A command with an id of its own: look what an earlier attempt left in the journal before it runs."""
         generation = slot.generation
         found = await self._outcome(slot, message)
+        await self.owner.lease()
         if generation != slot.generation:
             return
         if found is None:
@@ -339,9 +349,11 @@ class Execution:
         self.owner.finished(slot)
 
     async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
+        """The window is the command id's, not this call's: its owner may have called before."""
+        age_ms = message.age_ms + self._window_ms
         while True:
             try:
-                return await self._journal.outcome(self.type_id, slot.id, message.command_id, message.age_ms)
+                return await self._journal.outcome(self.type_id, slot.id, message.command_id, age_ms)
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
 

@@ -40,6 +40,8 @@ class Host:
         watch: Watch,
         mailbox_limit: int,
         passivate_after_seconds: float,
+        command_window_seconds: float,
+        may_handle: Callable[[], bool],
         on_stopped: Callable[[str, ShardId, Epoch], None],
         on_fenced: Callable[[str, ShardId, Epoch], None],
     ) -> None:
@@ -48,12 +50,18 @@ class Host:
         self.shards: dict[ShardId, Shard] = {}
         self.counters: Counter[str] = Counter()
         self.send = send
-        self.execution = Execution(entity_type, type_id, writer, journal, self, watch)
+        self.execution = Execution(
+            entity_type, type_id, writer, journal, self, watch, command_window_seconds
+        )
         self._loader = Loader(entity_type, type_id, journal, self._loaded)
         self._store = store
         self._clock = clock
         self._mailbox_limit = mailbox_limit
         self._passivate_after = passivate_after_seconds
+        self._may_handle = may_handle
+        self._parked: list[Slot] = []
+        "Busy slots whose next envelope waits for the lease."
+        self._resumed: list[asyncio.Future[None]] = []
         self._on_stopped = on_stopped
         self._on_fenced = on_fenced
         self._stopped_at: dict[ShardId, Epoch] = {}
@@ -135,6 +143,9 @@ class Host:
         """A command is over: run what waits for the entity, until something has to wait."""
         shard = slot.shard
         while True:
+            if slot.mailbox and not self._may_handle():
+                self._parked.append(slot)
+                return
             work = shard.finished(slot)
             if work is None:
                 break
@@ -144,6 +155,24 @@ class Host:
             self._loader.want(slot)
         elif shard.stopping and shard.stopped:
             self._shard_stopped(shard)
+
+    def resume(self) -> None:
+        """The lease is valid again: go on with what waited for it."""
+        parked, self._parked = self._parked, []
+        for slot in parked:
+            if slot.shard.slots.get(slot.id) is slot:
+                self.finished(slot)
+        waiting, self._resumed = self._resumed, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def lease(self) -> None:
+        """Return when the lease is valid: at once, mostly."""
+        while not self._may_handle():
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._resumed.append(future)
+            await future
 
     def reload(self, slot: Slot) -> None:
         slot.shard.reload(slot)
@@ -195,12 +224,8 @@ class Host:
         if shard.slots.get(slot.id) is not slot:
             return
         if error is None:
-            work = shard.loaded(slot)
-            if work is None:
-                if shard.stopping and shard.stopped:
-                    self._shard_stopped(shard)
-            elif self.execution.run(slot, *work):
-                self.finished(slot)
+            shard.loaded(slot)
+            self.finished(slot)
             return
         self.counters["recovery_failed"] += 1
         logger.error(

@@ -136,6 +136,9 @@ class Node(Process):
     def may_send(self) -> bool:
         return self.state == "joining" or self.ports.clock.now() < self.lifeline.valid_until
 
+    def may_handle(self) -> bool:
+        return self.ports.clock.now() < self.lifeline.valid_until
+
     # -- Callbacks of the lifeline ---------------------------------------------------------------------------------
 
     def on_valid(self) -> None:
@@ -170,7 +173,7 @@ class Node(Process):
     # -- Messages --------------------------------------------------------------------------------------------------
 
     def envelopes(self, source: Incarnation, envelopes: list[Deliver]) -> None:
-        if self.ports.clock.now() >= self.lifeline.valid_until:
+        if not self.may_handle():
             super().envelopes(source, envelopes)
             return
         if len(self.endpoints) == 1 or all(each.type == envelopes[0].type for each in envelopes):
@@ -262,6 +265,7 @@ class Node(Process):
             entity_type, type_id, self.incarnation, send=self.send, writer=self.writer, journal=ports.journal,
             store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=self.config.mailbox_size,
             passivate_after_seconds=self.config.passivate_after_seconds if passivate is None else passivate,
+            command_window_seconds=self.config.command_window_seconds, may_handle=self.may_handle,
             on_stopped=self._shard_stopped, on_fenced=self._shard_fenced,
         )  # fmt: skip
         channel = self.channel_of(self.incarnation)
@@ -298,6 +302,8 @@ class Node(Process):
                 self._log("node_resumed", "node %s goes on", self.config.name)
                 self.links.resume()
                 self.writer.resume()
+                for host in self.hosts.values():
+                    host.resume()
             return
 
     async def _leave(self, deadline: float) -> None:
