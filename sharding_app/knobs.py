@@ -116,7 +116,7 @@ class Settings:
 
     ask_timeout_seconds: float = _knob(_NODE.ask_timeout_seconds, "Messages",
         "How long an ask waits for its reply.", above=0.0)
-    command_window_seconds: float = _knob(600.0, "Messages",
+    command_window_seconds: float = _knob(_NODE.command_window_seconds, "Messages",
         "How long the id and the reply of a command are remembered; a retry that is older is refused.", above=0.0)
     buffer_size: int = _knob(_REGION.max_parcels, "Messages",
         "Most messages of one type that wait or are under way in one process.", at_least=1)
@@ -124,8 +124,6 @@ class Settings:
         "The same in bytes.", at_least=65_536)
     mailbox_size: int = _knob(_NODE.mailbox_size, "Messages",
         "Most messages that wait for one entity.", at_least=1)
-    max_reply_bytes: int = _knob(512 * 1024, "Messages",
-        "A larger reply fails its command's ask (what it persisted stands).", at_least=1024)
     retry_interval_seconds: float = _knob(_REGION.retry_seconds, "Messages",
         "What is not acknowledged by the coordinator, or by those that it tells, is said again after so long.",
         at_least=0.01)
@@ -133,8 +131,6 @@ class Settings:
     number_of_shards: int = _knob(_NODE.number_of_shards, "Shards",
         "Into how many shards the ids of a type are hashed: ten for each node that you will ever have. Equal on all "
         "nodes, and fixed for the life of the data.", at_least=1, at_most=1_000_000)
-    shard_start_timeout_seconds: float = _knob(10.0, "Shards",
-        "A node that does not say that it has started a shard within so long is logged, and told again.", above=0.0)
     handoff_timeout_seconds: float = _knob(_COORDINATOR.hand_off_timeout_seconds, "Shards",
         "Longest time for a shard to stop at its old home; its entities are stopped by force before that.", above=0.0)
     rebalance_interval_seconds: float = _knob(_COORDINATOR.rebalance_interval_seconds, "Shards",
@@ -159,8 +155,6 @@ class Settings:
         "Run the next command while the reply to the one before waits for its commit.")
     remember_entities: bool = _knob(False, "Entities",
         "Start the entities that ran again after a move or a restart, without a message.")
-    max_concurrent_recoveries: int = _knob(2000, "Entities",
-        "Most entities of a type that one node reads from the journal at a time.", at_least=1)
 
     link_max_frame_bytes: int = _knob(_LINK.max_frame_bytes, "Links",
         "A batch is closed at this size; only one larger message makes a larger batch.", at_least=1024)
@@ -243,7 +237,6 @@ class Settings:
             keep_snapshots=self.keep_snapshots,
             delete_events=self.delete_events,
             passivate_after_seconds=self.passivate_after_seconds,
-            command_window_seconds=self.command_window_seconds,
             pipelined=self.pipelined,
             remember_entities=self.remember_entities,
             ask_timeout_seconds=self.ask_timeout_seconds,
@@ -275,7 +268,9 @@ class Settings:
             lease_ttl_seconds=self.lease_ttl_seconds,
             ask_timeout_seconds=self.ask_timeout_seconds,
             mailbox_size=self.mailbox_size,
+            command_window_seconds=self.command_window_seconds,
             passivate_after_seconds=self.passivate_after_seconds,
+            command_window_seconds=self.command_window_seconds,
             echo_interval_seconds=self.echo_interval_seconds,
             deaf_after_seconds=self.deaf_after_seconds,
             region=self.region_limits,
