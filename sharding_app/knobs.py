@@ -145,16 +145,6 @@ class Settings:
 
     passivate_after_seconds: float = _knob(_NODE.passivate_after_seconds, "Entities",
         "An entity without messages for so long is stopped; 0: never.", at_least=0.0)
-    snapshot_every: int = _knob(100, "Entities",
-        "A snapshot after so many events; 0: never.", at_least=0)
-    keep_snapshots: int = _knob(2, "Entities",
-        "How many snapshots of an entity are kept.", at_least=1)
-    delete_events: bool = _knob(False, "Entities",
-        "Delete the events behind the oldest kept snapshot.")
-    pipelined: bool = _knob(False, "Entities",
-        "Run the next command while the reply to the one before waits for its commit.")
-    remember_entities: bool = _knob(False, "Entities",
-        "Start the entities that ran again after a move or a restart, without a message.")
 
     link_max_frame_bytes: int = _knob(_LINK.max_frame_bytes, "Links",
         "A batch is closed at this size; only one larger message makes a larger batch.", at_least=1024)
@@ -233,12 +223,7 @@ class Settings:
         """What a type gets that says nothing itself."""
         return ShardingSettings(
             number_of_shards=self.number_of_shards,
-            snapshot_every=self.snapshot_every,
-            keep_snapshots=self.keep_snapshots,
-            delete_events=self.delete_events,
             passivate_after_seconds=self.passivate_after_seconds,
-            pipelined=self.pipelined,
-            remember_entities=self.remember_entities,
             ask_timeout_seconds=self.ask_timeout_seconds,
         )
 
@@ -270,7 +255,6 @@ class Settings:
             mailbox_size=self.mailbox_size,
             command_window_seconds=self.command_window_seconds,
             passivate_after_seconds=self.passivate_after_seconds,
-            command_window_seconds=self.command_window_seconds,
             echo_interval_seconds=self.echo_interval_seconds,
             deaf_after_seconds=self.deaf_after_seconds,
             region=self.region_limits,
