@@ -44,6 +44,7 @@ class Command(BaseCommand):
 
     async def _one(self, options: dict[str, Any]) -> None:
         from sharding_app.bootstrap import make_runner, node_config
+        from sharding_app.conf import get_settings
         from sharding_app.runtime.clock import BootClock
         from sharding_app.runtime.watchdog import Watchdog
 
@@ -52,7 +53,7 @@ class Command(BaseCommand):
             options["name"], None if roles is None else tuple(filter(None, roles.split(","))), options["app_version"]
         )
         clock = BootClock()
-        watchdog = Watchdog(clock)
+        watchdog = Watchdog(clock, get_settings().handler_warning_seconds)
         watchdog.start()
         runner = make_runner(config, watchdog, clock)
         loop = asyncio.get_running_loop()
