@@ -12,18 +12,18 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings as django_settings
 from django.core import checks, mail
-from django.db import OperationalError, connections
-from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db import connections
 
+from sharding_app.adapters.postgres import probe
+from sharding_app.adapters.postgres.conninfo import from_django_settings
+from sharding_app.adapters.postgres.failures import LOST, explain
 from sharding_app.conf import get_problems, get_settings
 from sharding_app.knobs import Settings
 from sharding_app.model.registry import registry
 
-OLDEST_POSTGRES = 140000
 CORE_LAYER = "channels_redis.core.RedisChannelLayer"
 PUBSUB_LAYER = "channels_redis.pubsub.RedisPubSubChannelLayer"
 MEMORY_LAYER = "channels.layers.InMemoryChannelLayer"
-POOLER_PORTS = {"6432"}
 CORE_CAPACITY = 100
 "channels_redis's default."
 
@@ -67,7 +67,7 @@ def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
             hint = "The journal, the locks and the fence need PostgreSQL 14 or newer: name another alias."
             text = f"SHARDING[{key!r}] is {alias!r}, which is {connections[alias].vendor}, not PostgreSQL."
             found.append(_error("E002", text, hint))
-    if not found and str(connections[settings.lifeline_database].settings_dict.get("PORT")) in POOLER_PORTS:
+    if not found and probe.looks_pooled(_conninfo(settings.lifeline_database)):
         hint = "If a pooler listens there, name a direct alias in SHARDING['LIFELINE_DATABASE']; else silence this."
         text = (
             f"The lifeline's database {settings.lifeline_database!r} is at port 6432, PgBouncer's usual one."
@@ -178,57 +178,60 @@ def check_server(app_configs: Apps = None, *, databases: Sequence[str] | None = 
     if settings.database in asked:
         found += _asking(settings.database, _server)
     if asked & {settings.database, settings.lifeline_database}:
-        found += _asking(settings.lifeline_database, _pooler)
+        found += _asking(settings.lifeline_database, _way)
     return found
 
 
-def _asking(alias: str, look: Callable[[BaseDatabaseWrapper], Messages]) -> Messages:
+def _conninfo(alias: str) -> dict[str, Any]:
+    return from_django_settings(connections[alias].settings_dict)
+
+
+def _asking(alias: str, look: Callable[[str, dict[str, Any]], Messages]) -> Messages:
     try:
-        return look(connections[alias])
-    except OperationalError as error:
+        return look(alias, _conninfo(alias))
+    except LOST as error:
         hint = "Start the server, or correct DATABASES: nothing else could be checked."
-        reason = " ".join(str(error).split())
-        return [_error("E008", f"The database {alias!r} cannot be reached: {reason}", hint)]
+        return [_error("E008", f"The database {alias!r} cannot be reached: {explain(error)}.", hint)]
 
 
-def _server(connection: BaseDatabaseWrapper) -> Messages:
-    found: Messages = []
-    version = int(_show(connection, "server_version_num"))
-    if version < OLDEST_POSTGRES:
-        text = f"The database {connection.alias!r} is PostgreSQL {version // 10000}."
+def _server(alias: str, conninfo: dict[str, Any]) -> Messages:
+    facts = probe.server_facts(conninfo)
+    if facts.version_number < probe.OLDEST_VERSION:
+        text = f"The database {alias!r} is PostgreSQL {facts.version}."
         return [
             _error("E009", text, "PostgreSQL 14 or newer is needed: it ends the sessions of frozen nodes.")
         ]
-    if _show(connection, "fsync") != "on":
-        text = f"fsync is off on the server of {connection.alias!r}: a crash of that machine loses acknowledged events."
+    found: Messages = []
+    if not facts.fsync:
+        text = f"fsync is off on the server of {alias!r}: a crash of that machine loses acknowledged events."
         hint = "Set fsync = on in postgresql.conf and reload the server."
         found.append((_warning if _under_test() else _error)("E010", text, hint))
-    if _show(connection, "full_page_writes") != "on":
-        text = f"full_page_writes is off on the server of {connection.alias!r}: a crash can tear pages of the journal."
+    if facts.encoding != "UTF8":
+        text = f"The database {alias!r} stores {facts.encoding}, which cannot hold every entity id and event."
+        found.append(_error("E012", text, "Use a database that was created with ENCODING 'UTF8'."))
+    if not facts.full_page_writes:
+        text = f"full_page_writes is off on the server of {alias!r}: a crash can tear pages of the journal."
         hint = "Set full_page_writes = on, unless the file system never tears pages."
         found.append(_warning("W006", text, hint))
+    # Missing tables are no finding: this runs before `migrate` makes them.
+    if unfenced := probe.schema_facts(conninfo).unfenced_tables:
+        text = f"Tables of {alias!r} without their fence: {', '.join(unfenced)}. Two nodes could write one entity."
+        hint = "A trigger was dropped or disabled, perhaps for a restore: enable it, or migrate sharding to zero and back."
+        found.append(_error("E013", text, hint))
     return found
 
 
-def _pooler(connection: BaseDatabaseWrapper) -> Messages:
-    """A pooler makes up its own answer to the start-up packet, so the two process ids differ."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        answered = cursor.fetchone()[0]
-    if connection.connection is None or connection.connection.info.backend_pid == answered:
-        return []
-    text = f"The lifeline's database {connection.alias!r} is reached through a connection pooler."
-    hint = (
-        "Session locks do not hold there, so nodes would be taken for dead, or two for coordinator. Name an alias that "
-        "leads straight to PostgreSQL in SHARDING['LIFELINE_DATABASE']."
-    )
-    return [_error("E011", text, hint)]
-
-
-def _show(connection: BaseDatabaseWrapper, name: str) -> str:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting(%s)", [name])
-        return str(cursor.fetchone()[0])
+def _way(alias: str, conninfo: dict[str, Any]) -> Messages:
+    hint = "Name an alias that leads straight to PostgreSQL in SHARDING['LIFELINE_DATABASE']."
+    match probe.way_to(conninfo):
+        case "transaction pooler":
+            text = f"The lifeline's database {alias!r} is reached through a transaction pooler: locks do not hold there."
+            return [_error("E011", text, hint)]
+        case "session pooler":
+            text = f"The lifeline's database {alias!r} is reached through a session pooler or a proxy."
+            return [_warning("W007", text, f"The end of a node is then seen late, or not at all. {hint}")]
+        case _:
+            return []
 
 
 def _under_test() -> bool:

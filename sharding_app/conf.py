@@ -137,10 +137,6 @@ def _clashes(settings: Settings) -> list[Problem]:
         )
     if any(least < 1 for least in settings.min_nodes_of_role.values()):
         problems.append(Problem("SHARDING['MIN_NODES_OF_ROLE']: each number must be at least 1."))
-    if settings.max_reply_bytes > settings.link_max_message_bytes:
-        problems.append(
-            Problem("SHARDING['MAX_REPLY_BYTES'] must not be greater than LINK_MAX_MESSAGE_BYTES.")
-        )
     try:
         settings.link_limits  # noqa: B018
     except ValueError as error:

@@ -17,6 +17,7 @@ class Pooler:
         self.port: int = self._listener.getsockname()[1]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._carriers: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -26,15 +27,21 @@ class Pooler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._thread.join()
+        for thread in (self._thread, *self._carriers):
+            thread.join()
         self._listener.close()
 
     def _accept(self) -> None:
         while not self._ended.is_set():
             if select.select([self._listener], [], [], 0.05)[0]:
                 client, _ = self._listener.accept()
-                with client, socket.create_connection(self._server) as server:
-                    self._carry(client, server)
+                carrier = threading.Thread(target=self._serve, args=(client,), daemon=True)
+                self._carriers.append(carrier)
+                carrier.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(self._server) as server:
+            self._carry(client, server)
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
         told = False

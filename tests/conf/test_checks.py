@@ -5,18 +5,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.core import checks as django_checks
 from django.core import mail
 from django.core.checks import CheckMessage
 from django.core.management import call_command
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
 from project.servers import OwnPostgres
 from project.settings.urls import database
 from sharding_app import EventSourced, checks
+from sharding_app.adapters.postgres import probe
+from sharding_app.adapters.postgres.conninfo import from_django_settings
+from sharding_app.adapters.postgres.probe import SchemaFacts
 from sharding_app.model.registry import registry
 from tests.conf.pooler import Pooler
 
@@ -194,25 +197,33 @@ def test_the_server_itself(ask: Ask, own_postgres: OwnPostgres, monkeypatch: pyt
 
     with Pooler(own_postgres.port) as pooler:
         [through] = ask(port=pooler.port)
+    assert ids([through]) == ["sharding.W007"]
+    monkeypatch.setattr(probe, "way_to", lambda _: "transaction pooler")
+    [through] = ask()
     assert ids([through]) == ["sharding.E011"]
     assert "LIFELINE_DATABASE" in str(through.hint)
+    monkeypatch.undo()
 
-    real = checks._show
+    sound = probe.server_facts(from_django_settings(database(own_postgres.url)))
 
-    def show(connection: BaseDatabaseWrapper, name: str) -> str:
-        return said.get(name) or real(connection, name)
+    def facts(**different: Any) -> list[CheckMessage]:
+        monkeypatch.setattr(probe, "server_facts", lambda _: msgspec.structs.replace(sound, **different))
+        return ask()
 
-    monkeypatch.setattr(checks, "_show", show)
-    said = {"server_version_num": "130014"}
-    assert ids(ask()) == ["sharding.E009"]
-    said = {"fsync": "off", "full_page_writes": "off"}
-    found = ask()
+    assert ids(facts(version_number=130014)) == ["sharding.E009"]
+    assert ids(facts(encoding="SQL_ASCII")) == ["sharding.E012"]
+    found = facts(fsync=False, full_page_writes=False)
     assert ids(found) == ["sharding.E010", "sharding.W006"]
     assert found[0].level == django_checks.WARNING, "a test environment is set up here"
-    monkeypatch.delattr(mail, "outbox")
-    assert ask()[0].level == django_checks.ERROR
-    said = {}
-    assert ask() == []
+    with monkeypatch.context() as outside:
+        outside.delattr(mail, "outbox")
+        assert facts(fsync=False)[0].level == django_checks.ERROR
+    monkeypatch.undo()
+
+    schema = SchemaFacts(missing_tables=(), unfenced_tables=("sharding_event",))
+    monkeypatch.setattr(probe, "schema_facts", lambda _: schema)
+    assert ids(ask()) == ["sharding.E013"]
+    monkeypatch.undo()
 
     own_postgres.stop()
     assert set(ids(ask())) == {"sharding.E008"}

@@ -1,8 +1,10 @@
 """`SHARDING`: typed, frozen, helpful when wrong."""
 
 import dataclasses
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sharding_app import conf
 from sharding_app.conf import FIELDS, Problem, get_settings, read
 from sharding_app.knobs import Knob, Settings
 from tests.conf.table import PAGE, table
@@ -89,7 +92,6 @@ def test_sharding_must_be_a_dict() -> None:
         ({"KEYS": ["short"]}, "at least 16 bytes"),
         ({"MIN_NODES_OF_ROLE": {"a": 0}}, "must be at least 1"),
         ({"DEAF_AFTER_SECONDS": 1.5}, "at least twice ECHO_INTERVAL_SECONDS"),
-        ({"MAX_REPLY_BYTES": 10_000_000}, "LINK_MAX_MESSAGE_BYTES"),
         ({"LINK_WINDOW_BYTES": 70_000}, "window_bytes must hold"),
         ({"LINK_RESEND_AFTER_SECONDS": 0.03}, "at least twice ack_delay_seconds"),
     ],
@@ -177,6 +179,14 @@ def test_each_key_has_one_default_a_unit_and_a_text() -> None:
         assert knob.help.endswith(".")
         if hints[key] == "float" or hints[key] is float:
             assert key.endswith(("_SECONDS", "_LIMIT")), key
+
+
+def test_no_option_does_nothing() -> None:
+    """Each is read somewhere: by the code, or by a conversion that the code takes."""
+    root = Path(conf.__file__).parent
+    code = "\n".join(file.read_text() for file in root.rglob("*.py") if file.name != "conf.py")
+    idle = [key for key in FIELDS if not re.search(rf"(settings|self|settings\(\))\.{key.lower()}\b", code)]
+    assert set(idle) <= {"RUNSERVER_NODE"}
 
 
 def test_the_page_is_up_to_date() -> None:
