@@ -1,111 +1,201 @@
-"""Child processes of a command: started, watched, started again when they die, ended in order together with it."""
+"""Child processes of a command: started, watched, started again when they die, ended in order together with it.
+
+Contract: a child keeps its standard input as a pipe whose other end is ours, so that it notices our end, however it
+comes (`stdin_guard`). It has a process group of its own, so that Ctrl-C reaches it through us alone. One SIGTERM, SIGINT
+or SIGHUP ends all in order (children of a lower `rank` first), a second one ends them at once.
+"""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
 
 RESTART_SECONDS = 0.5
 RESTART_MAX_SECONDS = 10.0
 STEADY_SECONDS = 10.0
 LOOK_SECONDS = 0.1
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+Listener = Callable[["Child", str], None]
 
 
 def manage(*arguments: str) -> list[str]:
     """The command line of this project's manage.py, as this process was started."""
     script = sys.argv[0]
-    launcher = ["-m", "django"] if os.path.basename(script) in ("__main__.py", "django-admin") else [script]
+    launcher = ["-m", "django"] if Path(script).name in ("__main__.py", "django-admin") else [script]
     return [sys.executable, *launcher, *arguments]
 
 
 class Child:
     """One process that should be there."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        rank: int = 0,
+        environment: Mapping[str, str] | None = None,
+        listener: Listener | None = None,
+        probe: Callable[[], bool] | None = None,
+    ) -> None:
+        """With a listener, what the child prints comes to it line by line, on a thread; else it goes where ours goes.
+
+        Ready is a child once its listener says so (`ready.set()`), or once the probe does.
+        """
         self.name = name
         self.command = list(command)
-        self.process: subprocess.Popen[bytes] | None = None
-        self.started_at = 0.0
-        self.start_after = 0.0
-        self.delay = RESTART_SECONDS
+        self.rank = rank
+        self.ready = threading.Event()
+        "It does its work; cleared at each start."
         self.restarts = 0
+        self.started_at = 0.0
+        self.again_at: float | None = None
+        "When to start it again, if it has died."
+        self.delay = RESTART_SECONDS
+        self._environment = {**os.environ, **(environment or {})}
+        self._listener = listener
+        self._probe = probe
+        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        # A session of its own would outlive a killed parent; a group of its own keeps Ctrl-C for us to hand on.
-        self.process = subprocess.Popen(self.command, process_group=0, stdin=subprocess.PIPE)
+        self.ready.clear()
+        self.again_at = None
         self.started_at = time.monotonic()
+        output = None if self._listener is None else subprocess.PIPE
+        error = None if self._listener is None else subprocess.STDOUT
+        self._process = subprocess.Popen(
+            self.command,
+            process_group=0,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=error,
+            env=self._environment,
+        )
+        if self._listener is not None and self._process.stdout is not None:
+            heard = (self._process.stdout, self._listener)
+            threading.Thread(target=self._listen, args=heard, daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     @property
     def alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self._process is not None and self._process.poll() is None
+
+    def look_ready(self) -> bool:
+        if not self.ready.is_set() and self.alive and self._probe is not None and self._probe():
+            self.ready.set()
+        return self.ready.is_set()
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return "runs"
+        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
     def signal(self, number: int) -> None:
-        if self.process is not None and self.alive:
-            self.process.send_signal(number)
+        if self._process is not None and self.alive:
+            self._process.send_signal(number)
+
+    def release(self) -> None:
+        """Let go of what is left of an ended process."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _listen(self, output: IO[bytes], listener: Listener) -> None:
+        with output:
+            for line in output:
+                listener(self, line.decode(errors="replace").rstrip())
 
 
 class Supervisor:
-    """Keeps children running until SIGTERM or Ctrl-C; then ends them, all at once, within their patience."""
+    """Keeps children running until it is asked to stop; then ends them, rank by rank, within their patience."""
 
-    def __init__(self, children: list[Child], say: Callable[[str], object], patience_seconds: float = 35.0) -> None:
+    def __init__(
+        self, children: list[Child], say: Callable[[str], object], patience_seconds: float = 35.0
+    ) -> None:
         self.children = children
         self.say = say
         self.patience_seconds = patience_seconds
         self.stopping = False
+        self.hurried = False
 
     def run(self, each_look: Callable[[], None] = lambda: None) -> None:
-        before = {number: signal.signal(number, self._asked) for number in (signal.SIGTERM, signal.SIGINT)}
+        """Start the children and stay until a signal comes. `each_look` is called several times a second."""
+        before = {number: signal.signal(number, self._asked) for number in SIGNALS}
         try:
             for child in self.children:
                 child.start()
             while not self.stopping:
-                self._look()
+                self.look()
                 each_look()
                 time.sleep(LOOK_SECONDS)
         finally:
+            self.stopping = True
             self.stop()
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def restart(self, child: Child) -> None:
-        """End one in order and start it again, as for new code."""
-        child.signal(signal.SIGTERM)
-        self._wait([child], self.patience_seconds)
-        child.start()
-
-    def stop(self) -> None:
-        for child in self.children:
-            child.signal(signal.SIGTERM)
-        self._wait(self.children, self.patience_seconds)
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Start again what has died: at once the first time, later each time it dies soon after its start."""
         now = time.monotonic()
         for child in self.children:
             if child.alive:
                 if now - child.started_at > STEADY_SECONDS:
                     child.delay = RESTART_SECONDS
-            elif child.start_after <= child.started_at:
-                code = child.process.returncode if child.process is not None else None
-                self.say(f"{child.name} ended ({code}); it is started again in {child.delay:g} s")
-                child.start_after = now + child.delay
+            elif child.again_at is None:
+                self.say(f"{child.name} {child.end}; it is started again in {child.delay:g} s.")
+                child.again_at = now + child.delay
                 child.delay = min(child.delay * 2, RESTART_MAX_SECONDS)
-            elif now >= child.start_after:
+            elif now >= child.again_at:
                 child.restarts += 1
+                child.release()
                 child.start()
 
-    def _wait(self, children: list[Child], seconds: float) -> None:
+    def restart(self, child: Child) -> None:
+        """End one in order and start it again, as for new code."""
+        self._end([child])
+        if not self.stopping:
+            child.delay = RESTART_SECONDS
+            child.start()
+
+    def wait_ready(self, child: Child, seconds: float) -> bool:
+        """Wait until a child is ready; False if it dies or takes too long, or if we are asked to stop."""
         deadline = time.monotonic() + seconds
+        while not child.look_ready():
+            if self.stopping or not child.alive or time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS / 2)
+        return True
+
+    def stop(self) -> None:
+        for rank in sorted({child.rank for child in self.children}):
+            self._end([child for child in self.children if child.rank == rank])
+
+    def _end(self, children: list[Child]) -> None:
         for child in children:
-            if child.process is None:
-                continue
-            try:
-                child.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.say(f"{child.name} does not end: killed")
-                child.process.kill()
-                child.process.wait()
+            child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.patience_seconds
+        while running := [child for child in children if child.alive]:
+            if self.hurried or time.monotonic() > deadline:
+                for child in running:
+                    self.say(
+                        f"{child.name} is killed{'' if self.hurried else ': it does not end by itself'}."
+                    )
+                    child.signal(signal.SIGKILL)
+            time.sleep(LOOK_SECONDS / 5)
+        for child in children:
+            child.release()
 
     def _asked(self, number: int, _: object) -> None:
+        self.hurried = self.stopping
         self.stopping = True

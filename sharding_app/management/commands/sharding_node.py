@@ -1,13 +1,16 @@
 """`manage.py sharding_node`: run a node of the cluster in this process, or several as children."""
 
 import asyncio
+import os
 import signal
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
+from collections.abc import Coroutine
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from sharding_app.management.processes import Child, Supervisor, manage
+from sharding_app.management.stdin_guard import at_end_of_input
 
 
 class Command(BaseCommand):
@@ -17,24 +20,39 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--name", default="", help="what it is called in lists and logs (default: host and pid)")
-        parser.add_argument("--roles", help="roles of this node, separated by commas (default: SHARDING['ROLES'])")
-        parser.add_argument("--app-version", default="", help="version of the application (default: the setting)")
-        parser.add_argument("--processes", type=int, default=1, help="so many nodes, as children (default: 1)")
+        parser.add_argument(
+            "--name", default="", help="what it is called in lists and logs (default: host and pid)"
+        )
+        parser.add_argument(
+            "--roles", help="roles of this node, separated by commas (default: SHARDING['ROLES'])"
+        )
+        parser.add_argument(
+            "--app-version", default="", help="version of the application (default: the setting)"
+        )
+        parser.add_argument(
+            "--processes", type=int, default=1, help="so many nodes, as children (default: 1)"
+        )
         parser.add_argument(
             "--leave-timeout", type=float, default=30.0, metavar="SECONDS",
             help="hand shards over for at most so long when asked to stop (default: 30)",
         )  # fmt: skip
+        parser.add_argument("--end-with-stdin", action="store_true", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["processes"] < 1:
+            raise CommandError("--processes must be at least 1.")
+        if options["leave_timeout"] < 0:
+            raise CommandError("--leave-timeout must not be negative.")
         if options["processes"] > 1:
             self._many(options)
         else:
             asyncio_run(self._one(options))
 
     def _many(self, options: dict[str, Any]) -> None:
-        names = [f"{options['name'] or 'node'}-{number}" for number in range(1, options["processes"] + 1)]
-        extra = [f"--leave-timeout={options['leave_timeout']}"]
+        prefix = options["name"] or f"{os.uname().nodename}-{os.getpid()}"
+        names = [f"{prefix}-{number}" for number in range(1, options["processes"] + 1)]
+        extra = [f"--leave-timeout={options['leave_timeout']}", "--end-with-stdin"]
+        extra += [f"--{each}={options[each]}" for each in ("settings", "pythonpath") if options[each]]
         if options["roles"] is not None:
             extra.append(f"--roles={options['roles']}")
         if options["app_version"]:
@@ -50,7 +68,9 @@ class Command(BaseCommand):
 
         roles = options["roles"]
         config = node_config(
-            options["name"], None if roles is None else tuple(filter(None, roles.split(","))), options["app_version"]
+            options["name"],
+            None if roles is None else tuple(filter(None, roles.split(","))),
+            options["app_version"],
         )
         clock = BootClock()
         watchdog = Watchdog(clock, get_settings().handler_warning_seconds)
@@ -67,6 +87,8 @@ class Command(BaseCommand):
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
+        if options["end_with_stdin"]:
+            at_end_of_input(lambda: loop.call_soon_threadsafe(stop))
         announce = loop.create_task(self._announce(runner.up, config.name))
         try:
             await running
@@ -80,7 +102,7 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def asyncio_run(job: Any) -> None:
+def asyncio_run(job: Coroutine[Any, Any, None]) -> None:
     """Run a job on the loop that the app prefers."""
     from sharding_app.bootstrap import new_loop
 

@@ -1,0 +1,112 @@
+"""`manage.py runcluster`: a whole cluster on this machine, for a first look and for development."""
+
+import os
+import signal
+from argparse import SUPPRESS, ArgumentParser
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connections
+from django.db.migrations.executor import MigrationExecutor
+from django.urls import NoReverseMatch, reverse
+
+from sharding_app.conf import get_settings
+from sharding_app.management import web
+from sharding_app.management.cluster import LocalCluster
+from sharding_app.management.console import columns, manage_line, style_for
+from sharding_app.management.hints import cluster_started
+from sharding_app.management.processes import Child, manage
+from sharding_app.management.reach import UNREACHABLE, check_servers, database_trouble
+from sharding_app.management.stdin_guard import at_end_of_input
+from sharding_app.management.watching import ProjectFiles, project_roots
+
+
+class Command(BaseCommand):
+    help = (
+        "Run a whole cluster on this machine: migrations, node processes, and the web site. Nodes that die are started "
+        "again; changed code is taken over one process at a time. Ctrl-C ends all in order. "
+        "Example: manage.py runcluster --nodes 2 --port 9000"
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--nodes", type=int, default=3, help="how many nodes (default: 3)")
+        parser.add_argument("--host", default="127.0.0.1", help="where the site listens (default: 127.0.0.1)")
+        parser.add_argument(
+            "--port",
+            type=int,
+            default=8000,
+            help="the site's port; the next one if it is taken (default: 8000)",
+        )
+        parser.add_argument("--noreload", action="store_true", help="do not look for changed code")
+        parser.add_argument("--serve-site", action="store_true", help=SUPPRESS)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["serve_site"]:
+            at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))
+            web.serve(options["host"], options["port"])
+            return
+        if options["nodes"] < 1:
+            raise CommandError("A cluster has at least one node: --nodes 1.")
+        self.styled = style_for(self.stdout, no_color=options["no_color"], force_color=options["force_color"])
+        self._migrate()
+        check_servers()
+        passed = tuple(f"--{name}={options[name]}" for name in ("settings", "pythonpath") if options[name])
+        site, address = self._site(options, passed)
+        cluster = LocalCluster(
+            options["nodes"], site, say=self._say, all_up=lambda: self._welcome(cluster, address),
+            files=None if options["noreload"] else ProjectFiles(project_roots()), options=passed,
+        )  # fmt: skip
+        count = f"{options['nodes']} node{'s' if options['nodes'] > 1 else ''}"
+        self._say(f"Starting {count}{' and the site' if site else ''}.")
+        cluster.run()
+        self._say("All have ended.")
+
+    def _migrate(self) -> None:
+        alias = get_settings().database
+        try:
+            executor = MigrationExecutor(connections[alias])
+            pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
+            if pending:
+                self._say(f"Applying {len(pending)} migration{'s' if len(pending) > 1 else ''}.")
+                call_command("migrate", database=alias, interactive=False, verbosity=0)
+        except DatabaseError as error:
+            raise CommandError(database_trouble(alias, error), returncode=UNREACHABLE) from error
+        finally:
+            connections.close_all()
+
+    def _site(self, options: dict[str, Any], passed: tuple[str, ...]) -> tuple[Child | None, str | None]:
+        if web.server() is None:
+            self._say(web.NO_SERVER)
+            return None, None
+        host, wanted = options["host"], options["port"]
+        port = web.choose_port(host, wanted)
+        if port != wanted:
+            self._say(f"Port {wanted} is taken: the site uses {port}.")
+        command = manage(
+            "runcluster", "--serve-site", f"--host={host}", f"--port={port}", "--skip-checks", *passed
+        )
+        seen = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only compared
+        site = Child(
+            "site", command, environment={"PYTHONUNBUFFERED": "1"}, probe=lambda: web.listens(seen, port),
+            listener=lambda child, line: self._say(f"{child.name} | {line}") if line else None,
+        )  # fmt: skip
+        return site, f"http://{f'[{seen}]' if ':' in seen else seen}:{port}/"
+
+    def _welcome(self, cluster: LocalCluster, address: str | None) -> None:
+        """What a newcomer needs to go on."""
+        rows = [("Site", address)] if address else []
+        try:
+            rows += [("Admin", f"{address.rstrip('/')}{reverse('admin:index')}")] if address else []
+        except NoReverseMatch:
+            rows += []
+        for _, given in cluster_started.send_robust(sender=type(self), site=address):
+            rows += [] if isinstance(given, Exception) or not given else list(given)
+        rows.append(("Status", manage_line("sharding_status")))
+        lines = columns([(f"{label}:", text) for label, text in rows])
+        heading = self.styled.SUCCESS("The cluster is up. Ctrl-C ends it in order.")
+        self._say("\n".join(["", heading, *lines, ""]))
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
