@@ -1,0 +1,186 @@
+"""The lifeline of real processes on a real PostgreSQL: killed, stopped, and outlived by a restart of the server."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from project.servers import OwnPostgres
+from sharding_app.core.lockkeys import lifeline_keys
+from tests.postgres.scratch import make_tables
+
+CLUSTER = "test"
+TTL = 1.5
+HELD = """
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+AND (classid::bigint << 32) | objid::bigint = ANY(%s)
+"""
+
+
+class Process:
+    """A `tests.lease.holder`, and what it says."""
+
+    def __init__(self, conninfo: str, name: str) -> None:
+        command = [sys.executable, "-m", "tests.lease.holder", conninfo, CLUSTER, name, str(TTL)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.said: list[dict[str, Any]] = []
+        self._lines: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self.keys = list(lifeline_keys(CLUSTER, name))
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _read(self) -> None:
+        if self._process.stdout is not None:
+            for line in self._process.stdout:
+                self._lines.put(json.loads(line))
+
+    def until(self, what: str, within: float = 20.0) -> dict[str, Any]:
+        """Read on until that is said."""
+        deadline = time.monotonic() + within
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                pytest.fail(f"no {what!r} within {within} s, but {[each['what'] for each in self.said]}")
+            self.said.append(line)
+            if line["what"] == what:
+                return line
+
+    def signal(self, number: signal.Signals) -> float:
+        os.kill(self._process.pid, number)
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+Starter = Callable[[str], Process]
+
+
+@pytest.fixture
+def conninfo(own_postgres: OwnPostgres) -> str:
+    params = conninfo_to_dict(own_postgres.url)
+    make_tables(params)
+    return make_conninfo(**{name: str(value) for name, value in params.items()})
+
+
+@pytest.fixture
+def start(conninfo: str) -> Iterator[Starter]:
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(Process(conninfo, name))
+
+
+def seconds_until_free(conninfo: str, keys: list[int], since: float, within: float = 10.0) -> float:
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        while True:
+            row = connection.execute(HELD, (keys,)).fetchone()
+            passed = time.clock_gettime(time.CLOCK_BOOTTIME) - since
+            if row is not None and row[0] == 0:
+                return passed
+            assert passed < within, "the locks were not freed"
+
+
+def test_kill_frees_both_locks_in_milliseconds_and_the_next_is_elected(start: Starter, conninfo: str) -> None:
+    first = start("first")
+    assert first.until("elected")["term"] == 1
+    second = start("second")
+    second.until("settled")
+    killed = first.signal(signal.SIGKILL)
+    assert seconds_until_free(conninfo, first.keys, killed) < 0.25
+    elected = second.until("elected")
+    assert elected["term"] == 2
+    assert elected["at"] - killed < 0.25 + TTL / 6
+    assert elected["valid"]
+
+
+def test_a_stopped_process_loses_its_locks_after_the_ttl_and_wakes_up_invalid(
+    start: Starter, conninfo: str
+) -> None:
+    frozen = start("frozen")
+    frozen.until("looks valid")
+    frozen.until("elected")
+    stopped = frozen.signal(signal.SIGSTOP)
+    free = seconds_until_free(conninfo, frozen.keys, stopped)
+    # The two clocks run alike here; the last ping may have been sent up to one interval before the stop.
+    assert TTL * 5 / 6 - 0.1 < free < TTL + 0.5
+    woken = frozen.signal(signal.SIGCONT)
+    looked = frozen.until("looks invalid", within=1.0)
+    assert looked["at"] >= woken
+    assert not any(each["valid"] for each in frozen.said if stopped < each["at"] <= looked["at"])
+    back = frozen.until("back")
+    assert not back["valid"], "the rows come first"
+    assert back["at"] - woken < 0.5
+    assert frozen.until("resumed")["valid"]
+    frozen.until("elected")
+    told = [each["what"] for each in frozen.said]
+    assert told.index("suspended") < told.index("back") < told.index("resumed")
+
+
+def test_a_stop_shorter_than_the_ttl_keeps_the_sessions(start: Starter, conninfo: str) -> None:
+    """Longer than the own limit, though: suspended and resumed, on the same sessions and in the same term."""
+    frozen = start("frozen")
+    frozen.until("elected")
+    frozen.signal(signal.SIGSTOP)
+    time.sleep(TTL * 0.8)
+    frozen.signal(signal.SIGCONT)
+    frozen.until("resumed", within=2.0)
+    assert "deposed" not in [each["what"] for each in frozen.said]
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        assert connection.execute(HELD, (frozen.keys,)).fetchone() == (2,)
+
+
+def test_a_restart_of_the_server(start: Starter, own_postgres: OwnPostgres) -> None:
+    node = start("node")
+    node.until("elected")
+    own_postgres.kill()
+    node.until("suspended", within=1.0)
+    time.sleep(TTL)
+    own_postgres.start()
+    up = time.clock_gettime(time.CLOCK_BOOTTIME)
+    back = node.until("back")
+    assert back["at"] - up < 0.5
+    node.until("resumed")
+    node.until("settled")
+    assert node.until("elected")["term"] == 2
+
+
+def test_a_server_that_stands_still(start: Starter, own_postgres: OwnPostgres) -> None:
+    """Nothing answers and nothing is refused: the lease ends in time, and comes back soon after the server does."""
+    node = start("node")
+    node.until("elected")
+    assert own_postgres.process is not None
+    everything = own_postgres.process.pid
+    children = [int(pid) for pid in subprocess.run(["pgrep", "-P", str(everything)], capture_output=True, text=True, check=True).stdout.split()]  # fmt: skip
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
+    for pid in (everything, *children):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        ended = node.until("suspended")
+        assert ended["at"] - began <= TTL * 2 / 3 + 0.1
+        time.sleep(2 * TTL)
+    finally:
+        for pid in (everything, *children):
+            os.kill(pid, signal.SIGCONT)
+    moved = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert node.until("resumed")["at"] - moved < TTL + 0.5
