@@ -93,6 +93,8 @@ class PostgresJournal:
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
         doubtful = list(self._doubtful)
+        if self._appends.backend in doubtful:
+            await self._appends.close()
         for backend in doubtful:
             await self._see_gone(backend)
             self._doubtful.remove(backend)

@@ -20,6 +20,15 @@ from sharding_app.ports.lifeline import Pulse, SessionLost
 
 logger = logging.getLogger("sharding.lifeline")
 
+WISHES = {
+    "tcp_keepalives_idle": 1 / 3,
+    "tcp_keepalives_interval": 1 / 3,
+    "tcp_user_timeout": 1.0,
+    "client_connection_check_interval": 1 / 3,
+}
+"""What we ask of the server, in parts of the TTL."""
+_MILLISECONDS = {"tcp_user_timeout", "client_connection_check_interval"}
+
 _left_out: set[str] = set()
 """Settings that the server would not take: said once in a process."""
 
@@ -37,6 +46,7 @@ class PostgresLifelineSession:
     ) -> None:
         self._coordinator_key = coordinator_key(cluster_id)
         self._ttl = ttl_seconds
+        self._session = 0
         self._holds_lock = False
         self._term: Term | None = None
         ttl = f"{round(ttl_seconds * 1000)}ms"
@@ -52,6 +62,7 @@ class PostgresLifelineSession:
 
     async def open(self) -> Backend:
         await self.close()
+        self._session += 1
         try:
             return await self._line.open()
         except LOST as error:
@@ -93,26 +104,22 @@ class PostgresLifelineSession:
     async def _rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         if not self._line.is_open:
             raise SessionLost("the session is not open")
+        session = self._session
         try:
             return await self._line.rows(query, params)
         except LOST as error:
             # Whatever failed, what the session holds is not certain any more: let the server free all of it.
-            await self.close()
+            # A call that was given up on may fail when another session is open already.
+            if session == self._session:
+                await self.close()
             raise SessionLost(explain(error)) from error
 
     async def _guard(self, connection: Connection) -> None:
         """Ask the server to notice by itself when we are cut off; it may lack the means."""
-        seconds = max(1, round(self._ttl / 3))
-        wishes = {
-            "tcp_keepalives_idle": str(seconds),
-            "tcp_keepalives_interval": str(seconds),
-            "tcp_keepalives_count": "2",
-            "tcp_user_timeout": f"{round(self._ttl * 1000)}ms",
-            "client_connection_check_interval": f"{round(self._ttl * 1000 / 3)}ms",
-        }
-        for name, value in wishes.items():
+        for name, part in WISHES.items():
+            value = round(self._ttl * part * (1000 if name in _MILLISECONDS else 1))
             try:
-                await connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+                await connection.execute("SELECT set_config(%s, %s, false)", (name, str(max(1, value))))
             except (psycopg.DataError, psycopg.NotSupportedError, psycopg.ProgrammingError) as error:
                 if name not in _left_out:
                     _left_out.add(name)

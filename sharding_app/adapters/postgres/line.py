@@ -103,22 +103,27 @@ class Line:
         return await self.run(work)
 
     async def close(self) -> None:
-        """Hang up at once. A statement that is still under way fails."""
+        """Hang up at once. A statement that is still under way fails, and nobody who comes next waits for it."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await _hang_up(connection, polite=not self._turn.locked())
+        if self._turn.locked():
+            self._turn = asyncio.Lock()
+            if connection is not None:
+                _cut(connection)  # whoever is at work on it sees its end, and throws it away
+        elif connection is not None:
+            await _hang_up(connection)
 
     async def _opened(self) -> Connection:
         if self._connection is not None and not self._connection.closed:
             return self._connection
         async with asyncio.timeout(self._connect_seconds):
             connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
+        self._connection = connection
         try:
             await self._within(connection, self._introduce(connection))
         except BaseException:
-            await _hang_up(connection, polite=False)
+            self._forget(connection)
+            await _hang_up(connection)
             raise
-        self._connection = connection
         return connection
 
     async def _introduce(self, connection: Connection) -> None:
@@ -129,20 +134,24 @@ class Line:
             await self._prepare(connection)
 
     async def _within(self, connection: Connection, work: Awaitable[T]) -> T:
+        loop = asyncio.get_running_loop()
         deadline = self._answer_seconds + _SPARE_SECONDS
-        timer = asyncio.get_running_loop().call_later(deadline, _cut, connection)
-        before = timer.when()
+        timer = loop.call_later(deadline, _cut, connection)
         try:
             return await work
-        except BaseException as error:
-            if connection is self._connection and not _is_idle(connection):
-                self._connection = None
-                await _hang_up(connection, polite=False)
-            if isinstance(error, _CONNECTION_FAILED) and asyncio.get_running_loop().time() >= before:
+        except _CONNECTION_FAILED as error:
+            if loop.time() >= timer.when():
                 raise TimeoutError(f"no answer within {deadline:g} s") from error
             raise
         finally:
             timer.cancel()
+            if connection is not self._connection or not _is_idle(connection):
+                self._forget(connection)
+                await _hang_up(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        if self._connection is connection:
+            self._connection = None
 
 
 def _is_idle(connection: Connection) -> bool:
@@ -155,8 +164,8 @@ def _cut(connection: Connection) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
-async def _hang_up(connection: Connection, *, polite: bool) -> None:
-    if not polite:
+async def _hang_up(connection: Connection) -> None:
+    if not _is_idle(connection):
         _cut(connection)
     with suppress(psycopg.Error, OSError):
         await connection.close()

@@ -1,0 +1,19 @@
+WITH chosen AS (
+    UPDATE sharding_type SET changeable = true
+    WHERE %(types)s::text[] IS NULL OR name = ANY (%(types)s::text[])
+    RETURNING id
+), homed AS (
+    SELECT type_id, shard FROM sharding_shard WHERE type_id IN (SELECT id FROM chosen) AND home IS NOT NULL
+), forgotten AS (
+    UPDATE sharding_shard SET epoch = epoch + 1, home = NULL, step = 'stopped', updated_at = now()
+    WHERE type_id IN (SELECT id FROM chosen)
+), remembered AS (
+    DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
+), leases AS (
+    DELETE FROM sharding_lease WHERE %(types)s::text[] IS NULL RETURNING 1
+), nodes AS (
+    DELETE FROM sharding_node WHERE %(types)s::text[] IS NULL RETURNING 1
+)
+SELECT
+    (SELECT count(*) FROM homed), (SELECT count(*) FROM remembered), (SELECT count(*) FROM leases),
+    (SELECT count(*) FROM nodes);

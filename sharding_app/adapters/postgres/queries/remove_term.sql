@@ -1,0 +1,1 @@
+UPDATE sharding_coordinator SET term = term + 1, incarnation = NULL;

@@ -1,0 +1,85 @@
+"""Removes what the cluster keeps about itself, never a journal: for `sharding_remove_data`, so it is synchronous.
+
+Contract: refuses while a node is alive. Homes are forgotten, but their rows stay with a higher epoch, and the term is
+raised: a process that was frozen all the while is fenced for ever, also when the shards are given out again. The types
+may be configured anew afterwards.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+
+from sharding_app.adapters.postgres.line import Conninfo, application_name
+from sharding_app.adapters.postgres.sql import QUERIES
+
+_WAIT_MS = 2000
+
+
+class NodesAlive(Exception):
+    """These nodes hold their lifeline: nothing was removed."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"still alive: {', '.join(names)}")
+        self.names = tuple(names)
+
+
+class UnknownTypes(Exception):
+    """The cluster knows no types of these names: nothing was removed."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"unknown: {', '.join(names)}")
+        self.names = tuple(names)
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """How many of each were, or would be, removed."""
+
+    homes: int
+    remembered: int
+    leases: int
+    nodes: int
+
+
+def remove_data(conninfo: Conninfo, types: Sequence[str] | None = None, *, dry_run: bool = False) -> Removal:
+    """Remove homes and remembered ids of these types; of all types, with leases and node rows too, when none is named.
+
+    Raises NodesAlive, UnknownTypes, or psycopg.Error.
+    """
+    params = {"types": None if types is None else list(types)}
+    with (
+        psycopg.connect(**_parameters(conninfo)) as connection,
+        connection.transaction(force_rollback=dry_run),
+    ):
+        unknown = [name for (name,) in _run(connection, "remove_unknown", params).fetchall()]
+        if unknown:
+            raise UnknownTypes(unknown)
+        if not dry_run:
+            _run(connection, "remove_lock", None)
+        alive = [name for (name,) in _run(connection, "remove_alive", None).fetchall()]
+        if alive and not dry_run:
+            raise NodesAlive(alive)
+        if not dry_run:
+            _run(connection, "remove_term", None)
+        row = _run(connection, "remove_count" if dry_run else "remove_all", params).fetchone()
+    if row is None:
+        raise psycopg.OperationalError("the server did not say what it removed")
+    return Removal(*row)
+
+
+def living_nodes(conninfo: Conninfo) -> tuple[str, ...]:
+    """Return the names of the nodes that hold a lifeline lock."""
+    with psycopg.connect(**_parameters(conninfo), autocommit=True) as connection:
+        return tuple(name for (name,) in _run(connection, "remove_alive", None).fetchall())
+
+
+def _run(
+    connection: psycopg.Connection[tuple[Any, ...]], query: str, params: dict[str, Any] | None
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    return connection.execute(QUERIES[query], params)
+
+
+def _parameters(conninfo: Conninfo) -> dict[str, Any]:
+    options = f"{conninfo.get('options') or ''} -c lock_timeout={_WAIT_MS}ms".strip()
+    return {**conninfo, "application_name": application_name("", "removal"), "options": options}

@@ -1,0 +1,196 @@
+"""A lifeline session ends when its process is frozen or cut off, and says so in time."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from project.servers import OwnPostgres
+from sharding_app.adapters.postgres import lifeline_session
+from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.ports.lifeline import SessionLost
+from tests.contract.given import member, until
+from tests.postgres.proxy import proxy_to
+from tests.postgres.scratch import make_tables
+from tests.postgres.writers import connect, value
+
+pytestmark = pytest.mark.asyncio
+
+
+def session(params: dict[str, Any], ttl: float = 3.0, number: int = 0) -> PostgresLifelineSession:
+    return PostgresLifelineSession(params, cluster_id="cluster", owner="me", number=number, ttl_seconds=ttl)
+
+
+async def test_silence_ends_a_session_after_its_ttl(params: dict[str, Any]) -> None:
+    silent, other = session(params, 0.5), session(params)
+    await silent.open()
+    await other.open()
+    assert await silent.lock(11)
+    started = time.monotonic()
+
+    async def freed() -> bool:
+        return await other.lock(11)
+
+    await until(freed, 5)
+    assert 0.4 < time.monotonic() - started < 2
+    with pytest.raises(SessionLost):
+        await silent.ping()
+    await other.close()
+
+
+async def test_pings_keep_a_session(params: dict[str, Any]) -> None:
+    pinging, other = session(params, 0.5), session(params)
+    await pinging.open()
+    await other.open()
+    assert await pinging.lock(11)
+    deadline = time.monotonic() + 1.5
+    while time.monotonic() < deadline:
+        await pinging.ping()
+        assert not await other.lock(11)
+        await asyncio.sleep(0.1)
+    await pinging.close()
+    await other.close()
+
+
+async def test_a_silent_network_loses_the_session_in_time(params: dict[str, Any]) -> None:
+    async with proxy_to(params) as proxy:
+        cut = session(proxy.params, 0.5)
+        await cut.open()
+        proxy.mute()
+        started = time.monotonic()
+        with pytest.raises(SessionLost, match="no answer within"):
+            await cut.ping()
+        assert time.monotonic() - started < 3
+        await cut.open()
+        await cut.ping()
+        await cut.close()
+
+
+async def test_close_ends_the_wait_of_others_and_the_next_session_is_free_of_them(
+    params: dict[str, Any],
+) -> None:
+    async with proxy_to(params) as proxy:
+        cut = session(proxy.params, 30)
+        await cut.open()
+        proxy.mute()
+        ping = asyncio.create_task(cut.ping())
+        abandoned = asyncio.create_task(cut.ping())
+        await asyncio.sleep(0)
+        abandoned.cancel()
+        await cut.close()
+        await asyncio.wait_for(cut.open(), 5)
+        with pytest.raises(SessionLost):
+            await asyncio.wait_for(ping, 5)
+        # What was given up on does not end the session that came after it.
+        await cut.ping()
+        await asyncio.wait({abandoned}, timeout=10)
+        assert abandoned.done()
+        await cut.ping()
+        await cut.close()
+
+
+async def test_the_server_is_asked_to_notice_by_itself(params: dict[str, Any]) -> None:
+    asking = session(params, 3.0)
+    await asking.open()
+
+    async def settings(connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> dict[str, str]:
+        cursor = await connection.execute(
+            "SELECT name, setting FROM pg_settings WHERE name IN ('idle_session_timeout', 'statement_timeout',"
+            " 'lock_timeout', 'tcp_keepalives_idle', 'client_connection_check_interval', 'application_name')"
+        )
+        return dict(await cursor.fetchall())
+
+    assert await asking._line.run(settings) == {
+        "application_name": "sharding/me/lifeline-0",
+        "client_connection_check_interval": "1000",
+        "idle_session_timeout": "3000",
+        "lock_timeout": "3000",
+        "statement_timeout": "3000",
+        "tcp_keepalives_idle": "1",
+    }
+    await asking.close()
+
+
+async def test_what_the_server_lacks_is_left_out_and_said_once(
+    params: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lifeline_session, "_left_out", set())
+    monkeypatch.setattr(lifeline_session, "WISHES", {"no_such_setting": 1.0, "tcp_keepalives_idle": 0.001})
+    caplog.set_level(logging.INFO, "sharding.lifeline")
+    for number in (0, 1):
+        asking = session(params, number=number)
+        await asking.open()
+        await asking.ping()
+        await asking.close()
+    assert [record.getMessage() for record in caplog.records if "no_such_setting" in record.getMessage()] == [
+        caplog.records[0].getMessage()
+    ]
+
+
+async def test_a_crash_inside_the_server_shows_as_another_run(own_postgres: OwnPostgres) -> None:
+    """Postgres then ends all sessions and frees all locks, and its start time stays: the processes are not dead."""
+    params: dict[str, Any] = conninfo_to_dict(own_postgres.url)
+    make_tables(params)
+    watching = session(params, 30)
+    await watching.open()
+    before = (await watching.ping()).server
+    victim = await connect(params)
+    started = await value(victim, "SELECT pg_postmaster_start_time()")
+    os.kill(victim.info.backend_pid, signal.SIGKILL)
+
+    async def lost() -> bool:
+        try:
+            await watching.ping()
+        except SessionLost:
+            return True
+        return False
+
+    await until(lost)
+
+    async def back() -> bool:
+        try:
+            await watching.open()
+        except SessionLost:
+            return False
+        return True
+
+    await until(back, 30)
+    after = (await watching.ping()).server
+    assert after.started != before.started
+    assert after.timeline == before.timeline
+    async with await connect(params) as admin:
+        assert await value(admin, "SELECT pg_postmaster_start_time()") == started
+    await victim.close()
+    await watching.close()
+
+
+async def test_an_election_that_could_not_raise_the_term_holds_no_lock(params: dict[str, Any]) -> None:
+    standing, other = session(params, 0.5), session(params)
+    async with await connect(params) as holder:
+        await holder.execute("INSERT INTO sharding_coordinator (term) VALUES (4)")
+        await holder.execute("INSERT INTO sharding_cluster (cluster_id) VALUES ('cluster')")
+        store_row = member("me")
+        await holder.execute(
+            "INSERT INTO sharding_node (incarnation, name, host, pid, age, state, lock_key_1, lock_key_2)"
+            " VALUES (%s, 'n', 'h', 1, 1, 'up', 1, 2)",
+            [store_row.incarnation],
+        )
+        await standing.open()
+        await other.open()
+        async with holder.transaction():
+            await holder.execute("SELECT 1 FROM sharding_coordinator FOR SHARE")
+            with pytest.raises(SessionLost):
+                await standing.elect("me")
+
+        async def free() -> bool:
+            return not (await other.ping()).coordinator_locked
+
+        await until(free)
+        assert await other.elect("me") == 5
+    await other.close()

@@ -1,0 +1,51 @@
+"""Sessions that write to the tables by hand, and eyes that see what the server makes of it."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+INSERT = (
+    "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+    " VALUES (1, %s, %s, %s, %s, 'E', 1, '{}')"
+)
+RAISE = "UPDATE sharding_shard SET epoch = epoch + 1 WHERE type_id = 1 AND shard = %s"
+
+
+async def connect(params: dict[str, Any], **options: Any) -> Connection:
+    return await psycopg.AsyncConnection.connect(**{**params, **options}, autocommit=True)
+
+
+async def give_homes(connection: Connection, shards: int) -> None:
+    await connection.execute(
+        "INSERT INTO sharding_shard (type_id, shard, epoch, home, step)"
+        " SELECT 1, s, 1, 'home', 'home' FROM generate_series(0, %s - 1) s",
+        [shards],
+    )
+
+
+async def value(connection: Connection, query: str, *args: Any) -> Any:
+    row = await (await connection.execute(query.encode(), args)).fetchone()
+    assert row is not None
+    return row[0]
+
+
+async def events(connection: Connection) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute("SELECT entity, seq, epoch FROM sharding_event ORDER BY 1, 2")
+    return await cursor.fetchall()
+
+
+async def blocked(watcher: Connection, pid: int) -> None:
+    """Wait until this server process waits for another one."""
+    async with asyncio.timeout(10):
+        while not await value(watcher, "SELECT cardinality(pg_blocking_pids(%s)) > 0", pid):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def gone(watcher: Connection, pid: int) -> None:
+    """Wait until this server process is not there any more."""
+    async with asyncio.timeout(10):
+        while await value(watcher, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
