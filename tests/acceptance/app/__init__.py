@@ -1,0 +1,1 @@
+"""A small Django app whose entities are easy to judge from the outside."""

@@ -1,0 +1,304 @@
+"""A cluster of real processes on servers of its own: nodes that can be killed, frozen and cut off, and a load.
+
+Everything ends with the process that started it, however it ends (a waiting shell at the end of a pipe sees to that),
+and nothing is signalled that was not started here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+
+from project.servers import OwnPostgres, OwnRedis
+from sharding_app.core.lockkeys import coordinator_key
+from tests.acceptance.app.entities import TYPE
+from tests.acceptance.judge import Home, Row
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 30.0
+SETTINGS = "tests.acceptance.settings"
+AUDIT = """
+CREATE TABLE acceptance_home (
+    n bigint GENERATED ALWAYS AS IDENTITY, type_id integer, shard integer, epoch bigint, home text, step text,
+    at timestamptz DEFAULT clock_timestamp());
+CREATE FUNCTION acceptance_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO acceptance_home (type_id, shard, epoch, home, step)
+        VALUES (NEW.type_id, NEW.shard, NEW.epoch, NEW.home, NEW.step);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER acceptance_note AFTER INSERT OR UPDATE ON sharding_shard
+    FOR EACH ROW EXECUTE FUNCTION acceptance_note();
+"""
+
+
+def with_port(url: str, port: int) -> str:
+    """Return the same URL with another port: that of a proxy in front of the server."""
+    parts = urlsplit(url)
+    before, _, _ = parts.netloc.rpartition(":")
+    return urlunsplit(parts._replace(netloc=f"{before}:{port}"))
+
+
+def with_database(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def until(condition: Callable[[], Any], seconds: float, what: str, pause: float = 0.02) -> Any:
+    """Wait for a condition with a deadline; return what it returned."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(pause)
+    return found
+
+
+class Process:
+    """One child, its log, and the shell that ends it when we are gone."""
+
+    def __init__(
+        self, command: list[str], environment: Mapping[str, str], log: Path, *, talks: bool = False
+    ) -> None:
+        self.log = log
+        with log.open("ab") as out:
+            self.child = subprocess.Popen(
+                [sys.executable, *command],
+                cwd=ROOT,
+                env=dict(environment),
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.guard = subprocess.Popen(
+            ["/bin/sh", "-c", 'read _; kill -9 "$1"', "sh", str(self.child.pid)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.child.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.alive:
+            self.child.send_signal(number)
+
+    def end(self) -> None:
+        """Kill what is left of it."""
+        self.guard.kill()
+        self.guard.communicate()
+        if self.alive:
+            self.child.kill()
+        for pipe in (self.child.stdin, self.child.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.child.wait()
+
+
+class Node(Process):
+    """`manage.py sharding_node` under a name."""
+
+    def __init__(
+        self, name: str, environment: Mapping[str, str], log: Path, extra: Iterable[str] = ()
+    ) -> None:
+        self.name = name
+        self._seen = log.stat().st_size if log.exists() else 0
+        super().__init__(["manage.py", "sharding_node", "--name", name, *extra], environment, log)
+
+    def wait_up(self) -> Node:
+        def up() -> bool:
+            assert self.alive, f"node {self.name} ended: {self.last_words()}"
+            return f"node {self.name} is up".encode() in self.log.read_bytes()[self._seen :]
+
+        until(up, START_SECONDS, f"node {self.name} is up: {self.last_words()}")
+        return self
+
+    def last_words(self) -> str:
+        return " | ".join(self.log.read_text(errors="replace").splitlines()[-5:])
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that it has used, all its threads together."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Load(Process):
+    """The load process (`tests.acceptance.load`)."""
+
+    def __init__(
+        self, out: Path, environment: Mapping[str, str], log: Path, *, seed: int, **options: object
+    ) -> None:
+        self.out = out
+        arguments = [f"--{name}={value}" for name, value in {"out": out, "seed": seed, **options}.items()]
+        super().__init__(["-m", "tests.acceptance.load", *arguments], environment, log, talks=True)
+
+    def send(self, order: str) -> None:
+        assert self.child.stdin is not None
+        self.child.stdin.write(order.encode() + b"\n")
+        self.child.stdin.flush()
+
+    def answer(self) -> str:
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline().decode().strip()
+        assert line, f"the load ended: {self.log.read_text(errors='replace')[-2000:]}"
+        return line
+
+    def order(self, order: str) -> str:
+        self.send(order)
+        return self.answer()
+
+
+class Servers:
+    """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a migrated one."""
+
+    def __init__(self, place: Path) -> None:
+        self.postgres = OwnPostgres(place).start()
+        self.redis = OwnRedis(place).start()
+        self.made = 0
+        environment = {**os.environ, "DATABASE_URL": self.postgres.url, "REDIS_URL": self.redis.url}
+        environment["DJANGO_SETTINGS_MODULE"] = SETTINGS
+        subprocess.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, env=environment, check=True,
+            capture_output=True, timeout=120,
+        )  # fmt: skip
+
+    def new_database(self) -> str:
+        """Return the URL of a fresh database with the cluster's tables."""
+        self.made += 1
+        template = urlsplit(self.postgres.url).path.lstrip("/")
+        with psycopg.connect(with_database(self.postgres.url, "postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE scenario_{self.made} TEMPLATE {template}")
+        return with_database(self.postgres.url, f"scenario_{self.made}")
+
+    def close(self) -> None:
+        self.redis.close()
+        self.postgres.close()
+
+
+class Cluster:
+    """Nodes and a load on one database."""
+
+    def __init__(
+        self, servers: Servers, place: Path, seed: int, sharding: dict[str, object] | None = None
+    ) -> None:
+        self.servers = servers
+        self.place = place
+        self.seed = seed
+        self.sharding = {"NUMBER_OF_SHARDS": 48, **(sharding or {})}
+        self.database_url = servers.new_database()
+        self.redis_url = servers.redis.url
+        self.nodes: dict[str, Node] = {}
+        self.loads: list[Load] = []
+        self.role = ""
+        # Postgres' clock and ours are of one machine: this is what lies between them.
+        self._wall = time.time() - time.monotonic()
+        self.sql(AUDIT)
+
+    # -- Processes -----------------------------------------------------------------------------------------------------
+
+    def environment(self, database_url: str = "", redis_url: str = "") -> dict[str, str]:
+        return {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": SETTINGS,
+            "DATABASE_URL": database_url or self.database_url,
+            "REDIS_URL": redis_url or self.redis_url,
+            "ACCEPTANCE_SHARDING": json.dumps(self.sharding),
+            "ACCEPTANCE_ROLE": self.role,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def start(
+        self, *names: str, extra: Iterable[str] = (), database_url: str = "", redis_url: str = ""
+    ) -> list[Node]:
+        """Start nodes, and wait until they are up."""
+        started = []
+        for name in names:
+            environment = self.environment(database_url, redis_url)
+            node = self.nodes[name] = Node(name, environment, self.place / f"node-{name}.log", extra)
+            started.append(node)
+        return [node.wait_up() for node in started]
+
+    def start_load(self, **options: object) -> Load:
+        number = len(self.loads) + 1
+        load = Load(
+            self.place / f"history-{number}.jsonl", self.environment(), self.place / f"load-{number}.log",
+            seed=self.seed + number, process=number, **options,
+        )  # fmt: skip
+        self.loads.append(load)
+        return load
+
+    def close(self) -> None:
+        for process in [*self.loads, *self.nodes.values()]:
+            process.end()
+
+    # -- What the database says ----------------------------------------------------------------------------------------
+
+    def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.database_url, autocommit=True, connect_timeout=5) as connection:
+            cursor = connection.execute(statement, parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self) -> list[Row]:
+        found = self.sql(
+            "SELECT e.entity, e.seq, e.shard, e.epoch, e.payload->>'token', (e.payload->>'writer')::int"
+            " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id WHERE t.name = %s", TYPE,
+        )  # fmt: skip
+        return [Row(*each) for each in found]
+
+    def homes(self) -> list[Home]:
+        """Return every change of a shard's home, as a trigger of ours has noted it."""
+        found = self.sql(
+            "SELECT shard, epoch, home, step, extract(epoch FROM at)::float8 FROM acceptance_home ORDER BY n"
+        )
+        return [Home(each[0], each[1], each[2], each[3], each[4] - self._wall) for each in found]
+
+    def epochs(self) -> dict[int, int]:
+        return dict(self.sql("SELECT shard, epoch FROM sharding_shard"))
+
+    def members(self) -> dict[str, str]:
+        """Return incarnations by node name; a node that has begun again shows its newest."""
+        return dict(self.sql("SELECT name, incarnation FROM sharding_node WHERE state = 'up' ORDER BY age"))
+
+    def shards_of(self, name: str) -> set[int]:
+        found = self.sql(
+            "SELECT s.shard FROM sharding_shard s JOIN sharding_node n ON n.incarnation = s.home WHERE n.name = %s",
+            name,
+        )
+        return {each[0] for each in found}
+
+    def coordinator(self) -> str:
+        """Return the name of the node that coordinates now, or nothing."""
+        cluster_id = self.sql("SELECT cluster_id FROM sharding_cluster")[0][0]
+        found = self.sql(
+            "SELECT n.name FROM sharding_coordinator c JOIN sharding_node n USING (incarnation) WHERE EXISTS ("
+            " SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND"
+            " l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND"
+            " (l.classid::bigint << 32) | l.objid::bigint = %s)",
+            coordinator_key(cluster_id),
+        )
+        return found[0][0] if found else ""
+
+    def wait_moved(self, name: str, seconds: float = 10.0) -> None:
+        """Wait until no shard's row names that node any more."""
+        until(lambda: not self.shards_of(name), seconds, f"the shards of {name} have moved")
+
+    def wait_members(self, *names: str, seconds: float = 15.0) -> None:
+        """Wait until exactly these nodes are up and one of them coordinates."""
+        until(
+            lambda: set(self.members()) == set(names) and self.coordinator() in names,
+            seconds, f"{', '.join(names)} are up and one coordinates",
+        )  # fmt: skip

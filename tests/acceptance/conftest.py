@@ -1,0 +1,55 @@
+"""Servers for the session, a scenario for each test, and their figures at the end of the run."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.acceptance.cluster import Servers
+from tests.acceptance.scenario import REPORT_FOLDER, REPORTS, Scenario
+
+NewScenario = Callable[..., Scenario]
+
+
+@pytest.fixture(scope="session")
+def acceptance_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    place = tmp_path_factory.mktemp("servers")
+    servers = Servers(place)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def scenario(
+    acceptance_servers: Servers, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[NewScenario]:
+    """Make the scenario of this test; ACCEPTANCE_SEED chooses another seed than a random one, which is printed."""
+    seed = int(os.environ.get("ACCEPTANCE_SEED") or random.randrange(1_000_000))
+    with ExitStack() as stack:
+
+        def make(sharding: dict[str, object] | None = None) -> Scenario:
+            print(f"seed {seed}")
+            return stack.enter_context(
+                Scenario(acceptance_servers, tmp_path, seed, request.node.name, sharding)
+            )
+
+        yield make
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not REPORTS:
+        return
+    terminalreporter.section("faults")
+    for report in REPORTS:
+        for line in report.lines():
+            terminalreporter.write_line(line)
+    folder = os.environ.get(REPORT_FOLDER)
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "faults.json").write_bytes(msgspec.json.encode(REPORTS))

@@ -1,0 +1,169 @@
+"""What a run must have kept, judged afterwards from the callers' history, the journal and the log of the homes.
+
+Each function returns the broken promises as sentences; an empty list means that it holds. They read plain values, so
+that planted bad histories can show that each of them catches what it is for.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tests.acceptance.app.entities import EMPTY, after
+from tests.acceptance.history import Call, by_entity
+from tests.acceptance.linear import check_register
+
+
+class Row(NamedTuple):
+    """One event of the journal."""
+
+    entity: str
+    seq: int
+    shard: int
+    epoch: int
+    token: str
+    writer: int
+
+
+class Home(NamedTuple):
+    """One change of a shard's row, in the order in which Postgres made them."""
+
+    shard: int
+    epoch: int
+    home: str | None
+    step: str
+    at: float
+    "By the harness's clock."
+
+
+def journals(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return each entity's events in the order of their numbers."""
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda each: (each.entity, each.seq)):
+        found.setdefault(row.entity, []).append(row)
+    return found
+
+
+def check_numbers(rows: Iterable[Row]) -> list[str]:
+    """Promise 4: an entity's events are numbered 1..n."""
+    broken = []
+    for entity, events in journals(rows).items():
+        numbers = [each.seq for each in events]
+        if numbers != list(range(1, len(numbers) + 1)):
+            broken.append(f"{entity}: events are numbered {_short(numbers)}")
+    return broken
+
+
+def check_once(calls: Iterable[Call], rows: Sequence[Row]) -> list[str]:
+    """Promise 3: what was acknowledged is in the journal once and at its place; what was refused is not; nothing twice."""
+    broken = []
+    places: dict[str, tuple[str, int, tuple[int, int]]] = {}
+    for entity, events in journals(rows).items():
+        state = EMPTY
+        for each in events:
+            state = after(state, each.token)
+            if each.token in places:
+                broken.append(f"{entity}: {each.token} is in the journal twice, as number {each.seq} too")
+            places[each.token] = entity, each.seq, state
+    for call in calls:
+        place = places.get(call.token) if call.token else None
+        if place is not None and call.outcome in ("rejected", "refused"):
+            broken.append(f"{call.entity}: {call.token} was {call.outcome}, and is in the journal")
+        if not call.appends or call.outcome != "ok":
+            continue
+        if place is None:
+            broken.append(f"{call.entity}: {call.token} was acknowledged, and is not in the journal")
+        elif place[0] != call.entity:
+            broken.append(f"{call.entity}: {call.token} is in the journal of {place[0]}")
+        elif place[2] != call.value:
+            broken.append(f"{call.entity}: {call.token} answered {call.value}, the journal says {place[2]}")
+    return broken
+
+
+def check_writers(rows: Iterable[Row], homes: Sequence[Home]) -> list[str]:
+    """Promise 1: along an entity's numbers epochs never decrease, and no epoch has two homes or two writers."""
+    broken = []
+    writers: dict[tuple[int, int], int] = {}
+    for entity, events in journals(rows).items():
+        epochs = [each.epoch for each in events]
+        if epochs != sorted(epochs):
+            broken.append(f"{entity}: epochs decrease: {_short(epochs)}")
+        for each in events:
+            writer = writers.setdefault((each.shard, each.epoch), each.writer)
+            if writer != each.writer:
+                broken.append(
+                    f"{entity}: processes {writer} and {each.writer} both wrote in shard {each.shard} at epoch {each.epoch}"
+                )
+    owners: dict[tuple[int, int], str] = {}
+    latest: dict[int, int] = {}
+    for change in homes:
+        if change.epoch < latest.get(change.shard, 0):
+            broken.append(f"shard {change.shard}: its epoch went back to {change.epoch}")
+        latest[change.shard] = change.epoch
+        if change.home is not None:
+            owner = owners.setdefault((change.shard, change.epoch), change.home)
+            if owner != change.home:
+                broken.append(f"shard {change.shard}: {owner} and {change.home} share epoch {change.epoch}")
+    return broken
+
+
+def check_order(calls: Iterable[Call], rows: Iterable[Row]) -> list[str]:
+    """Promise 5: what one process sent to one entity took effect in the order of the calls.
+
+    Calls that their caller repeated are left out: a repetition is a later call.
+    """
+    by_token = {call.token: call for call in calls if call.token and call.appends and call.attempts == 1}
+    broken = []
+    last: dict[tuple[int, str], Call] = {}
+    for entity, events in journals(rows).items():
+        for each in events:
+            call = by_token.get(each.token)
+            if call is None:
+                continue
+            before = last.get((call.process, entity))
+            if before is not None and before.number > call.number:
+                broken.append(
+                    f"{entity}: {call.token} (call {call.number}) came after {before.token} ({before.number})"
+                )
+            last[call.process, entity] = call
+    return broken
+
+
+def check_linearizable(calls: Iterable[Call], rows: Sequence[Row]) -> list[str]:
+    """Promise 2: each entity's history is that of one object that handles one call at a time."""
+    broken = []
+    written = {entity: [each.token for each in events] for entity, events in journals(rows).items()}
+    for entity, history in by_entity(calls).items():
+        wrong = check_register(history, written.get(entity, []))
+        if wrong:
+            broken.append(f"{entity}: {wrong}")
+    return broken
+
+
+def check_answers(calls: Sequence[Call], final: Sequence[Call]) -> list[str]:
+    """Promises 8 and 10: nothing failed for reasons of its own, and at the end every entity answers."""
+    broken = [f"{call.entity}: {call.op} failed: {call.error}" for call in calls if call.outcome == "failed"]
+    broken += [
+        f"{call.entity}: does not answer at the end: {call.outcome} {call.error}"
+        for call in final
+        if call.outcome != "ok"
+    ]
+    return broken
+
+
+def judge(
+    calls: Sequence[Call], final: Sequence[Call], rows: Sequence[Row], homes: Sequence[Home]
+) -> list[str]:
+    """Return all that is broken."""
+    everything = [*calls, *final]
+    return [
+        *check_numbers(rows),
+        *check_once(everything, rows),
+        *check_writers(rows, homes),
+        *check_order(everything, rows),
+        *check_linearizable(everything, rows),
+        *check_answers(calls, final),
+    ]
+
+
+def _short(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:12]))
+    return shown + (f" … ({len(numbers)} of them)" if len(numbers) > 12 else "")

@@ -1,0 +1,194 @@
+"""The load: a process of its own that calls entities at a steady rate, and writes down what came of each call.
+
+    python -m tests.acceptance.load --out FILE --seed N --rate PER_SECOND --entities E
+
+It is told what to do by lines on its standard input, and answers each with one line when it is done: `warm` (touch every
+entity once), `go` (begin), `probe a,b,c` (one append each, at once), `halt` (stop the rate, wait for what is under way),
+`sweep` (read every entity). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import django
+
+from tests.acceptance.history import Call, Op, Outcome, write_line
+
+TICK_SECONDS = 0.01
+PATIENT_SECONDS = 20.0
+HASTY_SECONDS = 0.4
+MAX_ATTEMPTS = 5
+NOT_TAKEN = {"buffer_full", "no_host", "no_coordinator", "stopped"}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--rate", type=float, default=300.0)
+    parser.add_argument("--entities", type=int, default=1000)
+    parser.add_argument("--hot", type=int, default=20, help="so many of them get a fifth of the calls")
+    parser.add_argument("--process", type=int, default=1)
+    return parser.parse_args(arguments)
+
+
+class Load:
+    def __init__(self, options: argparse.Namespace) -> None:
+        from tests.acceptance.app.entities import Register
+
+        self.register: Any = Register
+        self.options = options
+        self.chance = random.Random(options.seed)
+        self.entities = [f"e{number}" for number in range(options.entities)]
+        self.numbers = 0
+        self.running = False
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.file = options.out.open("ab", buffering=0)
+
+    async def call(
+        self, entity: str, op: Op, patience: float = PATIENT_SECONDS, *, own_id: bool = False
+    ) -> Call:
+        """Make one call and write it down. With an id of its own, an unknown outcome is asked for again."""
+        self.numbers = number = self.numbers + 1
+        token = "" if op.startswith("read") else f"{self.options.process}.{number}"
+        call = Call(
+            process=self.options.process, number=number, entity=entity, op=op, token=token, start=time.monotonic(),
+            outcome="unknown", command_id=f"id-{token}" if own_id else "",
+        )  # fmt: skip
+        if op == "tell":
+            self.register.ref(entity).append.tell(token)
+            call.outcome = "told"
+        else:
+            await self._ask(call, patience)
+        call.end = time.monotonic()
+        self.file.write(write_line(call))
+        return call
+
+    async def _ask(self, call: Call, patience: float) -> None:
+        while True:
+            ref = self.register.ref(call.entity, timeout=patience, command_id=call.command_id or None)
+            method = getattr(ref, call.op)
+            await self._settle(call, method(call.token) if call.token else method())
+            if (
+                not call.command_id
+                or call.outcome not in ("unknown", "refused")
+                or call.attempts >= MAX_ATTEMPTS
+            ):
+                return
+            call.attempts += 1
+
+    @staticmethod
+    async def _settle(call: Call, answer: Awaitable[list[int]]) -> None:
+        from sharding_app import AskTimeout, BufferFull, PartlyApplied, Rejected, ShardingError, Unavailable
+
+        try:
+            count, digest = await answer
+        except Rejected:
+            call.outcome = "rejected"
+        except (AskTimeout, PartlyApplied) as error:
+            call.outcome, call.error = "unknown", f"{type(error).__name__}: {error}"
+        except (BufferFull, Unavailable) as error:
+            taken: Outcome = "refused" if error.code in NOT_TAKEN else "unknown"
+            # An earlier attempt of the same command may have had an effect.
+            call.outcome = taken if call.attempts == 1 else "unknown"
+            call.error = f"{error.code}: {error}"
+        except ShardingError as error:
+            call.outcome, call.error = "failed", f"{type(error).__name__}: {error}"
+        else:
+            call.outcome, call.value, call.error = "ok", (count, digest), ""
+
+    def start(self, job: Any) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            print(f"the load itself failed: {error!r}", file=sys.stderr, flush=True)
+            os._exit(3)
+
+    async def steadily(self) -> None:
+        """Begin calls at the rate, whatever becomes of them."""
+        began, issued = time.monotonic(), 0
+        while self.running:
+            due = int((time.monotonic() - began) * self.options.rate)
+            while issued < due:
+                issued += self.one_choice()
+            await asyncio.sleep(TICK_SECONDS)
+
+    def one_choice(self) -> int:
+        """Begin one call, or a few for the same entity in a row; return how many."""
+        chance = self.chance
+        hot = chance.random() < 0.2
+        entity = self.entities[chance.randrange(self.options.hot if hot else len(self.entities))]
+        dice = chance.random()
+        if dice < 0.50:
+            hasty = chance.random() < 0.05
+            self.start(self.call(entity, "append", HASTY_SECONDS if hasty else PATIENT_SECONDS))
+        elif dice < 0.60:
+            self.start(
+                self.call(entity, "append", HASTY_SECONDS if chance.random() < 0.5 else 5.0, own_id=True)
+            )
+        elif dice < 0.85:
+            self.start(self.call(entity, "read"))
+        elif dice < 0.88:
+            self.start(self.call(entity, "read_surely"))
+        elif dice < 0.91:
+            self.start(self.call(entity, "refuse"))
+        elif dice < 0.94:
+            self.start(self.call(entity, "tell"))
+        else:
+            for _ in range(3):
+                self.start(self.call(entity, "append"))
+            return 3
+        return 1
+
+    # -- Orders --------------------------------------------------------------------------------------------------------
+
+    async def obey(self, line: str) -> str:
+        word, _, rest = line.partition(" ")
+        match word:
+            case "warm":
+                calls = await asyncio.gather(*(self.call(each, "append") for each in self.entities))
+                bad = [each for each in calls if each.outcome != "ok"]
+                return f"warm {len(bad)} {bad[0].error if bad else ''}"
+            case "go":
+                self.running = True
+                self.start(self.steadily())
+                return "going"
+            case "probe":
+                for entity in rest.split(","):
+                    self.start(self.call(entity, "append"))
+                return "probing"
+            case "halt":
+                self.running = False
+                while self.tasks:
+                    await asyncio.wait(list(self.tasks))
+                return "halted"
+            case "sweep":
+                calls = await asyncio.gather(*(self.call(each, "read") for each in self.entities))
+                return f"swept {sum(each.outcome != 'ok' for each in calls)}"
+        return f"unknown order {word}"
+
+
+async def main(options: argparse.Namespace) -> None:
+    load = Load(options)
+    orders = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(orders)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    while line := (await orders.readline()).decode().strip():
+        print(await load.obey(line), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    django.setup()
+    asyncio.run(main(parse(sys.argv[1:])))

@@ -1,0 +1,181 @@
+"""One scenario: a cluster under load, faults with their moments, and the verdict with its figures.
+
+    with Scenario(servers, place, seed, "kill") as run:
+        run.begin("a", "b", "c", rate=400)
+        ...
+        run.fault("kill -9 of a", ...)
+        run.finish()            # stops the load, reads every entity, judges, reports
+
+Asserts are about correctness and generous bounds on liveness; how long things took is reported, not asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from sharding_app.core.ids import shard_of
+from tests.acceptance.cluster import Cluster, Load, Servers
+from tests.acceptance.history import Call, export, read_history
+from tests.acceptance.judge import judge
+
+REPORT_FOLDER = "ACCEPTANCE_REPORT"
+SECONDS = float(os.environ.get("ACCEPTANCE_SECONDS") or 0)
+"""How long each scenario's load goes on before and after its faults, at least; nothing: as short as CI wants it."""
+
+
+class Fault(msgspec.Struct):
+    """A fault, and how long what it touched did not answer."""
+
+    what: str
+    at: float
+    shards: list[int]
+    note: str = ""
+    median_ms: float | None = None
+    worst_ms: float | None = None
+
+
+class Report(msgspec.Struct):
+    scenario: str
+    seed: int
+    calls: int = 0
+    outcomes: dict[str, int] = {}
+    events: int = 0
+    faults: list[Fault] = []
+    figures: dict[str, float] = {}
+    broken: list[str] = []
+
+    def lines(self) -> list[str]:
+        counts = ", ".join(f"{number} {name}" for name, number in sorted(self.outcomes.items()))
+        found = [f"{self.scenario} (seed {self.seed}): {self.calls} calls ({counts}), {self.events} events"]
+        for each in self.faults:
+            times = (
+                ""
+                if each.median_ms is None
+                else f": median {each.median_ms:.0f} ms, worst {each.worst_ms:.0f} ms"
+            )
+            found.append(f"  {each.what}, {len(each.shards)} shards{times} {each.note}".rstrip())
+        found += [f"  {name}: {value:g}" for name, value in self.figures.items()]
+        return found + [f"  BROKEN: {each}" for each in self.broken[:20]]
+
+
+REPORTS: list[Report] = []
+"""Of this session, for its summary."""
+
+
+class Scenario:
+    def __init__(
+        self, servers: Servers, place: Path, seed: int, name: str, sharding: dict[str, object] | None = None
+    ) -> None:
+        self.cluster = Cluster(servers, place, seed, sharding)
+        self.place = place
+        self.report = Report(name, seed)
+        self.load: Load
+        self.entities = 1000
+
+    def begin(self, *nodes: str, rate: float = 300, entities: int = 1000) -> None:
+        """Start the nodes and the load; returns when every entity has answered once."""
+        self.entities = entities
+        self.load = self.cluster.start_load(rate=rate, entities=entities)
+        self.cluster.start(*nodes)
+        self.warm()
+
+    def warm(self) -> None:
+        answer = self.load.order("warm")
+        assert answer.startswith("warm 0"), answer
+        self.load.order("go")
+
+    def shard(self, entity: str) -> int:
+        number = self.cluster.sharding["NUMBER_OF_SHARDS"]
+        assert isinstance(number, int)
+        return shard_of(entity, number)
+
+    def go_on(self, seconds: float) -> None:
+        """Let the load run: this is the time that a scenario is made of, not a wait for a condition."""
+        time.sleep(max(seconds, SECONDS / 2))
+
+    def fault(self, what: str, at: float, shards: Iterable[int]) -> Fault:
+        """Note a fault that has just been made, and ask each shard that it touches at once."""
+        fault = Fault(what, at, sorted(shards))
+        self.report.faults.append(fault)
+        self.probe(fault.shards)
+        return fault
+
+    def probe(self, shards: Iterable[int]) -> None:
+        """Send one append to each of these shards now."""
+        wanted = set(shards)
+        chosen: dict[int, str] = {}
+        for number in range(self.entities - 1, -1, -1):
+            entity = f"e{number}"
+            if (shard := self.shard(entity)) in wanted:
+                chosen.setdefault(shard, entity)
+        if chosen:
+            self.load.order(f"probe {','.join(chosen.values())}")
+
+    def calls(self) -> list[Call]:
+        return read_history([self.load.out])
+
+    def answered_since(self, at: float, shards: Iterable[int] | None = None) -> int:
+        """Count the calls that began after that moment and have been answered, of these shards or of all."""
+        wanted = None if shards is None else set(shards)
+        return sum(
+            call.outcome == "ok"
+            and call.start >= at
+            and (wanted is None or self.shard(call.entity) in wanted)
+            for call in self.calls()
+        )
+
+    def finish(self) -> Report:
+        """Stop the load, read every entity, judge all, and report."""
+        self.load.order("halt")
+        before = len(self.calls())
+        self.load.order("sweep")
+        calls = self.calls()
+        final = sorted(calls, key=lambda call: call.number)[-self.entities :]
+        assert len(calls) == before + self.entities
+        swept = {(call.process, call.number) for call in final}
+        rows, homes = self.cluster.rows(), self.cluster.homes()
+        report = self.report
+        report.calls, report.events = len(calls), len(rows)
+        for call in calls:
+            report.outcomes[call.outcome] = report.outcomes.get(call.outcome, 0) + 1
+        for fault in report.faults:
+            self._measure(fault, calls)
+        others = [call for call in calls if (call.process, call.number) not in swept]
+        report.broken = judge(others, final, rows, homes)
+        export(calls, self.place / "history.json")
+        REPORTS.append(report)
+        assert not report.broken, "\n".join([*report.lines(), f"  history: {self.place / 'history.json'}"])
+        return report
+
+    def _measure(self, fault: Fault, calls: list[Call]) -> None:
+        """From the fault to the first answer of each shard to a call that began after it."""
+        first: dict[int, float] = {}
+        for call in calls:
+            if call.outcome == "ok" and call.start >= fault.at and call.end is not None:
+                shard = self.shard(call.entity)
+                first[shard] = min(first.get(shard, call.end), call.end)
+        waits = [(first[shard] - fault.at) * 1000 for shard in fault.shards if shard in first]
+        if waits:
+            fault.median_ms, fault.worst_ms = statistics.median(waits), max(waits)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cluster.close()
+        if kind is None:
+            return
+        # What the processes said belongs to a failure: their last lines, where pytest shows it.
+        for log in sorted(self.place.glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-25:]
+            print(f"--- {log.name}", *lines, sep="\n")

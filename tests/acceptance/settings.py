@@ -1,0 +1,22 @@
+"""Settings of the processes under test. Servers and SHARDING come from the environment that the harness gives them."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from project.settings import base
+from project.settings.base import *  # noqa: F403
+
+DEBUG = False
+SECRET_KEY = "only for tests on the loopback"
+ALLOWED_HOSTS: list[str] = []
+INSTALLED_APPS = [*base.INSTALLED_APPS, "tests.acceptance.app"]
+SHARDING = json.loads(os.environ.get("ACCEPTANCE_SHARDING", "{}"))
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "loggers": {"sharding": {"handlers": ["stderr"], "level": "INFO", "propagate": False}},
+}
