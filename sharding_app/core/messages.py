@@ -196,10 +196,38 @@ class Echo(Message, tag=25):
     number: int
 
 
+# -- Questions about what runs: best effort, nothing is decided by their answers ------------------------------------
+
+
+class GetShardRegionState(Message, tag=30):
+    """To a node: what do you host now, of these types (none named: of all)?"""
+
+    request: int
+    types: list[str] = []
+
+
+class RegionState(msgspec.Struct, array_like=True, gc=False):
+    """The shards of one type at home in one node, and how many entities each holds in memory (all of one length)."""
+
+    type: str
+    shards: list[ShardId]
+    epochs: list[Epoch]
+    entities: list[int]
+
+
+class ShardRegionState(Message, tag=31):
+    """The answer. `refused` names the types that the node may not host, and why."""
+
+    request: int
+    regions: list[RegionState]
+    refused: dict[str, str] = {}
+
+
 AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an alias on 3.11)
     Deliver, Answer, Failed, Done, HandBack,
     Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
     BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Suspect, Echo,
+    GetShardRegionState, ShardRegionState,
 ]  # fmt: skip
 
 

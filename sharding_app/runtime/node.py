@@ -21,12 +21,15 @@ from sharding_app.core.messages import (
     BeginHandOffAck,
     Deliver,
     Echo,
+    GetShardRegionState,
     HandBack,
     HandOff,
     HostShard,
     NodeGone,
     Register,
     RegisterAck,
+    RegionState,
+    ShardRegionState,
     ShardStarted,
     ShardStopped,
     Suspect,
@@ -216,6 +219,8 @@ class Node(Process):
             case NodeGone():
                 super().control(source, message)
                 self._relay(source, message)
+            case GetShardRegionState():
+                self.try_send(source, self._region_state(message))
             case _:
                 super().control(source, message)
 
@@ -239,6 +244,22 @@ class Node(Process):
         started = [shard for shard, epoch in told.items() if self._hosts(host, shard, epoch)]
         if started:
             self.try_send(source, ShardStarted(message.type, started, [told[each] for each in started]))
+
+    def _region_state(self, question: GetShardRegionState) -> ShardRegionState:
+        regions = []
+        for name, host in self.hosts.items():
+            if not question.types or name in question.types:
+                shards = list(host.shards.values())
+                regions.append(
+                    RegionState(
+                        name,
+                        [each.number for each in shards],
+                        [each.epoch for each in shards],
+                        [len(each.slots) for each in shards],
+                    )
+                )
+        refused = {name: self.why_refused(name) for name in self.refused}
+        return ShardRegionState(question.request, regions, refused)
 
     @staticmethod
     def _hosts(host: Host, number: ShardId, epoch: Epoch) -> bool:

@@ -21,6 +21,7 @@ from sharding_app.core.messages import (
     HandBack,
     NodeGone,
     RegisterAck,
+    ShardRegionState,
 )
 from sharding_app.core.records import TypeConfig
 from sharding_app.errors import BadCall, NotStorable, to_wire
@@ -29,6 +30,7 @@ from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.config import NodeConfig, ProcessPorts
 from sharding_app.runtime.homes import HomeFinder
 from sharding_app.runtime.links import Links
+from sharding_app.runtime.region_states import RegionQuestions
 
 logger = logging.getLogger("sharding.node")
 
@@ -67,6 +69,7 @@ class Process:
         self.links: Links
         self.asker: Asker
         self.homes: HomeFinder
+        self.region_states = RegionQuestions(self.try_send)
         self._backlog: dict[Incarnation, deque[AnyMessage]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -230,6 +233,8 @@ class Process:
         elif isinstance(message, NodeGone):
             if message.term >= self.homes.term:
                 self._gone(message.incarnation)
+        elif isinstance(message, ShardRegionState):
+            self.region_states.told(source, message)
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
