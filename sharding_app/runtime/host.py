@@ -65,6 +65,8 @@ class Host:
         self._on_stopped = on_stopped
         self._on_fenced = on_fenced
         self._stopped_at: dict[ShardId, Epoch] = {}
+        self._early: dict[tuple[ShardId, Epoch], list[Work]] = {}
+        "For shards that a region knows to live here before we do."
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: dict[Incarnation, list[int]] = {}
         self._loop = asyncio.get_running_loop()
@@ -121,10 +123,13 @@ class Host:
         execution = self.execution
         for message in messages:
             shard = shards.get(message.shard)
-            if shard is None:
-                self.counters["handed_back"] += 1
-                self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
-                continue
+            if self._early or shard is None or shard.epoch < message.epoch:
+                if self._comes_early(source, message):
+                    continue
+                if shard is None:
+                    self.counters["handed_back"] += 1
+                    self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
+                    continue
             verdict, slot = shard.deliver(source, message, now)
             if verdict is Verdict.RUN:
                 assert slot is not None
@@ -239,6 +244,41 @@ class Host:
             self.execution.fail(source, message, failure)
         if shard.stopping and shard.stopped:
             self._shard_stopped(shard)
+
+    def _comes_early(self, source: Incarnation, message: Deliver) -> bool:
+        """Keep what is for an epoch that may become ours. Handing it back and taking the next one would turn their order
+        around; so what is handed back once, because its epoch is over here, is handed back for good."""
+        key = message.shard, message.epoch
+        waiting = self._early.get(key)
+        if waiting is not None:
+            waiting.append((source, message))
+            return True
+        shard = self.shards.get(message.shard)
+        known = shard is not None and shard.epoch >= message.epoch
+        if known or self._stopped_at.get(message.shard, -1) >= message.epoch:
+            return False
+        self._early[key] = [(source, message)]
+        self.spawn(self._find_out(*key))
+        return True
+
+    async def _find_out(self, number: ShardId, epoch: Epoch) -> None:
+        """Look at the row: the shard is at home here at that epoch, or will never be."""
+        while True:
+            try:
+                rows = await self._store.homes(self.type.name, [number])
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
+                continue
+            if self._may_handle():
+                break
+            await self.lease()
+        here = any(row.home == self.me and row.epoch == epoch and row.step == "home" for row in rows)
+        if not here or not self.start_shard(number, epoch):
+            shard = self.shards.get(number)
+            if shard is None or shard.epoch != epoch:
+                self._stopped_at[number] = max(epoch, self._stopped_at.get(number, -1))
+        for source, message in self._early.pop((number, epoch)):
+            self.receive(source, (message,))
 
     def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
         self.counters["mailbox_full"] += 1

@@ -10,6 +10,7 @@ was in memory is used again after a suspension only for shards whose rows still 
 """
 
 import asyncio
+import contextlib
 import logging
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
@@ -80,6 +81,8 @@ class Node(Process):
         self._echoed_at = float("-inf")
         self._swept_at = 0.0
         self._says_deaf = False
+        self._held: list[tuple[Incarnation, list[Deliver]]] = []
+        "Envelopes that came while the lease was lost."
 
     # -- Life ------------------------------------------------------------------------------------------------------
 
@@ -121,6 +124,9 @@ class Node(Process):
                 await self._leave(deadline)
             except StoreUnavailable as error:
                 logger.warning("leaving without a word: %s", error, extra={"action": "leave_failed"})
+        elif self.state == "joining":
+            with contextlib.suppress(StoreUnavailable):  # else the coordinator finds us dead
+                await self.ports.store.leave(self.incarnation)
         self._end("stopped")
         await self.close()
 
@@ -176,9 +182,13 @@ class Node(Process):
     # -- Messages --------------------------------------------------------------------------------------------------
 
     def envelopes(self, source: Incarnation, envelopes: list[Deliver]) -> None:
-        if not self.may_handle():
-            super().envelopes(source, envelopes)
+        if self._held or not self.may_handle():
+            # Not handed back: we may be their home again in a moment, and the next ones would overtake them.
+            self._held.append((source, envelopes))
             return
+        self._to_endpoints(source, envelopes)
+
+    def _to_endpoints(self, source: Incarnation, envelopes: list[Deliver]) -> None:
         if len(self.endpoints) == 1 or all(each.type == envelopes[0].type for each in envelopes):
             groups = {envelopes[0].type: envelopes}
         else:
@@ -325,6 +335,9 @@ class Node(Process):
                 self.writer.resume()
                 for host in self.hosts.values():
                     host.resume()
+                held, self._held = self._held, []
+                for source, envelopes in held:
+                    self._to_endpoints(source, envelopes)
             return
 
     async def _leave(self, deadline: float) -> None:
@@ -464,7 +477,8 @@ class Node(Process):
             others = [each for each in members if each.incarnation != self.incarnation and each.state == "up"]
             if any(each.locks and not each.deaf for each in others):
                 self._end("deaf")
-                await self.ports.store.leave(self.incarnation)
+                with contextlib.suppress(StoreUnavailable):  # else the coordinator finds us dead
+                    await self.ports.store.leave(self.incarnation)
                 return
             await asyncio.sleep(self.config.echo_interval_seconds)
 

@@ -63,7 +63,7 @@ class NodeRunner:
                 try:
                     await starting
                 except asyncio.CancelledError:
-                    await node.close()
+                    await node.stop(self._patience)
                     continue
                 except (StoreUnavailable, TransportError, JournalUnavailable) as error:
                     logger.warning("cannot join yet: %s", error, extra={"action": "join_waits"})
