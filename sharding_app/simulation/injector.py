@@ -60,6 +60,7 @@ class Injector:
         if fault.kind in WEATHER:
             field, value = WEATHER[fault.kind]
             conditions = self.world.conditions
+            self._count(fault.kind)
             setattr(conditions, field, value)
             return lambda: setattr(conditions, field, type(value)())
         inject: Callable[[Fault, VirtualNode], Undo | None] = getattr(self, f"_{fault.kind}")
@@ -72,17 +73,20 @@ class Injector:
 
     def _partition(self, fault: Fault, node: VirtualNode) -> Undo:
         """The node, perhaps with a client, on one side, all others on the other one."""
+        self._count(fault.kind)
         apart = self.world.conditions.apart
         side = [node.name, *(client.name for client in self.world.clients if self._random.random() < 0.3)]
         apart.update(dict.fromkeys(side, 1))
         return apart.clear
 
     def _one_way(self, fault: Fault, node: VirtualNode) -> Undo:
+        self._count(fault.kind)
         mute = self.world.conditions.mute_to
         mute[node.name] = None
         return lambda: mute.pop(node.name, None)
 
     def _deaf(self, fault: Fault, node: VirtualNode) -> Undo:
+        self._count(fault.kind)
         deaf = self.world.conditions.deaf
         deaf[node.name] = None
         return lambda: deaf.pop(node.name, None)
@@ -203,6 +207,7 @@ class Injector:
         return lambda: None
 
     def _cut_off(self, fault: Fault, node: VirtualNode) -> Undo:
+        self._count(fault.kind)
         cut = self.world.conditions.cut_off
         cut[node.name] = None
         return lambda: cut.pop(node.name, None)

@@ -115,10 +115,9 @@ class VirtualNode:
 
     def leave(self) -> None:
         """SIGTERM: stop in order, then exit."""
-        if self.is_up and not self.is_leaving:
+        if self.runs and not self.is_leaving:
             self.is_leaving = True
-            self.runner.request_stop(LEAVE_SECONDS)
-            self.process.loops[0].schedule_turn()
+            self.process.loops[0].call_soon_threadsafe(self.runner.request_stop, LEAVE_SECONDS)
 
     async def _live(self) -> None:
         try:
