@@ -4,7 +4,7 @@ import pytest
 
 from sharding_app.core.codec import WIRE_MIN, EncodeError, decode_frame, encode_frame
 from sharding_app.core.link import Link, LinkLimits, MessageTooLarge
-from sharding_app.core.messages import WIRE_VERSION, Frame
+from sharding_app.core.messages import WIRE_VERSION, AnyMessage, Frame
 from tests.link.harness import SMALL, Wire, answer, command, lanes
 
 
@@ -331,3 +331,86 @@ def test_limits_that_cannot_work_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match="must"):
             LinkLimits(**bad)
+
+
+def test_a_frame_of_an_unknown_stream_does_not_disturb_the_known_one() -> None:
+    wire = opened()
+    stray = Frame(WIRE_VERSION, wire.b.name, wire.a.name, 9, 5, 0, 0, 0, [answer(7)])
+    got = list(wire.a.got)
+    assert wire.a.link.receive(stray, wire.now) == []
+    assert wire.flush(wire.a) == 1
+    told = decode_frame(wire.to[wire.b.name][0])
+    assert (told.seq, told.ack_stream, told.ack) == (0, 9, 0)
+    wire.b.say(answer(1))
+    wire.run(0.1)
+    assert wire.a.got == [*got, answer(1)]
+
+
+def test_what_was_held_of_an_earlier_stream_is_forgotten_with_it() -> None:
+    link = Link("a", "b", SMALL, 1)
+
+    def arrives(stream: int, seq: int, number: int) -> list[AnyMessage]:
+        return link.receive(Frame(WIRE_VERSION, "b", "a", stream, seq, 0, 0, 0, [answer(number)]), 1.0, 50)
+
+    assert arrives(1, 1, 0) == [answer(0)]
+    assert arrives(1, 3, 99) == []
+    assert link.statistics().held_bytes == 50
+    assert arrives(2, 1, 1) == [answer(1)]
+    assert link.statistics().held_bytes == 0
+    assert arrives(2, 2, 2) == [answer(2)]
+    assert arrives(2, 3, 3) == [answer(3)]
+
+
+def test_a_frame_far_beyond_the_window_is_not_held() -> None:
+    wire = opened()
+    far = Frame(WIRE_VERSION, wire.b.name, wire.a.name, 1, 2 + SMALL.window_frames, 0, 0, 0, [answer(7)])
+    assert wire.a.link.receive(far, wire.now, 10) == []
+    assert wire.a.link.statistics().held_frames == 0
+    assert wire.a.link.statistics().frames_refused == 1
+    near = Frame(WIRE_VERSION, wire.b.name, wire.a.name, 1, 3, 0, 0, 0, [answer(7)])
+    assert wire.a.link.receive(near, wire.now, SMALL.window_bytes + 1) == []
+    assert wire.a.link.statistics().held_frames == 0
+
+
+def test_a_stream_that_is_forgotten_twice_keeps_its_order() -> None:
+    wire = opened()
+    for number in range(1, 5):
+        wire.a.say(answer(number))
+        wire.flush(wire.a)
+    before = list(wire.b.got)
+    wire.b.link = Link(wire.b.name, wire.b.peer, SMALL, 7)
+    wire.arrive(wire.b, 2)
+    wire.flush(wire.b)
+    wire.arrive(wire.a)
+    wire.to[wire.b.name].clear()
+    assert wire.flush(wire.a) == 1, "the new stream opens with its first frame alone"
+    wire.arrive(wire.b)
+    wire.flush(wire.b)
+    wire.arrive(wire.a)
+    assert wire.flush(wire.a) == 3
+    wire.b.link = Link(wire.b.name, wire.b.peer, SMALL, 8)
+    wire.arrive(wire.b, 1)
+    wire.run(0.5)
+    assert wire.b.got == before + wire.a.put[1:]
+    assert wire.a.link.statistics().streams_restarted == 2
+
+
+def test_a_frame_is_closed_at_its_bounds() -> None:
+    wire = opened()
+    for number in range(11):
+        wire.a.say(answer(number, 150))
+        wire.a.say(command(number, 150))
+    while len(wire.b.got) < len(wire.a.put):
+        wire.flush(wire.a)
+        for data in wire.to[wire.b.name]:
+            assert len(data) < SMALL.max_frame_bytes + 200
+            assert len(decode_frame(data).body) <= SMALL.max_frame_messages
+        wire.run(0.001)
+    assert lanes(wire.b.got) == lanes(wire.a.put)
+
+
+def test_a_question_for_credit_is_answered_at_once() -> None:
+    wire = opened()
+    empty = Frame(WIRE_VERSION, wire.b.name, wire.a.name, 1, 2, 0, 0, 0, [])
+    assert wire.a.link.receive(empty, wire.now) == []
+    assert wire.flush(wire.a) == 1

@@ -87,6 +87,8 @@ class LossyLayer(RuleBasedStateMachine):
             assert side.link.outstanding() == 0
             assert side.link.deadline() is None
             assert side.link.silent_since() is None
+            statistics = side.link.statistics()
+            assert (statistics.queued_bytes, statistics.in_flight_bytes, statistics.held_bytes) == (0, 0, 0)
 
 
 TestLossyLayer = LossyLayer.TestCase

@@ -359,6 +359,76 @@ def test_a_flood_is_held_back_where_it_comes_from() -> None:
     run(main, LinkLimits(max_queue_messages=500))
 
 
+def test_a_full_window_goes_on_with_the_acknowledgement_and_not_with_a_timer() -> None:
+    async def main(world: World) -> None:
+        one, two = await world.peer("one"), await world.peer("two")
+        for number in range(1000):
+            assert one.links.put("two", answer(number, 1000))
+        started = world.loop.time()
+        assert await one.links.drain(10.0)
+        assert len(two.got["one"]) == 1000
+        assert world.loop.time() - started < 0.2
+
+    run(main, LinkLimits(max_frame_bytes=10_000, max_message_bytes=10_000, window_bytes=40_000))
+
+
+def test_a_lease_that_ends_between_two_frames_is_seen() -> None:
+    async def main(world: World) -> None:
+        one, two = await world.peer("one"), await world.peer("two")
+        one.links.put("two", answer(0))
+        await asyncio.sleep(0.1)
+        send = one.transport.send
+
+        async def send_and_lose_the_lease(channel: str, data: bytes) -> None:
+            await send(channel, data)
+            one.valid = False
+
+        one.transport.send = send_and_lose_the_lease  # type: ignore[method-assign]
+        for number in range(1, 2001):
+            one.links.put("two", answer(number))
+        await asyncio.sleep(1.0)
+        assert len(two.got["one"]) == 1 + world.limits.max_frame_messages
+        one.transport.send = send  # type: ignore[method-assign]
+        one.valid = True
+        one.links.resume()
+        await asyncio.sleep(0.1)
+        assert two.got["one"] == [answer(number) for number in range(2001)]
+
+    run(main)
+
+
+def test_a_link_made_again_has_a_later_stream_than_any_before() -> None:
+    async def main(world: World) -> None:
+        one, two = await world.peer("one"), await world.peer("two")
+        for number in range(3):
+            one.links.put("two", answer(number))
+            await asyncio.sleep(0.1)
+            stream = one.links._lines["two"].link.stream
+            forgot = Frame(1, "two", "one", 0, 0, stream, 0, 0, [])
+            one.links.take(encode_frame(forgot))
+        assert one.links.statistics().links["two"].streams_restarted == 3
+        one.links.put("two", answer(3))
+        await asyncio.sleep(2 * world.limits.idle_after_seconds)
+        assert one.links.statistics().links == {}
+        one.links.put("two", answer(4))
+        await asyncio.sleep(0.1)
+        assert two.got["one"] == [answer(number) for number in range(5)]
+
+    run(main)
+
+
+def test_what_we_say_to_ourselves_is_bounded_in_bytes() -> None:
+    async def main(world: World) -> None:
+        one = await world.peer("one")
+        fits = world.limits.max_queue_bytes // 100_032
+        for _ in range(3):
+            assert sum(one.links.put("one", answer(number, 100_000)) for number in range(fits + 5)) == fits
+            await asyncio.sleep(0.1)
+        assert len(one.got["one"]) == 3 * fits
+
+    run(main)
+
+
 def test_too_many_links_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_LINKS", 2)
     monkeypatch.setattr(module, "MAX_REMEMBERED", 2)
