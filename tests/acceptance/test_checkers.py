@@ -104,7 +104,7 @@ class TestLinearizable:
         chance = random.Random(5)
         verdicts = {True: 0, False: 0}
         for _ in range(400):
-            operations = [_random_operation(chance) for _ in range(5)]
+            operations = [_random_operation(chance) for _ in range(chance.randrange(2, 6))]
             operations.sort(key=lambda each: each.start)
             found = linearize(operations, 0).ok
             assert found == _by_force(operations, 0)
@@ -130,8 +130,8 @@ class TestLinearizable:
 
 def _random_operation(chance: random.Random) -> Operation[int]:
     start = chance.randrange(8)
-    end = NEVER if chance.random() < 0.2 else start + chance.randrange(1, 6)
-    value = chance.randrange(4)
+    end = NEVER if chance.random() < 0.2 else start + chance.randrange(1, 9)
+    value = chance.randrange(3)
     if chance.random() < 0.5:
         return Operation(start, end, lambda state: state + 1 if state + 1 == value or end == NEVER else None)
     return Operation(start, end, lambda state: state if state == value else None)
