@@ -240,7 +240,8 @@ def _rebuild(
 ) -> ShardingError:
     error = cls.__new__(cls, message)
     if isinstance(own, dict):
-        error.__dict__.update({k: v for k, v in own.items() if isinstance(k, str) and k.isidentifier()})
+        fits = {k: v for k, v in own.items() if isinstance(k, str) and k.isidentifier() and k[0] != "_"}
+        error.__dict__.update(fits)
     ShardingError.__init__(
         error,
         message,

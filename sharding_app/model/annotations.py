@@ -28,16 +28,11 @@ if sys.version_info >= (3, 14):
         """The annotations as they are known now: later names stand as forward references."""
         return annotationlib.get_annotations(thing, format=annotationlib.Format.FORWARDREF)
 
-    def _final_annotations(thing: Any) -> dict[str, Any]:
-        return annotationlib.get_annotations(thing, format=annotationlib.Format.VALUE)
-
 else:
 
     def raw_annotations(thing: Any) -> dict[str, Any]:
         """The annotations as they are known now: later names stand as text."""
         return inspect.get_annotations(thing)
-
-    _final_annotations = raw_annotations
 
 
 class Scope:
@@ -98,7 +93,7 @@ class Scope:
 def resolved(thing: Any, module: str, names: Mapping[str, Any], what: str) -> dict[str, Any]:
     """The annotations of `thing` itself (no bases) as types; class variables are left out."""
     try:
-        written = _final_annotations(thing)
+        written = raw_annotations(thing)
         wanted = {name: value for name, value in written.items() if not is_classvar(value)}
         spots = {
             **names,

@@ -12,10 +12,13 @@ from sharding_app.model.annotations import Scope, is_classvar, raw_annotations
 from sharding_app.model.event import APPLIES
 from sharding_app.model.event_codec import Apply
 from sharding_app.model.handlers import Command
+from sharding_app.model.refs import EntityRef
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.model.types import EntityType, Kind
 
 RESERVED = ("ref", "sync", "persist", "exists", "entity_id", "settings", "context")
+#: Names that mean something else on an entity or on a ref's class.
+_TAKEN = ("receive", "type_name", "entity_type", "sync_class")
 _MUTABLE = (list, dict, set, bytearray)
 
 
@@ -38,7 +41,7 @@ def declare(cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str |
         raise DeclarationError(f"{what}.settings is ShardingSettings(...), not {settings!r}")
     _check_state(cls, annotations)
     _check_init(cls)
-    if ("snapshot" in dir(cls)) != ("restore" in dir(cls)):
+    if has_method(cls, "snapshot") != has_method(cls, "restore"):
         raise DeclarationError(f"{what} needs both snapshot() and restore(state), or neither")
     appliers = _appliers(cls, users)
     if appliers and kind != "event_sourced":
@@ -52,6 +55,11 @@ def declare(cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str |
         appliers=appliers,
         scopes={base: vars(base).get("_sharding_scope") or Scope.nowhere() for base in users},
     )
+
+
+def has_method(cls: type, name: str) -> bool:
+    """Whether `cls` has a plain method of that name: a handler or attribute of the name means something else."""
+    return isinstance(inspect.getattr_static(cls, name, None), FunctionType)
 
 
 def _check_reserved(cls: type, annotations: dict[str, Any]) -> None:
@@ -68,6 +76,10 @@ def _commands(users: list[type]) -> dict[str, tuple[Command[Any, Any], type]]:
     for base in reversed(users):
         for name, value in vars(base).items():
             if isinstance(value, Command):
+                if name in _TAKEN or hasattr(EntityRef, name):
+                    raise DeclarationError(
+                        f"{base.__qualname__}.{name}: a {value.word} cannot be called {name!r}"
+                    )
                 found[name] = value, base
             elif name in found:
                 if isinstance(value, FunctionType):

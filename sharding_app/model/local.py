@@ -158,7 +158,7 @@ class LocalGateway:
         entity_id: str,
         command: str,
         args: bytes,
-        timeout: float | None,  # noqa: ASYNC109 (the protocol's; nothing here can time out)
+        timeout: float | None,
         command_id: str | None,
     ) -> bytes:
         """As in `gateway.Gateway`."""
@@ -185,7 +185,7 @@ class LocalGateway:
         self,
         type_name: str,
         entity_id: str,
-        timeout: float | None,  # noqa: ASYNC109 (the protocol's)
+        timeout: float | None,
     ) -> bool:
         """Whether it has stored anything, or was called."""
         return (type_name, entity_id) in self._hosts

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from uuid import UUID
 
-from sharding_app.errors import BadEntityId, DeclarationError, WrongContext
+from sharding_app.errors import BadCall, BadEntityId, DeclarationError, ShardingError, WrongContext
 
 MAX_ID_BYTES = 512
+MAX_COMMAND_ID_BYTES = 255
 MAX_NAME_CHARS = 200
 
 
@@ -37,19 +38,29 @@ def _number(value: object) -> str:
     return _checked(text)
 
 
-def _checked(text: str) -> str:
+def command_id(value: object) -> str:
+    """A caller's command id, or `BadCall`: it is stored with the command's events."""
+    if not isinstance(value, str):
+        raise BadCall(f"a command id is a text, not {_short(value)}")
+    return _checked(str.__str__(value), "a command id", BadCall, MAX_COMMAND_ID_BYTES)
+
+
+def _checked(
+    text: str,
+    what: str = "an entity id",
+    error: type[ShardingError] = BadEntityId,
+    most: int = MAX_ID_BYTES,
+) -> str:
     if not text:
-        raise BadEntityId("an entity id cannot be empty")
+        raise error(f"{what} cannot be empty")
     if "\0" in text:
-        raise BadEntityId(f"an entity id cannot contain NUL: {_short(text)}")
+        raise error(f"{what} cannot contain NUL: {_short(text)}")
     try:
         size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise BadEntityId(f"an entity id cannot contain lone surrogates: {_short(text)}") from error
-    if size > MAX_ID_BYTES:
-        raise BadEntityId(
-            f"an entity id has at most {MAX_ID_BYTES} bytes of UTF-8, this one has {size}: {_short(text)}"
-        )
+    except UnicodeEncodeError as cause:
+        raise error(f"{what} cannot contain lone surrogates: {_short(text)}") from cause
+    if size > most:
+        raise error(f"{what} has at most {most} bytes of UTF-8, this one has {size}: {_short(text)}")
     return text
 
 

@@ -39,11 +39,13 @@ class BoundRef:
     ) -> None:
         self._ref_id = naming.entity_id(entity_id)
         if timeout is not None and (
-            isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0
+            isinstance(timeout, bool)
+            or not isinstance(timeout, (int, float))
+            or not 0 < timeout < float("inf")
         ):
             raise BadCall(f"timeout is a number of seconds above 0, not {timeout!r}")
-        if command_id is not None and (not isinstance(command_id, str) or not command_id):
-            raise BadCall(f"command_id is a text that is not empty, not {command_id!r}")
+        if command_id is not None:
+            command_id = naming.command_id(command_id)
         self._ref_timeout = timeout
         self._ref_command_id = command_id
         self._ref_on_commit = on_commit

@@ -41,7 +41,8 @@ class ShardingSettings:
     ask_timeout_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        _need(self.role is None or self.role, "role", "a name")
+        role: object = self.role
+        _need(role is None or (isinstance(role, str) and role), "role", "a name")
         _whole(self.number_of_shards, "number_of_shards", 1)
         _whole(self.snapshot_every, "snapshot_every", 0)
         _need(self.snapshot_when is None or callable(self.snapshot_when), "snapshot_when", "a function")

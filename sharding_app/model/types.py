@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
 from sharding_app.errors import BadCall, DeclarationError, EntityFailed, NotStorable, Rejected, ShardingError
@@ -233,8 +234,8 @@ class EntityType:
 
     @functools.cached_property
     def _state(self) -> AttributeState | OwnState:
-        snapshot = getattr(self.cls, "snapshot", None)
-        if snapshot is None:
+        snapshot = inspect.getattr_static(self.cls, "snapshot", None)
+        if not isinstance(snapshot, FunctionType):
             return AttributeState(self._state_fields, self.cls.__qualname__)
         owner = next(base for base in self.cls.__mro__ if "snapshot" in vars(base))
         wanted = self.hints(snapshot, owner, f"{self.cls.__qualname__}.snapshot").get("return", Any)

@@ -63,6 +63,38 @@ def test_reserved_names_are_refused_as_method_and_as_attribute(name: str) -> Non
         type("Bad", (Entity,), {"__annotations__": {name: str}})
 
 
+@pytest.mark.parametrize("name", ["receive", "type_name", "entity_type", "_ref_id"])
+def test_a_handler_cannot_have_a_name_that_refs_need(name: str) -> None:
+    with pytest.raises(DeclarationError, match=f"a command cannot be called '{name}'"):
+        type("Bad", (Entity,), {name: command(lambda self: None)})
+
+
+def test_a_handler_may_be_called_snapshot() -> None:
+    class Camera(Entity):
+        shots: int = 0
+
+        @query
+        def snapshot(self) -> int:
+            return self.shots
+
+    assert type_of(Camera).dump_state(type_of(Camera).new("1")) == b'{"shots":0}'
+
+
+def test_mixins_bring_handlers_and_state() -> None:
+    class Counted:
+        count: int = 0
+
+        @command
+        def bump(self) -> int:
+            self.count += 1
+            return self.count
+
+    class Box(Counted, Entity): ...
+
+    assert list(type_of(Box).commands) == ["bump"]
+    assert type_of(Box).state_names == ("count",)
+
+
 def test_settings_stand_in_the_body_and_are_inherited() -> None:
     class Base(Entity):
         abstract = True
@@ -359,6 +391,7 @@ def test_settings_suggest_the_right_keyword() -> None:
         {"ask_timeout_seconds": float("inf")},
         {"snapshot_when": 5},
         {"role": ""},
+        {"role": 5},
     ],
 )
 def test_settings_are_checked(wrong: dict[str, Any]) -> None:

@@ -111,8 +111,12 @@ def test_refs_are_not_pickled() -> None:
         ({"timeout": "3"}, "timeout is a number of seconds above 0"),
         ({"timeout": True}, "timeout is a number of seconds above 0"),
         ({"timeout": float("nan")}, "timeout is a number of seconds above 0"),
-        ({"command_id": ""}, "command_id is a text"),
-        ({"command_id": 5}, "command_id is a text"),
+        ({"timeout": float("inf")}, "timeout is a number of seconds above 0"),
+        ({"command_id": ""}, "a command id cannot be empty"),
+        ({"command_id": 5}, "a command id is a text, not 5"),
+        ({"command_id": "a\0"}, "a command id cannot contain NUL"),
+        ({"command_id": "\ud800"}, "a command id cannot contain lone surrogates"),
+        ({"command_id": "é" * 128}, "a command id has at most 255 bytes of UTF-8, this one has 256"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:

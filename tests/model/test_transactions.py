@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,12 @@ from tests.model.shop import Cart
 
 
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any) -> Iterator[ConnectionHandler]:
-    handler = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})
+def connections(
+    monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any, tmp_path: Path
+) -> Iterator[ConnectionHandler]:
+    handler = ConnectionHandler(
+        {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": tmp_path / "db"}}
+    )
     monkeypatch.setattr("django.db.connections", handler)
     monkeypatch.setattr("django.db.transaction.connections", handler, raising=False)
     monkeypatch.setattr(transaction, "get_connection", lambda using=None: handler[using or "default"])
