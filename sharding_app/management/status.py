@@ -1,0 +1,191 @@
+"""What a cluster is doing, read once: rows for what should be, the nodes' own answers for what is in memory.
+
+`judge` turns what was read into a `Report`; it does no I/O. Problems are what an operator should look at now.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import ShardRegionState
+from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was read. Times are the server's."""
+
+    now: datetime
+    cluster_id: str
+    members: Sequence[Member]
+    coordinator: CoordinatorRow
+    types: Sequence[TypeConfig]
+    shards: Sequence[ShardRow]
+    joined: Mapping[Incarnation, datetime]
+    elected: datetime | None
+    events: int
+    "In the journal, as the server's statistics know it."
+    answers: Mapping[Incarnation, ShardRegionState]
+    failed: frozenset[Incarnation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatus:
+    name: str
+    incarnation: Incarnation
+    state: str
+    age: int
+    roles: tuple[str, ...]
+    version: str
+    locks: int
+    deaf: bool
+    host: str
+    pid: int
+    since: datetime | None
+    shards: int
+    "That live there by their rows."
+    entities: int | None
+    "In memory; None: it did not answer."
+    refused: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeStatus:
+    name: str
+    kind: str
+    shards: int
+    "Into how many its ids are hashed."
+    extractor: str
+    hash_version: str
+    role: str
+    placed: int
+    handing_off: int
+    stopped: int
+    homeless: int
+    "Neither at a living node nor on the way to one."
+    homes: dict[str, int]
+    entities: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    at: datetime
+    cluster: str
+    coordinator: str | None
+    coordinator_incarnation: Incarnation | None
+    term: int
+    elected: datetime | None
+    nodes: list[NodeStatus]
+    types: list[TypeStatus]
+    events: int
+    entities: int
+    failed: list[str]
+    "Nodes that did not answer within a second."
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        return not self.problems
+
+    def as_json(self) -> dict[str, Any]:
+        return {"healthy": self.healthy, **asdict(self)}
+
+
+def judge(facts: Facts) -> Report:
+    """Say what is there, and what is wrong with it."""
+    names = _names(facts.members)
+    nodes = [_node(each, facts, names) for each in facts.members]
+    types = [_type(each, facts, names) for each in facts.types]
+    leader = facts.coordinator.incarnation
+    report = Report(
+        at=facts.now,
+        cluster=facts.cluster_id,
+        coordinator=names.get(leader or ""),
+        coordinator_incarnation=leader,
+        term=facts.coordinator.term,
+        elected=facts.elected,
+        nodes=nodes,
+        types=types,
+        events=facts.events,
+        entities=sum(each.entities for each in types),
+        failed=sorted(names.get(each, each) for each in facts.failed),
+    )
+    report.problems.extend(_problems(report, facts, names))
+    return report
+
+
+def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) -> list[str]:
+    if not report.nodes:
+        return ["No node is there: start `manage.py sharding_node`."]
+    found = []
+    if report.coordinator is None:
+        gone = "none was elected yet" if not report.coordinator_incarnation else "the last one is gone"
+        found.append(f"There is no coordinator ({gone}): known shards go on, new ones wait.")
+    for node in report.nodes:
+        if node.state != "joining" and node.locks < 2:
+            held = "neither of its locks" if node.locks == 0 else "only one of its two locks"
+            found.append(f"Node {node.name} is suspect: it holds {held} in PostgreSQL.")
+        if node.deaf:
+            found.append(f"Node {node.name} is deaf: it does not hear itself through the channel layer.")
+        found += [f"Node {node.name} may not host a type: {why}." for why in node.refused.values()]
+    found += [f"Node {name} did not answer within a second." for name in report.failed]
+    for each in report.types:
+        if each.homeless:
+            count = "1 shard" if each.homeless == 1 else f"{each.homeless} shards"
+            found.append(f"{count} of {each.name} without a home.")
+    return found
+
+
+def _names(members: Sequence[Member]) -> dict[Incarnation, str]:
+    """What nodes are called; two of one name are told apart by their incarnations."""
+    twice = {name for name, count in Counter(each.name for each in members).items() if count > 1}
+    return {
+        each.incarnation: f"{each.name}({each.incarnation[:8]})" if each.name in twice else each.name
+        for each in members
+    }
+
+
+def _node(member: Member, facts: Facts, names: Mapping[Incarnation, str]) -> NodeStatus:
+    answer = facts.answers.get(member.incarnation)
+    return NodeStatus(
+        name=names[member.incarnation],
+        incarnation=member.incarnation,
+        state=member.state,
+        age=member.age,
+        roles=member.roles,
+        version=member.app_version,
+        locks=member.locks,
+        deaf=member.deaf,
+        host=member.host,
+        pid=member.pid,
+        since=facts.joined.get(member.incarnation),
+        shards=sum(row.home == member.incarnation for row in facts.shards),
+        entities=None if answer is None else sum(sum(each.entities) for each in answer.regions),
+        refused={} if answer is None else answer.refused,
+    )
+
+
+def _type(config: TypeConfig, facts: Facts, names: Mapping[Incarnation, str]) -> TypeStatus:
+    rows = [row for row in facts.shards if row.type == config.name]
+    homes = Counter(names.get(row.home or "") for row in rows if row.step == "home")
+    regions = [
+        region for each in facts.answers.values() for region in each.regions if region.type == config.name
+    ]
+    handing_off = sum(row.step == "handoff" for row in rows)
+    return TypeStatus(
+        name=config.name,
+        kind=config.kind,
+        shards=config.number_of_shards,
+        extractor=config.extractor,
+        hash_version=config.hash_version,
+        role=config.role,
+        placed=sum(homes[name] for name in names.values()),
+        handing_off=handing_off,
+        stopped=sum(row.step == "stopped" for row in rows),
+        homeless=sum(row.home not in names for row in rows),
+        homes={name: homes[name] for name in names.values() if homes[name]},
+        entities=sum(sum(region.entities) for region in regions),
+    )
