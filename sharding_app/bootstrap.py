@@ -49,7 +49,10 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 def entity_types(settings: Settings) -> list[EntityType]:
     """Every registered type, with the settings it did not say itself."""
-    return [each.renamed(each.name, each.settings.over(settings.type_defaults)) for each in registry.all().values()]
+    return [
+        each.renamed(each.name, each.settings.over(settings.type_defaults))
+        for each in registry.all().values()
+    ]
 
 
 def conninfo(alias: str) -> dict[str, object]:
@@ -61,7 +64,9 @@ def _transport(settings: Settings) -> ChannelsTransport:
     return ChannelsTransport(settings.channel_layer, sealer)
 
 
-def node_ports(settings: Settings, watchdog: Watchdog, clock: BootClock) -> Callable[[Incarnation], NodePorts]:
+def node_ports(
+    settings: Settings, watchdog: Watchdog, clock: BootClock
+) -> Callable[[Incarnation], NodePorts]:
     """Ports of a node, new ones for each incarnation."""
     database, direct = conninfo(settings.database), conninfo(settings.lifeline_database)
 
@@ -75,7 +80,14 @@ def node_ports(settings: Settings, watchdog: Watchdog, clock: BootClock) -> Call
             lease = Lease(settings.lease_own_limit_seconds)
             keys = lifeline_keys(cluster_id, incarnation)
             return LifelineThread(
-                (session(), session()), clock, lease, keys, incarnation, settings.lifeline, callbacks, watchdog
+                (session(), session()),
+                clock,
+                lease,
+                keys,
+                incarnation,
+                settings.lifeline,
+                callbacks,
+                watchdog,
             )
 
         return NodePorts(
@@ -97,7 +109,11 @@ def make_runner(config: NodeConfig, watchdog: Watchdog, clock: BootClock) -> Nod
     portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds)
     _use(portal)
     return NodeRunner(
-        config, entity_types(settings), node_ports(settings, watchdog, clock), lambda: f"n-{secrets.token_hex(8)}", portal.joined
+        config,
+        entity_types(settings),
+        node_ports(settings, watchdog, clock),
+        lambda: f"n-{secrets.token_hex(8)}",
+        portal.joined,
     )
 
 
@@ -113,7 +129,9 @@ def client_process() -> Process:
     settings = get_settings()
     incarnation = f"p-{secrets.token_hex(8)}"
     ports = ProcessPorts(
-        store=PostgresStore(conninfo(settings.database), owner=incarnation), transport=_transport(settings), clock=BootClock()
+        store=PostgresStore(conninfo(settings.database), owner=incarnation),
+        transport=_transport(settings),
+        clock=BootClock(),
     )
     return Process(incarnation, settings.node(), ports, entity_types(settings))
 
@@ -125,12 +143,24 @@ class ClusterGateway:
         self._portal = portal
 
     def ask(
-        self, type_name: str, entity_id: str, command: str, args: bytes, timeout: float | None, command_id: str | None
+        self,
+        type_name: str,
+        entity_id: str,
+        command: str,
+        args: bytes,
+        timeout: float | None,
+        command_id: str | None,
     ) -> Awaitable[bytes]:
         return self._portal.ask((type_name, entity_id, command, args, timeout, command_id, False))
 
     def ask_sync(
-        self, type_name: str, entity_id: str, command: str, args: bytes, timeout: float | None, command_id: str | None
+        self,
+        type_name: str,
+        entity_id: str,
+        command: str,
+        args: bytes,
+        timeout: float | None,
+        command_id: str | None,
     ) -> bytes:
         return self._portal.ask_sync((type_name, entity_id, command, args, timeout, command_id, False))
 

@@ -39,6 +39,7 @@ class Portal:
         self.process: Process | None = None
         self.trouble = ""
         "Why there is no process yet."
+        self.closed = False
         self._default_timeout = default_timeout
         self._calls: deque[tuple[Call, Resolve]] = deque()
         self._scheduled = False
@@ -69,7 +70,9 @@ class Portal:
         except concurrent.futures.TimeoutError:
             if future.done():
                 raise
-            raise Unavailable(f"the sharding loop of this process did not answer within {timeout:g} s") from None
+            raise Unavailable(
+                f"the sharding loop of this process did not answer within {timeout:g} s"
+            ) from None
 
     def tell(self, call: Call) -> None:
         self._post(call, _ignore)
@@ -88,14 +91,30 @@ class Portal:
         self.process = None
         self.trouble = trouble
 
+    def close(self, trouble: str) -> None:
+        """Nothing is carried any more: whoever waits is told, and whoever comes."""
+        self.process = None
+        self.trouble = trouble
+        self.closed = True
+        self._take()
+        while self._early:
+            self._early.popleft()[1](
+                None, Unavailable(f"this process is not connected to the cluster: {trouble}")
+            )
+
     def expire(self) -> None:
         """Tell those whose time is over before the process is there."""
         now = self.loop.time()
         for entry in [each for each in self._early if each[2] <= now]:
             self._early.remove(entry)
-            entry[1](None, Unavailable(f"this process is not connected to the cluster: {self.trouble or 'joining'}"))
+            entry[1](
+                None,
+                Unavailable(f"this process is not connected to the cluster: {self.trouble or 'joining'}"),
+            )
 
     def _post(self, call: Call, resolve: Resolve) -> None:
+        if self.closed:
+            raise Unavailable(f"this process is not connected to the cluster: {self.trouble}")
         self._calls.append((call, resolve))
         if not self._scheduled:
             self._scheduled = True
@@ -124,7 +143,11 @@ class Portal:
             future.add_done_callback(lambda done: _pass_on(done, resolve))
 
     def _give_back(
-        self, loop: asyncio.AbstractEventLoop, future: "asyncio.Future[bytes]", value: bytes | None, error: BaseException | None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: "asyncio.Future[bytes]",
+        value: bytes | None,
+        error: BaseException | None,
     ) -> None:
         with self._lock:
             returns = self._returns.get(loop)
@@ -149,7 +172,12 @@ class Portal:
 class BackgroundPortal:
     """A portal with a thread of its own, for processes that only ask."""
 
-    def __init__(self, make_process: Callable[[], Process], new_loop: Callable[[], asyncio.AbstractEventLoop], timeout: float) -> None:
+    def __init__(
+        self,
+        make_process: Callable[[], Process],
+        new_loop: Callable[[], asyncio.AbstractEventLoop],
+        timeout: float,
+    ) -> None:
         refuse_green_threads()
         self.pid = os.getpid()
         self._make_process = make_process
@@ -169,6 +197,13 @@ class BackgroundPortal:
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(self._live())
+        except BaseException as error:
+            logger.critical(
+                "the client's loop ended: %r", error, exc_info=error, extra={"action": "client_failed"}
+            )
+            self.portal.close(f"its loop ended: {error!r}")
+        else:
+            self.portal.close("this process has left the cluster")
         finally:
             loop.close()
 
@@ -203,10 +238,14 @@ def refuse_green_threads() -> None:
     """Say what to do where a thread with an event loop cannot run, instead of hanging."""
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("threading"):
-        raise WrongContext("gevent has patched threading: sharding needs a real thread. Use gthread or ASGI workers")
+        raise WrongContext(
+            "gevent has patched threading: sharding needs a real thread. Use gthread or ASGI workers"
+        )
     patcher = sys.modules.get("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
-        raise WrongContext("eventlet has patched threads: sharding needs a real thread. Use gthread or ASGI workers")
+        raise WrongContext(
+            "eventlet has patched threads: sharding needs a real thread. Use gthread or ASGI workers"
+        )
     uwsgi = sys.modules.get("uwsgi")
     if uwsgi is not None and not (uwsgi.opt.get("enable-threads") or uwsgi.opt.get("threads")):
         raise WrongContext("uWSGI runs without threads: start it with --enable-threads")
