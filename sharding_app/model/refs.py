@@ -16,7 +16,8 @@ from sharding_app.model.registry import registry
 from sharding_app.model.remote import Remote, SyncRemote, refuse_on_loop
 
 if TYPE_CHECKING:
-    from sharding_app.model.types import EntityType, Handler
+    from sharding_app.model.handler import Handler
+    from sharding_app.model.types import EntityType
 
 T = TypeVar("T")
 

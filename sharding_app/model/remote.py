@@ -10,8 +10,8 @@ from sharding_app.errors import BadCall, WrongContext
 from sharding_app.model import gateway, transactions
 
 if TYPE_CHECKING:
+    from sharding_app.model.handler import Handler
     from sharding_app.model.refs import BoundRef
-    from sharding_app.model.types import Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")

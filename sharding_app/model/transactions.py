@@ -6,6 +6,7 @@ this thread, weakly. Blocks that a TestCase wraps around each test do not count:
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 import warnings
@@ -42,11 +43,10 @@ def _listen() -> bool:
     settings = sys.modules["django.conf"].settings
     if not settings.configured:
         return False
-    from django.db import connections
-    from django.db.backends.signals import connection_created
-
-    connection_created.connect(_opened, dispatch_uid="sharding.transactions")
-    for connection in connections.all(initialized_only=True):
+    # By name: what imports this module must not come to depend on Django.
+    signals = importlib.import_module("django.db.backends.signals")
+    signals.connection_created.connect(_opened, dispatch_uid="sharding.transactions")
+    for connection in sys.modules["django.db"].connections.all(initialized_only=True):
         _opened(None, connection)
     _listening = True
     return True

@@ -1,0 +1,66 @@
+"""The result of a handler: encoded at the entity, read at the caller, checked before anything is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from sharding_app.errors import DeclarationError, NotStorable
+from sharding_app.model import encoding
+
+
+class _Nothing:
+    """A type that no value has."""
+
+
+_PLAIN = (int, str, bool, float, bytes, type(None))
+
+
+class ResultCodec:
+    """``encode(result) -> bytes`` for hosts and ``decode(raw)`` for callers.
+
+    `checked`: what does not fit the annotation is refused at the entity, before anything is committed.
+    """
+
+    __slots__ = ("_plain", "_read", "_what", "decode", "encode")
+
+    def __init__(self, wanted: Any, what: str, *, checked: bool) -> None:
+        self._what = what
+        try:
+            self._read = self.decode = encoding.unpacker(wanted)
+        except TypeError as error:
+            raise DeclarationError(f"{what}: its result cannot be sent: {error}") from error
+        # A value of exactly the annotated plain type needs no second look.
+        self._plain = wanted if wanted in _PLAIN else _Nothing
+        self.encode = self._encoder(checked or encoding.says_any(wanted))
+
+    def _encoder(self, checked: bool) -> Callable[[Any], bytes]:
+        pack, plain, check, refuse = encoding.pack, self._plain, self._check, self._refuse
+
+        def encode(value: Any) -> bytes:
+            try:
+                data = pack(value)
+            except encoding.ERRORS as error:
+                raise refuse(error) from error
+            if checked and type(value) is not plain:
+                check(value, data)
+            return data
+
+        return encode
+
+    def _check(self, value: Any, data: bytes) -> None:
+        try:
+            again = self._read(data)
+        except msgspec.MsgspecError as error:
+            raise NotStorable(
+                f"{self._what} returned {value!r}, which its annotation does not allow: {error}"
+            ) from error
+        if again != value and not encoding.same(value, again):
+            raise NotStorable(
+                f"{self._what} returned {value!r}, which would arrive as {again!r}: annotate its result"
+            )
+
+    def _refuse(self, error: Exception) -> NotStorable:
+        return NotStorable(f"{self._what}: its result cannot be sent: {encoding.reason(error)}")
