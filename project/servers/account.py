@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
 from project.servers.errors import ServersError
+
+_PREFIX = "sharding-servers-"
+_OWNER = "belongs-to"
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -78,10 +83,26 @@ def reachable_place(folder: Path, account: Account) -> Path:
     if account.uid is None or account.allows("-x", folder):
         return folder
     lasting = Path("/var/tmp")  # noqa: S108 - mkdtemp makes a new directory with a random name in it
-    place = Path(tempfile.mkdtemp(prefix="sharding-servers-", dir=lasting if lasting.is_dir() else None))
+    if not lasting.is_dir():
+        lasting = Path(tempfile.gettempdir())
+    _sweep(lasting)
+    place = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=lasting))
+    (place / _OWNER).write_text(str(folder.absolute()))
     place.chmod(0o711)
     if not account.allows("-x", place):
-        place.rmdir()
-        message = f"User {account.uid} can reach neither {folder} nor {place.parent}: set DATABASE_URL and REDIS_URL."
+        shutil.rmtree(place)
+        message = (
+            f"User {account.uid} can reach neither {folder} nor {lasting}: set DATABASE_URL and REDIS_URL."
+        )
         raise ServersError(message)
     return place
+
+
+def _sweep(lasting: Path) -> None:
+    """Remove places that we made for folders which are there no longer, unless a database still runs in one."""
+    for place in lasting.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            ours = place.lstat().st_uid == os.geteuid() and not place.is_symlink()
+            left = not Path((place / _OWNER).read_text()).exists()
+            if ours and left and not (place / "postgres/data/postmaster.pid").exists():
+                shutil.rmtree(place)

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from threading import Thread
 from typing import ClassVar
 
 from project.servers.account import Account
@@ -43,6 +44,7 @@ class Postgres(Server):
         self.data = self.home / "data"
         version = self.data / "PG_VERSION"
         major = int(version.read_text()) if version.exists() else None
+        self.fresh = major is None
         self.programs = readable_postgres(find_postgres(major), account, place)
 
     @property
@@ -67,6 +69,14 @@ class Postgres(Server):
         """Look where the server itself says so: the last line of its pid file."""
         lines = self._pid_lines()
         return len(lines) >= 8 and lines[0] == str(process.pid) and lines[7].strip() == "ready"
+
+    def settle(self) -> None:
+        """Put the files of a new cluster on the disk, in the background."""
+        if self.fresh:
+            self.fresh = False
+            Thread(
+                target=self._run, args=("initdb", "--sync-only", f"--pgdata={self.data}"), daemon=True
+            ).start()
 
     def _pid_lines(self) -> list[str]:
         try:
@@ -103,9 +113,10 @@ class Postgres(Server):
                 "--encoding=UTF8",
                 "--locale=C",
                 "--no-instructions",
+                "--no-sync",  # seconds on a busy disk: `settle` does it while the server is used already
             )
             create = f"CREATE DATABASE {DATABASE};\n".encode()
-            self._run("postgres", "--single", "-D", str(fresh), "postgres", text=create)
+            self._run("postgres", "--single", "-F", "-D", str(fresh), "postgres", text=create)
         finally:
             secret.unlink()
         fresh.rename(self.data)

@@ -78,8 +78,11 @@ class Supervisor:
                 else replace(access, redis_port=other)
             )
             self.folder.change_access(changed)
-        self.running[name] = self.server(name).start()
+        server = self.server(name)
+        self.running[name] = server.start()
         self.record()
+        if isinstance(server, Postgres):
+            server.settle()
 
     @staticmethod
     def port(name: str, access: Access) -> int:

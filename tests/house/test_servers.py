@@ -21,7 +21,7 @@ import pytest
 import redis
 
 from project.servers import DataFolder, OwnPostgres, OwnRedis, ServersError, ensure_servers
-from project.servers.account import Account
+from project.servers.account import Account, _sweep
 from project.servers.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
 from project.servers.processes import ProcessId, alive, identify
 from project.servers.supervisor import LINGER_SECONDS
@@ -84,12 +84,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("REDIS_URL", raising=False)
     data = tmp_path / "data"
     yield data
-    before = running(data).values()
+    end_servers(data)
+
+
+def end_servers(folder: Path) -> None:
+    """End what runs for a folder without waiting for its users, and remove what lies elsewhere."""
+    before = running(folder).values()
     if before:
         with suppress(ProcessLookupError):
-            os.kill(supervisor_of(data), signal.SIGTERM)
+            os.kill(supervisor_of(folder), signal.SIGTERM)
     wait_until(lambda: not any(alive(each) for each in before))
-    place = DataFolder(data).access().place
+    place = DataFolder(folder).access().place
     if place:
         shutil.rmtree(place)
 
@@ -99,56 +104,50 @@ def supervisor_of(folder: Path) -> int:
     return int((folder / "supervisor.lock").read_text())
 
 
-def test_servers_start_durable_and_ask_for_a_password(folder: Path) -> None:
-    servers = ensure_servers(folder)
-    try:
-        assert servers.started == ("postgres", "redis")
-        with psycopg.connect(servers.database_url) as connection:
-            for name in ("fsync", "full_page_writes", "synchronous_commit"):
-                assert connection.execute(f"SHOW {name}").fetchone() == ("on",)
-            assert connection.execute("SHOW listen_addresses").fetchone() == ("127.0.0.1",)
-            methods = connection.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall()
-            assert methods == [("scram-sha-256",)]
-        wrong = servers.database_url.replace(DataFolder(folder).access().postgres_password, "guess")
-        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
-            psycopg.connect(wrong)
-        with redis.Redis.from_url(servers.redis_url) as client:
-            assert client.ping() is True
-            port = client.connection_pool.connection_kwargs["port"]
-        with redis.Redis(port=port) as stranger, pytest.raises(redis.AuthenticationError):
-            stranger.ping()
-    finally:
-        servers.release()
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the folder of servers that several tests only look at."""
+    data = tmp_path_factory.mktemp("started") / "data"
+    with holder(data) as user:
+        first_line(user)
+        yield data
+    end_servers(data)
 
 
-def test_only_the_owner_reads_the_passwords(folder: Path) -> None:
-    servers = ensure_servers(folder)
-    try:
-        access = DataFolder(folder).access()
-        secrets = [access.postgres_password, access.redis_password]
-        for file in [*folder.glob("*"), *folder.glob("holders/*")]:
-            if file.is_file():
-                assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
-        assert stat.S_IMODE(folder.stat().st_mode) & 0o066 == 0
-        for process in running(folder).values():
-            listed = subprocess.run(
-                ["ps", "-ww", "-o", "args=", "-p", str(process.pid)],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            assert not any(secret in listed.stdout for secret in secrets)
-    finally:
-        servers.release()
+def test_servers_are_durable_and_ask_for_a_password(started: Path) -> None:
+    access = DataFolder(started).access()
+    with psycopg.connect(access.database_url) as connection:
+        for name in ("fsync", "full_page_writes", "synchronous_commit"):
+            assert connection.execute(f"SHOW {name}").fetchone() == ("on",)
+        assert connection.execute("SHOW listen_addresses").fetchone() == ("127.0.0.1",)
+        methods = connection.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall()
+        assert methods == [("scram-sha-256",)]
+    wrong = access.database_url.replace(access.postgres_password, "guess")
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(wrong)
+    with redis.Redis.from_url(access.redis_url) as client:
+        assert client.ping() is True
+    with redis.Redis(port=access.redis_port) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
 
 
-def test_each_server_has_a_session_of_its_own(folder: Path) -> None:
-    servers = ensure_servers(folder)
-    try:
-        for process in running(folder).values():
-            assert os.getsid(process.pid) == process.pid != os.getsid(0)
-    finally:
-        servers.release()
+def test_only_the_owner_reads_the_passwords(started: Path) -> None:
+    access = DataFolder(started).access()
+    for file in [*started.glob("*"), *started.glob("holders/*")]:
+        if file.is_file():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+    assert stat.S_IMODE(started.stat().st_mode) & 0o066 == 0
+    for process in running(started).values():
+        command = ["ps", "-ww", "-o", "args=", "-p", str(process.pid)]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert access.postgres_password not in listed.stdout
+        assert access.redis_password not in listed.stdout
+
+
+def test_each_server_has_a_session_of_its_own(started: Path) -> None:
+    sessions = {os.getsid(process.pid) for process in running(started).values()}
+    assert sessions == {process.pid for process in running(started).values()}
+    assert len(sessions) == 2
 
 
 def test_the_second_user_finds_the_same_servers(folder: Path) -> None:
@@ -157,6 +156,7 @@ def test_the_second_user_finds_the_same_servers(folder: Path) -> None:
         before = running(folder)
         again = ensure_servers(folder)
         assert again.started == ()
+        assert again.database_url == DataFolder(folder).access().database_url
         assert running(folder) == before
         again.release()
 
@@ -336,3 +336,21 @@ def test_own_servers_end_with_a_killed_test() -> None:
         assert server is not None
         process.kill()
     wait_until(lambda: not alive(server))
+
+
+def test_places_of_folders_that_are_gone_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(name: str, folder: Path) -> Path:
+        place = tmp_path / f"sharding-servers-{name}"
+        place.mkdir()
+        (place / "belongs-to").write_text(str(folder))
+        return place
+
+    kept = made("used", tmp_path)
+    runs = made("runs", tmp_path / "gone")
+    (runs / "postgres/data").mkdir(parents=True)
+    (runs / "postgres/data/postmaster.pid").touch()
+    swept = made("left", tmp_path / "gone")
+    _sweep(tmp_path)
+    assert kept.exists()
+    assert runs.exists()
+    assert not swept.exists()
