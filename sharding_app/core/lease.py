@@ -90,9 +90,8 @@ class Lease:
 
     def locked(self, session: int) -> None:
         """The session holds its lock. It counts from the next ping on."""
-        one = self._sessions[session]
-        one.forget()
-        one.held = True
+        self._forget(session)
+        self._sessions[session].held = True
 
     def ping_sent(self, session: int, now: float) -> None:
         self._sessions[session].in_flight = now
@@ -126,10 +125,7 @@ class Lease:
 
     def session_lost(self, session: int, now: float) -> list[LeaseChange]:
         """The session is gone, or is about to be closed: call it *before* anything frees the lock."""
-        self._sessions[session].forget()
-        self._settled = None
-        if self.state == "valid":
-            self.valid_until = self._fresh_until()
+        self._forget(session)
         return self.tick(now)
 
     def tick(self, now: float) -> list[LeaseChange]:
@@ -156,6 +152,12 @@ class Lease:
         self._settled = None
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _forget(self, session: int) -> None:
+        self._sessions[session].forget()
+        self._settled = None
+        if self.state == "valid":
+            self.valid_until = self._fresh_until()
 
     def _fresh_until(self) -> float:
         timelines = [one.server.timeline for one in self._sessions if one.held and one.server is not None]

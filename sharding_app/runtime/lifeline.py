@@ -241,9 +241,6 @@ class Lifeline:
             await self._resign()
             return
         self.term = term
-        logger.info(
-            "elected coordinator, term %d", term, extra={"action": "coordinator_elected", "term": term}
-        )
         self._call(self._callbacks.on_elected, term)
 
     async def _resign(self) -> None:
@@ -282,10 +279,6 @@ class Lifeline:
                     if self.lease.settled is not None:
                         self._call(self._callbacks.on_settled, self.lease.settled)
                 case "suspended":
-                    logger.warning(
-                        "the lease has lapsed: nothing is handled until the lifeline is back",
-                        extra={"action": "lease_suspended"},
-                    )
                     self._call(self._callbacks.on_suspended)
                 case "back":
                     self._call(self._callbacks.on_back, self.lease.generation)

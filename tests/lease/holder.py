@@ -37,8 +37,9 @@ class Holder:
         self.jobs: set[asyncio.Task[None]] = set()
 
     def say(self, what: str, **more: object) -> None:
-        valid = self.lifeline.lease.is_valid(self.clock.now())
-        print(json.dumps({"what": what, "at": self.clock.now(), "valid": valid, **more}), flush=True)
+        now = self.clock.now()
+        valid = self.lifeline.lease.is_valid(now)
+        print(json.dumps({"what": what, "at": now, "valid": valid, **more}), flush=True)
 
     def on_valid(self) -> None:
         self.say("valid")

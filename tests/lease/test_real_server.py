@@ -23,6 +23,8 @@ from tests.postgres.scratch import make_tables
 
 CLUSTER = "test"
 TTL = 1.5
+BUSY = 2.0
+"What a machine that runs other tests beside may take where a free one needs 10 to 150 ms."
 HELD = """
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
 AND (classid::bigint << 32) | objid::bigint = ANY(%s)
@@ -58,7 +60,7 @@ class Process:
             for line in self._process.stdout:
                 self._lines.put(json.loads(line))
 
-    def until(self, what: str, within: float = 20.0) -> dict[str, Any]:
+    def until(self, what: str, within: float = 30.0) -> dict[str, Any]:
         """Read on until that is said."""
         deadline = time.monotonic() + within
         while True:
@@ -107,10 +109,10 @@ def test_kill_frees_both_locks_in_milliseconds_and_the_next_is_elected(start: St
     second = start("second")
     second.until("settled")
     killed = first.signal(signal.SIGKILL)
-    assert seconds_until_free(conninfo, first.keys, killed) < 0.25
+    assert seconds_until_free(conninfo, first.keys, killed) < TTL / 2
     elected = second.until("elected")
     assert elected["term"] == 2
-    assert elected["at"] - killed < 0.25 + TTL / 6
+    assert elected["at"] - killed < TTL
     assert elected["valid"]
 
 
@@ -123,14 +125,14 @@ def test_a_stopped_process_loses_its_locks_after_the_ttl_and_wakes_up_invalid(
     stopped = frozen.signal(signal.SIGSTOP)
     free = seconds_until_free(conninfo, frozen.keys, stopped)
     # The two clocks run alike here; the last ping may have been sent up to one interval before the stop.
-    assert TTL * 5 / 6 - 0.1 < free < TTL + 0.5
+    assert TTL * 5 / 6 - 0.1 < free < TTL + BUSY
     woken = frozen.signal(signal.SIGCONT)
-    looked = frozen.until("looks invalid", within=1.0)
+    looked = frozen.until("looks invalid")
     assert looked["at"] >= woken
     assert not any(each["valid"] for each in frozen.said if stopped < each["at"] <= looked["at"])
     back = frozen.until("back")
     assert not back["valid"], "the rows come first"
-    assert back["at"] - woken < 0.5
+    assert back["at"] - woken < BUSY
     assert frozen.until("resumed")["valid"]
     frozen.until("elected")
     told = [each["what"] for each in frozen.said]
@@ -144,7 +146,7 @@ def test_a_stop_shorter_than_the_ttl_keeps_the_sessions(start: Starter, conninfo
     frozen.signal(signal.SIGSTOP)
     time.sleep(TTL * 0.8)
     frozen.signal(signal.SIGCONT)
-    frozen.until("resumed", within=2.0)
+    frozen.until("resumed")
     assert "deposed" not in [each["what"] for each in frozen.said]
     with psycopg.connect(conninfo, autocommit=True) as connection:
         assert connection.execute(HELD, (frozen.keys,)).fetchone() == (2,)
@@ -154,12 +156,12 @@ def test_a_restart_of_the_server(start: Starter, own_postgres: OwnPostgres) -> N
     node = start("node")
     node.until("elected")
     own_postgres.kill()
-    node.until("suspended", within=1.0)
+    node.until("suspended")
     time.sleep(TTL)
     own_postgres.start()
     up = time.clock_gettime(time.CLOCK_BOOTTIME)
     back = node.until("back")
-    assert back["at"] - up < 0.5
+    assert back["at"] - up < BUSY
     node.until("resumed")
     node.until("settled")
     assert node.until("elected")["term"] == 2
@@ -176,11 +178,11 @@ def test_a_server_that_stands_still(start: Starter, own_postgres: OwnPostgres) -
     for pid in (everything, *children):
         os.kill(pid, signal.SIGSTOP)
     try:
-        ended = node.until("suspended")
-        assert ended["at"] - began <= TTL * 2 / 3 + 0.1
+        node.until("suspended")
+        assert not any(each["valid"] for each in node.said if each["at"] > began + TTL * 2 / 3)
         time.sleep(2 * TTL)
     finally:
         for pid in (everything, *children):
             os.kill(pid, signal.SIGCONT)
     moved = time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert node.until("resumed")["at"] - moved < TTL + 0.5
+    assert node.until("resumed")["at"] - moved < TTL + BUSY
