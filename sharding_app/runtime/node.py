@@ -469,18 +469,26 @@ class Node(Process):
             "node_deaf" if deaf else "node_hears", "node %s hears itself: %s", self.config.name, not deaf
         )
         await self._update(deaf=deaf)
+        interval = self.config.echo_interval_seconds
+        others_hear_since: float | None = None
         while deaf and self._says_deaf and not self.ended.done():
             try:
                 _, members = await self.ports.store.members()
             except StoreUnavailable:
                 members = []
             others = [each for each in members if each.incarnation != self.incarnation and each.state == "up"]
-            if any(each.locks and not each.deaf for each in others):
+            now = self.ports.clock.now()
+            if not any(each.locks and not each.deaf for each in others):
+                others_hear_since = None
+            elif others_hear_since is None:
+                # After an outage of the layer somebody is the first to hear again: the others' turn is to come.
+                others_hear_since = now
+            elif now - others_hear_since >= 2 * interval:
                 self._end("deaf")
                 with contextlib.suppress(StoreUnavailable):  # else the coordinator finds us dead
                     await self.ports.store.leave(self.incarnation)
                 return
-            await asyncio.sleep(self.config.echo_interval_seconds)
+            await asyncio.sleep(interval)
 
     def _log(self, action: str, text: str, *values: object) -> None:
         logger.info(text, *values, extra={"action": action, "node": self.config.name})
