@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK, MemoryServer
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import Incarnation, shard_of
+from sharding_app.model.types import EntityType
 from sharding_app.runtime.node import Node
 from sharding_app.simulation import workload
 from sharding_app.simulation.clients import Caller, Client
@@ -42,6 +43,7 @@ BOOT_SECONDS = 20.0
 TURMOIL_SECONDS = 180.0
 HEALED_SECONDS = 20.0
 CALM_SECONDS = 5.0
+QUIET_SECONDS = 2.0
 STOP_SECONDS = 30.0
 PATIENCE_SECONDS = 40.0
 "Longer than any call with all its attempts can take."
@@ -222,10 +224,8 @@ class World:
                 each.boot()
         for client in self.clients:
             client.process.resume()
-            for entity in ENTITIES:
-                self._job(client.loop, client.reach(entity))
-        self._until(lambda: not self._busy, HEALED_SECONDS, "every entity answers again")
-        self._until(self._settled, HEALED_SECONDS, "every shard has a live home, every node is up")
+        self._reach_all("every entity answers again", HEALED_SECONDS)
+        self._settle("every shard has a live home, every node is up")
 
     def _deafness(self) -> None:
         """Promise 13, in some seeds: a deaf node steps aside, and comes back as another incarnation."""
@@ -244,12 +244,11 @@ class World:
 
         self._until(aside, 12.0, "a deaf node gives up coordinator and shards", promise=13)
         self.conditions.heal()
-        self._until(self._settled, HEALED_SECONDS, "it heals after deafness")
+        self._settle("it heals after deafness")
 
     def _no_coordinator(self) -> None:
         """Promise 6: known homes go on while there is no coordinator."""
         self._reach_all("every entity answers before", HEALED_SECONDS)
-        self._until(self._settled, HEALED_SECONDS, "all is settled")
         coordinator = self.server.cluster.coordinator.incarnation
         operator = self.server.connect("operator")
         holder = self.server.sessions.holder(COORDINATOR_LOCK)
@@ -261,7 +260,9 @@ class World:
             lambda: all(each.node is None or each.node.coordinator is None for each in self.nodes),
             3.0, "the former coordinator stands down", promise=7,
         )  # fmt: skip
-        self._reach_all("known homes go on without a coordinator", CALM_SECONDS, promise=6)
+        self.scheduler.run(until=lambda: self.failure is not None, deadline=self.now + 0.2)
+        at_home = [each for each in ENTITIES if self._is_at_home(each)]
+        self._reach_all("known homes go on without a coordinator", CALM_SECONDS, at_home, promise=6)
         self.server.sessions.end(operator)
 
     def _stop(self) -> None:
@@ -292,9 +293,26 @@ class World:
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
-    def _reach_all(self, what: str, seconds: float, promise: int = 10) -> None:
+    def _settle(self, what: str) -> None:
+        """Let what is under way come to its end, and look that it has."""
+        self.scheduler.run(until=lambda: self.failure is not None, deadline=self.now + QUIET_SECONDS)
+        self._until(self._settled, HEALED_SECONDS, what)
+
+    def _is_at_home(self, entity: tuple[EntityType, str]) -> bool:
+        """Whether its shard is not on its way from one home to another."""
+        entity_type, entity_id = entity
+        key = entity_type.name, shard_of(entity_id, entity_type.settings.number_of_shards or 1)
+        return self.server.cluster.shards[key].step == "home"
+
+    def _reach_all(
+        self,
+        what: str,
+        seconds: float,
+        entities: Sequence[tuple[EntityType, str]] = ENTITIES,
+        promise: int = 10,
+    ) -> None:
         for client in self.clients:
-            for entity in ENTITIES:
+            for entity in entities:
                 self._job(client.loop, client.reach(entity))
         self._until(lambda: not self._busy, seconds, what, promise)
 
