@@ -22,10 +22,12 @@ class ShardingConfig(AppConfig):
         """Import every installed app's `entities`, as the admin does with `admin`: all models are loaded by now."""
         from sharding_app import checks
         from sharding_app.model import gateway
+        from sharding_app.runserver import start_node_beside
 
         checks.register()
         gateway.set_gateway(_gateway)
         autodiscover_modules("entities")
+        start_node_beside()
 
 
 def _gateway() -> "Gateway":

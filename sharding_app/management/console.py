@@ -32,10 +32,14 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
 
 def manage_line(*arguments: str) -> str:
     """How the reader of this text would type a command of manage.py."""
-    executable, here = Path(sys.executable), Path.cwd()
-    python = str(executable.relative_to(here)) if executable.is_relative_to(here) else "python"
+    python = short_path(Path(sys.executable)) if Path(sys.executable).is_relative_to(Path.cwd()) else "python"
     script = sys.argv[0] if sys.argv[0].endswith(".py") and "django" not in sys.argv[0] else "manage.py"
     return " ".join([python, script, *arguments])
+
+
+def short_path(path: Path) -> str:
+    """The path as seen from here, where that is shorter."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def age_text(seconds: float) -> str:

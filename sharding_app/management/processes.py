@@ -106,6 +106,15 @@ class Child:
         if self._process is not None and self.alive:
             self._process.send_signal(number)
 
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for its end; False: it still runs."""
+        if self._process is not None:
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return False
+        return True
+
     def release(self) -> None:
         """Let go of what is left of an ended process."""
         if self._process is not None and self._process.stdin is not None:
