@@ -80,6 +80,10 @@ class OwnServer:
         """Kill the server and its children with -9, as a crash of its machine would."""
         self._end(signal.SIGKILL)
 
+    def end_with(self, number: signal.Signals) -> None:
+        """End the server with a signal of your choice: SIGQUIT is the hard stop of Postgres."""
+        self._end(number)
+
     def restart(self) -> None:
         """Stop the server in order and start it again."""
         self.stop()

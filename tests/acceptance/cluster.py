@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -197,6 +198,7 @@ class Cluster:
         self.servers = servers
         self.place = place
         self.seed = seed
+        self.chance = random.Random(seed)
         self.sharding = {"NUMBER_OF_SHARDS": 48, **(sharding or {})}
         self.database_url = servers.new_database()
         self.redis_url = servers.redis.url

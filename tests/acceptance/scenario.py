@@ -79,6 +79,7 @@ class Scenario:
         self.report = Report(name, seed)
         self.load: Load
         self.entities = 1000
+        self.passed = False
 
     def begin(self, *nodes: str, rate: float = 300, entities: int = 1000) -> None:
         """Start the nodes and the load; returns when every entity has answered once."""
@@ -153,6 +154,7 @@ class Scenario:
         export(calls, self.place / "history.json")
         REPORTS.append(report)
         assert not report.broken, "\n".join([*report.lines(), f"  history: {self.place / 'history.json'}"])
+        self.passed = True
         return report
 
     def _measure(self, fault: Fault, calls: list[Call]) -> None:
@@ -173,7 +175,7 @@ class Scenario:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cluster.close()
-        if kind is None:
+        if self.passed:
             return
         # What the processes said belongs to a failure: their last lines, where pytest shows it.
         for log in sorted(self.place.glob("*.log")):
