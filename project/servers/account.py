@@ -69,6 +69,7 @@ class Account:
 def server_account(existing_data: Path | None = None) -> Account:
     """Choose the user: ourselves, or as root the owner of the data that is there, or `nobody`."""
     if os.geteuid() != 0:
+        _known(os.geteuid())
         return Account()
     if existing_data is not None and existing_data.exists():
         status = existing_data.stat()
@@ -76,6 +77,18 @@ def server_account(existing_data: Path | None = None) -> Account:
             return Account(status.st_uid, status.st_gid)
     nobody = pwd.getpwnam("nobody")
     return Account(nobody.pw_uid, nobody.pw_gid)
+
+
+def _known(uid: int) -> None:
+    """Refuse a user without a name, as containers make them: PostgreSQL wants one for its files."""
+    try:
+        pwd.getpwuid(uid)
+    except KeyError as error:
+        message = (
+            f"User {uid} has no name on this machine, and the embedded PostgreSQL needs one: add the user to /etc/passwd, "
+            "or set DATABASE_URL and REDIS_URL."
+        )
+        raise ServersError(message) from error
 
 
 def reachable_place(folder: Path, account: Account) -> Path:

@@ -21,7 +21,7 @@ import pytest
 import redis
 
 from project.servers import DataFolder, OwnPostgres, OwnRedis, ServersError, ensure_servers
-from project.servers.account import Account, _sweep
+from project.servers.account import Account, _sweep, server_account
 from project.servers.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
 from project.servers.processes import ProcessId, alive, identify
 from project.servers.supervisor import LINGER_SECONDS
@@ -276,6 +276,12 @@ def test_programs_out_of_reach_are_copied(tmp_path: Path) -> None:
         assert answer.returncode == 0, answer.stderr
     readable = [path for path in tmp_path.rglob("*") if path.stat().st_mode & 0o004]
     assert readable == list(tmp_path.rglob("*"))
+
+
+def test_a_user_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 987_654)
+    with pytest.raises(ServersError, match=r"User 987654 has no name .* set DATABASE_URL and REDIS_URL\."):
+        server_account()
 
 
 def test_a_missing_wheel_is_said_in_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
