@@ -72,15 +72,19 @@ def node_ports(
 
     def make(incarnation: Incarnation) -> NodePorts:
         def lifeline(cluster_id: str, callbacks: LifelineCallbacks) -> LifelineThread:
-            def session() -> PostgresLifelineSession:
+            def session(number: int) -> PostgresLifelineSession:
                 return PostgresLifelineSession(
-                    direct, cluster_id=cluster_id, owner=incarnation, ttl_seconds=settings.lease_ttl_seconds
+                    direct,
+                    cluster_id=cluster_id,
+                    owner=incarnation,
+                    number=number,
+                    ttl_seconds=settings.lease_ttl_seconds,
                 )
 
             lease = Lease(settings.lease_own_limit_seconds)
             keys = lifeline_keys(cluster_id, incarnation)
             return LifelineThread(
-                (session(), session()),
+                (session(0), session(1)),
                 clock,
                 lease,
                 keys,

@@ -301,9 +301,7 @@ class Node(Process):
         )  # fmt: skip
         channel = self.channel_of(self.incarnation)
         make = ports.endpoint
-        self.endpoints[entity_type.name] = (
-            host.receive if make is None else make(host, channel)
-        )
+        self.endpoints[entity_type.name] = host.receive if make is None else make(host, channel)
         self.run(host.run(), f"recovery of {entity_type.name}")
 
     # -- Membership ------------------------------------------------------------------------------------------------
@@ -315,6 +313,11 @@ class Node(Process):
     async def _compare(self, generation: int) -> None:
         """The lifeline is back: keep the shards whose rows still say that they are ours, drop the others."""
         while not self.ended.done():
+            # What is started while the rows are read is not in them.
+            held = {
+                name: {(name, each.number): each.epoch for each in host.shards.values()}
+                for name, host in self.hosts.items()
+            }
             try:
                 _, members = await self.ports.store.members()
                 rows = await self.ports.store.homes_of(self.incarnation)
@@ -325,8 +328,7 @@ class Node(Process):
                 self._end("buried")
                 return
             for name, host in self.hosts.items():
-                mine = {(name, number): shard.epoch for number, shard in host.shards.items()}
-                _, drop = resume_check(rows, mine, self.incarnation)
+                _, drop = resume_check(rows, held[name], self.incarnation)
                 for _, number in drop:
                     host.drop_shard(number)
             if await self.lifeline.resume(generation):
@@ -335,8 +337,8 @@ class Node(Process):
                 self.writer.resume()
                 for host in self.hosts.values():
                     host.resume()
-                held, self._held = self._held, []
-                for source, envelopes in held:
+                waiting, self._held = self._held, []
+                for source, envelopes in waiting:
                     self._to_endpoints(source, envelopes)
             return
 
