@@ -163,7 +163,7 @@ async def test_one_stale_shard_among_many_fails_the_statement(params: dict[str, 
                 "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
                 " SELECT 1, 'e' || s, 1, s, 1, 'E', 1, '{}' FROM generate_series(0, 19) s"
             )
-        assert refused.value.diag.message_detail == "[[1, 7],[1, 13]]"
+        assert refused.value.diag.message_detail == "[[1, 7], [1, 13]]"
         assert await events(writer) == []
 
 

@@ -35,7 +35,7 @@ def verdict(error: psycopg.Error) -> ShardsFenced | RowRefused | None:
     if error.sqlstate is None:
         return RowRefused(explain(error)) if isinstance(error, psycopg.DataError) else None
     if error.sqlstate == FENCED:
-        return ShardsFenced(_stale(error.diag.message_detail or "[]"))
+        return ShardsFenced(_stale(error.diag.message_detail or ""))
     if error.sqlstate[:2] in _REFUSED_CLASSES:
         line = _COPY_LINE.search(error.diag.context or "")
         return RowRefused(explain(error), int(line[1]) - 1 if line else None)

@@ -4,22 +4,29 @@
 
 CREATE FUNCTION @schema@.sharding_fence_v1() RETURNS trigger LANGUAGE plpgsql AS $fence$
 DECLARE
-    written record;
-    stale json[] := '{}';
+    written bigint;
+    locked bigint;
+    stale json;
 BEGIN
-    FOR written IN
-        SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n ORDER BY n.type_id, n.shard, n.epoch
-    LOOP
-        PERFORM 1 FROM @schema@.sharding_shard s
-            WHERE s.type_id = written.type_id AND s.shard = written.shard AND s.epoch = written.epoch
-            FOR SHARE;
-        IF NOT FOUND THEN
-            stale := array_append(stale, json_build_array(written.type_id, written.shard));
-        END IF;
-    END LOOP;
-    IF cardinality(stale) > 0 THEN
-        RAISE EXCEPTION 'sharding: % shard(s) are not at the epoch of this write', cardinality(stale)
-            USING ERRCODE = 'SH001', DETAIL = array_to_json(stale)::text;
+    WITH claim AS MATERIALIZED (
+        SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n
+    ), held AS MATERIALIZED (
+        SELECT s.shard
+        FROM claim c
+        JOIN @schema@.sharding_shard s ON s.type_id = c.type_id AND s.shard = c.shard AND s.epoch = c.epoch
+        ORDER BY s.type_id, s.shard
+        FOR SHARE OF s
+    )
+    SELECT (SELECT count(*) FROM claim), (SELECT count(*) FROM held) INTO written, locked;
+    IF written <> locked THEN
+        -- Epochs never go down: what was stale above is stale here.
+        SELECT json_agg(json_build_array(c.type_id, c.shard) ORDER BY c.type_id, c.shard) INTO stale
+            FROM (SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n) c
+            WHERE NOT EXISTS (
+                SELECT FROM @schema@.sharding_shard s
+                WHERE s.type_id = c.type_id AND s.shard = c.shard AND s.epoch = c.epoch);
+        RAISE EXCEPTION 'sharding: % shard(s) are not at the epoch of this write', written - locked
+            USING ERRCODE = 'SH001', DETAIL = stale::text;
     END IF;
     RETURN NULL;
 END
