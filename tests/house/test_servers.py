@@ -212,7 +212,7 @@ def test_a_killed_server_is_started_again_for_its_users(folder: Path) -> None:
         url = first_line(user)
         victim = running(folder)["redis"]
         os.kill(victim.pid, signal.SIGKILL)
-        wait_until(lambda: "redis" in running(folder) and running(folder)["redis"] != victim)
+        wait_until(lambda: running(folder).get("redis", victim) != victim)
         assert DataFolder(folder).access().database_url == url
         with redis.Redis.from_url(DataFolder(folder).access().redis_url) as client:
             assert client.ping() is True
