@@ -1,6 +1,7 @@
 """Can the servers be reached? One sentence that says which cannot, and what to do, before anything else is tried."""
 
 import asyncio
+import re
 
 from django.conf import settings as django_settings
 from django.core.management.base import CommandError
@@ -11,46 +12,56 @@ from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.runtime.process import Process
 
-UNREACHABLE = 2
-"""The exit code of every command that finds a server out of reach."""
+HEALTHY, PROBLEMS, UNREACHABLE = 0, 1, 2
+"""Exit codes of all commands that look at the cluster."""
 
 
-def database_trouble(alias: str, error: BaseException) -> str:
-    """A sentence about a database that does not answer."""
-    reason = " ".join(str(error).split())
+_LIBPQ = re.compile(r"^(?:connection failed: )?connection to server .+? failed: ")
+_LIBPQ_ASKS = re.compile(r"\s*Is the server running on that host and accepting TCP/IP connections\?")
+
+
+class CannotReach(CommandError):
+    """A server that this command needs does not answer, or not as it should. The message says what to do."""
+
+
+def database_trouble(alias: str, error: BaseException) -> CannotReach:
+    """About a database that cannot be used, or has not got its tables."""
+    reason = _LIBPQ_ASKS.sub("", _LIBPQ.sub("", " ".join(str(error).split())))
     if "manage.py migrate" in reason:
-        return f"{reason[0].upper()}{reason[1:]}."
+        return CannotReach(f"{reason[0].upper()}{reason[1:]}.", returncode=PROBLEMS)
     config = django_settings.DATABASES.get(alias, {})
     where = f"{config.get('HOST') or 'localhost'}:{config.get('PORT') or 5432}"
-    return f"PostgreSQL at {where} (DATABASES[{alias!r}]) cannot be used: {reason}"
+    hint = f"Does it run there, and is DATABASES[{alias!r}] right?"
+    return CannotReach(f"PostgreSQL at {where} cannot be used: {reason}. {hint}", returncode=UNREACHABLE)
 
 
-def transport_trouble(error: BaseException) -> str:
-    """A sentence about a channel layer that does not carry."""
-    reason = " ".join(str(error).split())
-    return f"The channel layer does not carry messages; is Redis running, and is its address right? {reason}"
+def transport_trouble(error: BaseException) -> CannotReach:
+    """About a channel layer that does not carry."""
+    reason = " ".join(str(error).split()).rstrip(".")
+    hint = "Does Redis run there, and is CHANNEL_LAYERS right?"
+    return CannotReach(f"The channel layer carries no messages: {reason}. {hint}", returncode=UNREACHABLE)
 
 
-async def joined() -> Process:
-    """A process of the cluster that only asks. Raises CommandError with a sentence."""
-    process = client_process()
-    try:
-        await process.start()
-    except (StoreUnavailable, TransportError) as error:
-        await process.close()
-        raise CommandError(trouble(error), returncode=UNREACHABLE) from error
-    return process
-
-
-def trouble(error: BaseException) -> str:
-    """Say what a failed start means."""
+def trouble(error: BaseException) -> CannotReach:
+    """What a failed look at the servers means."""
     if isinstance(error, TransportError):
         return transport_trouble(error)
     return database_trouble(get_settings().database, error)
 
 
+async def joined() -> Process:
+    """A process of the cluster that only asks. Raises CannotReach."""
+    process = client_process()
+    try:
+        await process.start()
+    except (StoreUnavailable, TransportError) as error:
+        await process.close()
+        raise trouble(error) from error
+    return process
+
+
 def check_servers() -> None:
-    """Speak to both servers as a node would. Raises CommandError with a sentence."""
+    """Speak to both servers as a node would. Raises CannotReach."""
 
     async def look() -> None:
         process = await joined()

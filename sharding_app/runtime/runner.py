@@ -20,6 +20,7 @@ logger = logging.getLogger("sharding.node")
 
 RETRY_SECONDS = 0.2
 RETRY_MAX_SECONDS = 1.0
+WARN_AGAIN_SECONDS = 30.0
 
 
 class NodeRunner:
@@ -41,6 +42,8 @@ class NodeRunner:
         self._on_node = on_node
         self._stop = asyncio.Event()
         self._patience = 30.0
+        self._trouble = ""
+        self._warn_at = 0.0
 
     def request_stop(self, patience_seconds: float = 30.0) -> None:
         """Leave in order, within that time."""
@@ -66,7 +69,7 @@ class NodeRunner:
                     await node.stop(self._patience)
                     continue
                 except (StoreUnavailable, TransportError, JournalUnavailable) as error:
-                    logger.warning("cannot join yet: %s", error, extra={"action": "join_waits"})
+                    self._warn(str(error))
                     await node.close()
                     await asyncio.wait((stopping,), timeout=delay)
                     delay = min(delay * 2, RETRY_MAX_SECONDS)
@@ -81,3 +84,10 @@ class NodeRunner:
                     await node.stop(self._patience)
         finally:
             stopping.cancel()
+
+    def _warn(self, trouble: str) -> None:
+        """Say why this process is not in the cluster; the same again only once in a while."""
+        now = asyncio.get_running_loop().time()
+        if trouble != self._trouble or now >= self._warn_at:
+            self._trouble, self._warn_at = trouble, now + WARN_AGAIN_SECONDS
+            logger.warning("cannot join yet, tries again: %s", trouble, extra={"action": "join_waits"})

@@ -17,7 +17,7 @@ from sharding_app.management.cluster import LocalCluster
 from sharding_app.management.console import columns, manage_line, style_for
 from sharding_app.management.hints import cluster_started
 from sharding_app.management.processes import Child, manage
-from sharding_app.management.reach import UNREACHABLE, check_servers, database_trouble
+from sharding_app.management.reach import check_servers, database_trouble
 from sharding_app.management.stdin_guard import at_end_of_input
 from sharding_app.management.watching import ProjectFiles, project_roots
 
@@ -71,7 +71,7 @@ class Command(BaseCommand):
                 self._say(f"Applying {len(pending)} migration{'s' if len(pending) > 1 else ''}.")
                 call_command("migrate", database=alias, interactive=False, verbosity=0)
         except DatabaseError as error:
-            raise CommandError(database_trouble(alias, error), returncode=UNREACHABLE) from error
+            raise database_trouble(alias, error) from error
         finally:
             connections.close_all()
 

@@ -15,12 +15,11 @@ from sharding_app.conf import get_settings
 from sharding_app.management import status_text
 from sharding_app.management.console import style_for
 from sharding_app.management.observer import read_facts
-from sharding_app.management.reach import UNREACHABLE, joined, trouble
+from sharding_app.management.reach import HEALTHY, PROBLEMS, CannotReach, joined, trouble
 from sharding_app.management.status import Report, judge
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.process import Process
 
-HEALTHY, PROBLEMS = 0, 1
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -56,7 +55,7 @@ class Command(BaseCommand):
                 code = runner.run(self._look(options["json"], options["watch"]))
         except KeyboardInterrupt:
             code = self._last
-        except CommandError as error:
+        except CannotReach as error:
             if options["json"]:
                 self._print(json.dumps({"healthy": False, "error": str(error)}))
             raise
@@ -82,9 +81,9 @@ class Command(BaseCommand):
         """One look of many: a server that is away is shown, not the end."""
         try:
             report = await self._report(process)
-        except CommandError as error:
+        except CannotReach as error:
             self._print(json.dumps({"healthy": False, "error": str(error)}) if as_json else str(error))
-            return UNREACHABLE
+            return error.returncode
         if as_json:
             self._print(_json(report, None))
         elif self.stdout.isatty():
@@ -98,7 +97,7 @@ class Command(BaseCommand):
         try:
             return judge(await read_facts(process, get_settings().database))
         except (StoreUnavailable, DatabaseError) as error:
-            raise CommandError(trouble(error), returncode=UNREACHABLE) from error
+            raise trouble(error) from error
 
     def _print(self, text: str) -> None:
         self.stdout.write(text)
