@@ -18,7 +18,7 @@ from sharding_app.runtime.process import Process as Asking
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.promises import Call
 from sharding_app.simulation.scheduler import Process
-from sharding_app.simulation.virtual_node import SimClock, config_of
+from sharding_app.simulation.virtual_node import ASK_SECONDS, SimClock, config_of
 from sharding_app.simulation.workload import ENTITIES, TYPES
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ COMMANDS = (
 TOKENS = {"add_two": 2, "add_in_steps": 2, "total": 0, "total_slowly": 0, "total_surely": 0}
 ATTEMPTS = 4
 THINK_SECONDS = 0.5
+GRACE_SECONDS = 10.0
+"A call may end so much later than its timeout says: its process may have been paused."
 
 
 class Caller:
@@ -75,6 +77,7 @@ class Caller:
             tokens=tokens if stores else (),
             began=self.world.now,
             repeated=command == "again",
+            patience=(timeout or ASK_SECONDS) * (ATTEMPTS if command == "again" else 1) * 1.1 + GRACE_SECONDS,
         )
         handler = entity_type.commands[method]
         self.world.commands += 1
@@ -118,7 +121,7 @@ class Caller:
                 continue
             entity = random.choice(ENTITIES)
             timeout = random.choice((None, None, None, 1.5, 0.3))
-            number = random.choice((1, 1, 1, 2, 4))
+            number = random.choice((1, 1, 1, 2, 4, 8))
             calls = [self.call(process, entity, random.choice(COMMANDS), timeout) for _ in range(number)]
             for each in calls:
                 await each

@@ -42,6 +42,8 @@ class Conditions:
         self.cut_off: dict[str, None] = {}
         self.on_append: dict[str, Callable[[], float]] = {}
         "By client: what happens to it when its next append is under way; returns how long that append takes."
+        self.on_decide: Callable[[], float] | None = None
+        "The same for the next decision of whichever node is the coordinator."
         self.answer_seconds = 1.5
         "A client gives a request up after so long."
 
@@ -50,6 +52,7 @@ class Conditions:
         self.loss = self.duplication = self.reordering = self.delay = 0.0
         self.slow_store = self.failing_store = self.lost_answers = self.late_commits = 0.0
         self.layer_down = False
+        self.on_decide = None
         for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.on_append):
             each.clear()
 
@@ -105,10 +108,13 @@ class Conditions:
             return Plan(None, None, there)
         if kind == "append" and source in self.on_append:
             return Plan(self.on_append.pop(source)(), back, None)
+        if kind == "decide" and self.on_decide is not None:
+            happens, self.on_decide = self.on_decide, None
+            return Plan(happens(), back, None)
         if kind in WRITES:
             if self.late_commits and chance() < self.late_commits:
                 self._happened["late_commits"] += 1
-                return Plan(chance() * 1.5, back, there)
+                return Plan(chance() * (1.5 if chance() < 0.5 else 0.01), back, there)
             if self.lost_answers and chance() < self.lost_answers:
                 self._happened["lost_answers"] += 1
                 return Plan(there, None, there + back)

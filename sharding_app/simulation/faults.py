@@ -31,8 +31,10 @@ KINDS = (
     Kind("crash_two", 0.5, 4.0, aimed=True),
     Kind("short_pause", 0.05, 1.5, aimed=True),
     Kind("long_pause", 3.2, 7.0, aimed=True),
+    Kind("lapse", 2.05, 2.95, aimed=True),
     Kind("pause_coordinator", 0.3, 6.0),
-    Kind("pause_in_append", 0.5, 6.0, aimed=True),
+    Kind("pause_in_append", 0.5, 8.0, aimed=True),
+    Kind("deposed_in_decide", 0.5, 3.0),
     Kind("pause_client", 0.3, 3.0),
     Kind("slow_store", 0.3, 3.0),
     Kind("failing_store", 0.3, 2.0),
@@ -43,10 +45,11 @@ KINDS = (
     Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
     Kind("cut_off", 0.5, 6.0, aimed=True),
     Kind("leave_and_rejoin", 0.5, 3.0, aimed=True),
+    Kind("moves", 0.5, 4.0),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
-LEAST, MOST = 6, 10
+LEAST, MOST = 6, 11
 """Faults in one seed, each of another kind."""
 FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0
 

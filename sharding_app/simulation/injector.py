@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from sharding_app.adapters.memory.server import COORDINATOR_LOCK
 from sharding_app.simulation.faults import Fault
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.virtual_node import VirtualNode
@@ -149,6 +150,7 @@ class Injector:
         return self._pause(fault, node.process)
 
     _long_pause = _short_pause
+    _lapse = _short_pause
 
     def _pause_coordinator(self, fault: Fault, _: VirtualNode) -> Undo | None:
         node = self.world.coordinator()
@@ -167,10 +169,46 @@ class Injector:
             process = node.process
             process.pause()
             scheduler.later(fault.lasts, process.resume)
-            return self._random.random() * fault.lasts
+            return self._random.choice((0.001, fault.lasts * self._random.random(), fault.lasts))
 
         self.world.conditions.on_append[node.name] = freeze
         return lambda: self.world.conditions.on_append.pop(node.name, None)
+
+    def _deposed_in_decide(self, fault: Fault, _: VirtualNode) -> Undo:
+        """The coordinator's next decision is under way for long; meanwhile it loses the coordinator's lock."""
+        world = self.world
+
+        def depose() -> float:
+            self._count("deposed_in_decide")
+            world.trace.note("world", None, "the coordinator is deposed while it decides")
+            holder = world.server.sessions.holder(COORDINATOR_LOCK)
+            if holder is not None:
+                world.server.sessions.end(holder)
+            return fault.lasts
+
+        world.conditions.on_decide = depose
+        return lambda: None
+
+    def _moves(self, fault: Fault, _: VirtualNode) -> Undo:
+        """Somebody moves shards around, several times."""
+        self._count("moves")
+        for number in range(1, 5):
+            self.world.scheduler.later(fault.lasts * number / 5, self._move)
+        return lambda: None
+
+    def _move(self) -> None:
+        slot = self.world.coordinator()
+        node = slot.node if slot is not None and not slot.process.stopped else None
+        if slot is None or node is None or node.coordinator is None:
+            return
+        keys = sorted(key for key, row in self.world.server.cluster.shards.items() if row.home is not None)
+        chosen = self._random.sample(keys, min(len(keys), 3))
+        hosts = [each.incarnations[-1] for each in self.world.nodes if each.is_up]
+        target = self._random.choice([None, *hosts])
+        shell = node.coordinator
+        slot.process.loops[0].call_soon_threadsafe(
+            lambda: shell.machine.handoffs.begin(chosen, node.ports.clock.now(), target)
+        )
 
     # -- Postgres --------------------------------------------------------------------------------------------------
 

@@ -102,16 +102,11 @@ class SimLoop(_Base):
         if scheduler.on_turn is not None:
             scheduler.on_turn(self)
 
-    def drop(self) -> None:
-        """Forget everything that was to run."""
-        self._ready.clear()
-
     def unwind(self) -> None:
         """Cancel what is left and run it to its end, outside of time."""
         self._unwinding = True
         _set_running_loop(self)
         try:
-            self._ready.clear()
             for round_ in range(UNWIND_ROUNDS):
                 left = [task for task in self.tasks if not task.done()]
                 if not left and not self._ready:
@@ -243,7 +238,7 @@ class SimLoop(_Base):
     async def shutdown_asyncgens(self) -> None:
         """Asynchronous generators are closed by those who made them."""
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is none."""
 
     def run_until_complete(self, future: Awaitable[T]) -> T:  # type: ignore[override]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
 
 from sharding_app.adapters.memory.faults import Later, NetworkFaults
 from sharding_app.adapters.memory.transport import MemoryNetwork
 from sharding_app.core.codec import decode_frame
+from sharding_app.core.messages import AnyMessage
 
 REMEMBERED = 64
 
@@ -17,13 +19,17 @@ class CountingNetwork(MemoryNetwork):
         self.messages = messages
         "By type."
         self.frames = 0
+        self.on_send: Callable[[str, Sequence[AnyMessage]], None] | None = None
         self.seen: deque[tuple[str, bytes]] = deque(maxlen=REMEMBERED)
         "Some frames of the past, for replays."
 
     def send(self, client: str, channel: str, data: bytes) -> None:
         self.frames += 1
-        for message in decode_frame(data).body:
+        body = decode_frame(data).body
+        for message in body:
             self.messages[type(message).__name__] += 1
+        if self.on_send is not None:
+            self.on_send(client, body)
         if self.frames % 16 == 0:
             self.seen.append((channel, data))
         super().send(client, channel, data)

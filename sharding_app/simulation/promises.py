@@ -50,6 +50,8 @@ class Call:
     ended: float | None = None
     value: object = None
     error: BaseException | None = None
+    patience: float = float("inf")
+    "Seconds in which it must have ended, one way or the other."
     repeated: bool = False
     "The client calls again with the same command id when it does not know the outcome: it has no place in the order."
 
@@ -193,11 +195,11 @@ def order_is_kept(entity: str, entries: Sequence[Entry], calls: Mapping[str, Cal
 # -- Promise 8: nothing is dropped in silence ------------------------------------------------------------------------
 
 
-def all_are_told(calls: Iterable[Call], now: float, patience: float) -> None:
+def all_are_told(calls: Iterable[Call], now: float) -> None:
     """Every call has ended in time, with a value or an error of ours."""
     for call in calls:
         if call.ended is None:
-            if now - call.began > patience:
+            if now - call.began > call.patience:
                 raise PromiseBroken(
                     8,
                     "every_call_ends",
@@ -211,9 +213,7 @@ def all_are_told(calls: Iterable[Call], now: float, patience: float) -> None:
 # -- All of it, at the end -------------------------------------------------------------------------------------------
 
 
-def check_history(
-    calls: Sequence[Call], journal: Journal, patience: float = float("inf"), now: float = 0.0
-) -> None:
+def check_history(calls: Sequence[Call], journal: Journal, now: float = 0.0) -> None:
     """Check everything that calls and journal together can show."""
     by_token = {token: call for call in calls for token in call.tokens}
     by_entity: dict[str, list[Call]] = {}
@@ -232,7 +232,7 @@ def check_history(
                 acknowledged_is_stored(call, entries)
             elif isinstance(call.value, tuple | list):
                 read_is_linearizable(call, entries, answered)
-    all_are_told(calls, now, patience)
+    all_are_told(calls, now)
 
 
 def _answer_of(query: Call) -> tuple[int, str]:

@@ -160,8 +160,6 @@ class Process:
     def crash(self) -> None:
         """SIGKILL: nothing of this process ever runs again. Its tasks are kept, so that no `finally` runs either."""
         self.life = Life.CRASHED
-        for loop in self.loops:
-            loop.drop()
 
     def bury(self) -> None:
         """At the end of the world: unwind the tasks that are left, whatever they say."""

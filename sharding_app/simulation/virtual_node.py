@@ -32,10 +32,11 @@ TTL_SECONDS = 3.0
 OWN_LIMIT_SECONDS = 2.0
 DRIFT = 0.04
 LEAVE_SECONDS = 6.0
-MAILBOX = 40
+ASK_SECONDS = 4.0
+MAILBOX = 5
 REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
 LINKS = LinkLimits(window_frames=16, max_queue_messages=200, idle_after_seconds=5.0)
-COORDINATOR = CoordinatorSettings(rebalance_interval_seconds=3.0, hand_off_timeout_seconds=4.0)
+COORDINATOR = CoordinatorSettings(rebalance_interval_seconds=3.0, hand_off_timeout_seconds=1.5)
 
 
 class SimClock:
@@ -49,7 +50,7 @@ def config_of(name: str) -> NodeConfig:
     return NodeConfig(
         name=name,
         lease_ttl_seconds=TTL_SECONDS,
-        ask_timeout_seconds=4.0,
+        ask_timeout_seconds=ASK_SECONDS,
         mailbox_size=MAILBOX,
         region=REGION,
         links=LINKS,

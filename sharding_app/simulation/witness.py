@@ -15,6 +15,7 @@ import msgspec
 
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term, shard_of
+from sharding_app.core.messages import Answer, AnyMessage, Done, Failed
 from sharding_app.core.records import ShardRow
 from sharding_app.errors import AskTimeout, BufferFull, EntityFailed, PartlyApplied, Rejected, Unavailable
 from sharding_app.model.entity import EventSourced
@@ -45,6 +46,9 @@ def recorded(check: Check) -> Check:
             self.world.broke(error)
 
     return cast(Check, checked)
+
+
+RESULTS = (Answer, Failed, Done)
 
 
 class Handling(NamedTuple):
@@ -264,6 +268,22 @@ class Witness:
         for key, call in list(self.unanswered.items()):
             if call.client == client:
                 del self.unanswered[key]
+
+    @recorded
+    def look_at_calls(self) -> None:
+        """Promise 8: nobody waits for ever."""
+        promises.all_are_told(self.unanswered.values(), self.world.now)
+
+    # -- The layer -------------------------------------------------------------------------------------------------
+
+    @recorded
+    def sent(self, client: str, body: Sequence[AnyMessage]) -> None:
+        """Promise 2, in the moment in which a frame goes out: nothing is answered without a lease."""
+        if not any(isinstance(message, RESULTS) for message in body):
+            return
+        node = self.world.node_of(client)
+        if node is not None and not self.world.is_valid(node):
+            raise PromiseBroken(2, "answers_while_valid", f"{client} answered without a lease")
 
     # -- After a turn ----------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from sharding_app.simulation.injector import Injector
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.machines import watched
 from sharding_app.simulation.network import CountingNetwork
-from sharding_app.simulation.promises import PromiseBroken, all_are_told, check_history
+from sharding_app.simulation.promises import PromiseBroken, check_history
 from sharding_app.simulation.scheduler import Life, Scheduler
 from sharding_app.simulation.trace import Coverage, Trace, listening
 from sharding_app.simulation.virtual_node import VirtualNode
@@ -45,8 +45,6 @@ HEALED_SECONDS = 20.0
 CALM_SECONDS = 5.0
 QUIET_SECONDS = 2.0
 STOP_SECONDS = 30.0
-PATIENCE_SECONDS = 40.0
-"Longer than any call with all its attempts can take."
 LOOK_EVERY = 4
 
 
@@ -92,6 +90,7 @@ class World:
             self.coverage.messages, later=self.scheduler.later, faults=self.conditions
         )
         self.witness = Witness(self, self.server, self.trace)
+        self.network.on_send = self.witness.sent
         self.failure: PromiseBroken | None = None
         self.commands = 0
         self.nodes = [VirtualNode(self, number) for number in range(nodes)]
@@ -357,10 +356,7 @@ class World:
         if found is not None and found.node is not None and found.process.life is Life.RUNNING:
             self.witness.look(found.node)
         if not self.scheduler.turns % 256:
-            try:
-                all_are_told(self.witness.unanswered.values(), self.now, PATIENCE_SECONDS)
-            except PromiseBroken as error:
-                self.broke(error)
+            self.witness.look_at_calls()
 
     def _unhandled(self, loop: SimLoop | None, context: dict[str, Any]) -> None:
         who = loop.process.name if loop is not None else "world"

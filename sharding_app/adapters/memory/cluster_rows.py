@@ -124,7 +124,7 @@ class ClusterRows:
         for change in changes:
             key = change.type, change.shard
             row = self.shards.get(key)
-            if (row.epoch if row is not None else 0) == change.expected_epoch:
+            if change.type in self.type_ids and (row.epoch if row else 0) == change.expected_epoch:
                 self.shards[key] = ShardRow(change.type, change.shard, change.epoch, change.home, change.step)
                 self.epochs[self.type_ids[change.type], change.shard] = change.epoch
                 if self.on_decide is not None:

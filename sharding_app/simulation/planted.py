@@ -1,0 +1,229 @@
+"""Mistakes on purpose: each takes one guard out of the real machines, shells or tables, and must be caught.
+
+A simulation that finds nothing proves nothing until it is shown what it would find. `planted(name)` puts a mistake in
+while the block runs; the run that breaks a promise then has done its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from sharding_app.adapters.memory.cluster_rows import ClusterRows
+from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.adapters.memory.journal_rows import JournalRows
+from sharding_app.core.effects import Decide
+from sharding_app.core.handoff import HandOffs
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.link_receiver import LinkReceiver
+from sharding_app.core.link_sender import LinkSender
+from sharding_app.core.membership import Membership
+from sharding_app.core.messages import AnyMessage, Frame
+from sharding_app.core.region import Region, Route
+from sharding_app.core.shard import Shard
+from sharding_app.ports.journal import EventRow, History
+from sharding_app.runtime import node as node_module
+from sharding_app.runtime.asker import Asker
+from sharding_app.runtime.execution import Execution
+from sharding_app.runtime.host import Host
+from sharding_app.runtime.node import Node
+from sharding_app.runtime.process import Process
+
+
+class Mistake(NamedTuple):
+    """Something that is left out or turned around. `promises`: those of which one should be found broken."""
+
+    promises: tuple[int, ...]
+    where: Any
+    name: str
+    make: Callable[[Any], Any]
+    "Given what stands there, returns what takes its place."
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    return None
+
+
+def _yes(*args: object, **kwargs: object) -> bool:
+    return True
+
+
+def _no_resends(real: Any) -> Any:
+    def due(self: LinkSender, now: float) -> Any:
+        frames = []
+        while (sent := self._next(now)) is not None:
+            frames.append(sent)
+        return frames
+
+    return due
+
+
+def _delivers_again(real: Any) -> Any:
+    def take(self: LinkReceiver, frame: Frame, size: int, now: float) -> list[AnyMessage]:
+        if frame.stream == self.stream and 0 < frame.seq <= self.taken_in:
+            return frame.body
+        return real(self, frame, size, now)  # type: ignore[no-any-return]
+
+    return take
+
+
+def _takes_what_comes(real: Any) -> Any:
+    def take(self: LinkReceiver, frame: Frame, size: int, now: float) -> list[AnyMessage]:
+        if frame.stream == self.stream and frame.seq > self.taken_in + 1:
+            self.taken_in = frame.seq - 1
+        return real(self, frame, size, now)  # type: ignore[no-any-return]
+
+    return take
+
+
+def _answers_first(real: Any) -> Any:
+    def commit(self: Execution, slot: Any, source: Incarnation, message: Any, *rest: Any) -> None:
+        self.answer(source, message, rest[-1])
+        real(self, slot, source, message, *rest)
+
+    return commit
+
+
+def _in_the_old_order_no_more(real: Any) -> Any:
+    def forward_all(self: Region, route: Route) -> None:
+        route.waiting.reverse()
+        real(self, route)
+
+    return forward_all
+
+
+def _behind_the_others(real: Any) -> Any:
+    def put_back(self: Region, route: Route, parcels: list[Any]) -> None:
+        for parcel in parcels:
+            parcel.home = None
+            if parcel.told:
+                self._forget(parcel)
+            else:
+                route.waiting.append(parcel)
+
+    return put_back
+
+
+def _waits_for_nobody(real: Any) -> Any:
+    def home_told(self: Region, shard: int, home: Incarnation, epoch: int, now: float) -> None:
+        route = self.routes.get(shard)
+        if route is None or epoch < max(route.epoch, route.next_epoch):
+            return
+        route.home, route.epoch, route.held = home, epoch, False
+        route.next_home, route.next_epoch = None, 0
+        self._forward_all(route)
+
+    return home_told
+
+
+def _keeps_everything(real: Any) -> Any:
+    def check(rows: object, mine: Any, incarnation: Incarnation) -> tuple[list[Any], list[Any]]:
+        return list(mine), []
+
+    return check
+
+
+def _does_not_wait_to_stop(real: Any) -> Any:
+    def stop(self: HandOffs, key: Any, handoff: Any, now: float) -> None:
+        self.coordinator.out.append(Decide([self._move(key, handoff)]))
+
+    return stop
+
+
+def _believes_the_error(real: Any) -> Any:
+    async def settle(self: MemoryJournal, rows: Sequence[EventRow]) -> bool:
+        await real(self, rows)
+        return False
+
+    return settle
+
+
+def _ends_no_backend(real: Any) -> Any:
+    async def settle(self: MemoryJournal, rows: Sequence[EventRow]) -> bool:
+        self._writer.doubtful.clear()
+        return await real(self, rows)  # type: ignore[no-any-return]
+
+    return settle
+
+
+def _misses_the_last(real: Any) -> Any:
+    def read(self: JournalRows, type_id: int, entities: Sequence[str]) -> dict[str, History]:
+        histories: dict[str, History] = real(self, type_id, entities)
+        for history in histories.values():
+            if len(history.events) > 1:
+                history.events.pop()
+        return histories
+
+    return read
+
+
+def _freed_locks_mean_death(real: Any) -> Any:
+    def judge(self: Membership, now: float, server: Any, members: Sequence[Any]) -> Any:
+        self._ttl = 0.0
+        return real(self, now, server, members)
+
+    return judge
+
+
+def _no_limit(real: Any) -> Any:
+    def deliver(self: Shard, source: Incarnation, message: Any, now: float) -> Any:
+        limit, self.mailbox_limit = self.mailbox_limit, 1_000_000
+        try:
+            return real(self, source, message, now)
+        finally:
+            self.mailbox_limit = limit
+
+    return deliver
+
+
+def _needs_a_coordinator(real: Any) -> Any:
+    def may_handle(self: Node) -> bool:
+        pulse = getattr(self.lifeline, "pulse", None)
+        return bool(real(self)) and (pulse is None or pulse.coordinator_locked)
+
+    return may_handle
+
+
+MISTAKES: dict[str, Mistake] = {
+    "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: _nothing),
+    "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: _nothing),
+    "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
+    "deduplication_off": Mistake((5,), LinkReceiver, "take", _delivers_again),
+    "frames_out_of_order": Mistake((5, 8, 10), LinkReceiver, "take", _takes_what_comes),
+    "answer_before_commit": Mistake((2, 3), Execution, "_commit", _answers_first),
+    "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: _yes),
+    "second_look_off": Mistake((2,), Node, "may_send", lambda _: _yes),
+    "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
+    "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
+    "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
+    "resume_on_greater_epoch": Mistake((1, 2, 7), node_module, "resume_check", _keeps_everything),
+    "double_allocation": Mistake((2,), HandOffs, "_stop_when_acknowledged", _does_not_wait_to_stop),
+    "hand_back_dropped": Mistake((8, 10), Host, "_hand_back", lambda _: _nothing),
+    "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
+    "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
+    "recovery_misses_last_event": Mistake((2, 3, 4, 8), JournalRows, "read", _misses_the_last),
+    "retries_are_not_looked_up": Mistake((5,), JournalRows, "outcome", lambda _: _nothing),
+    "dead_at_once_after_restart": Mistake((2,), Membership, "judge", _freed_locks_mean_death),
+    "mailbox_without_limit": Mistake((9,), Shard, "deliver", _no_limit),
+    "asks_never_time_out": Mistake((8,), Asker, "_time_out", lambda _: _nothing),
+    "needs_a_coordinator": Mistake((6, 8, 10), Node, "may_handle", _needs_a_coordinator),
+    "deaf_stays": Mistake((13,), Node, "_tell_deaf", lambda _: _async_nothing),
+    "gone_is_not_told": Mistake((8, 10), Process, "_gone", lambda _: _nothing),
+}
+
+
+async def _async_nothing(*args: object) -> None:
+    return None
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Let a mistake be in the code while the block runs."""
+    mistake = MISTAKES[name]
+    real = mistake.where.__dict__[mistake.name]
+    setattr(mistake.where, mistake.name, mistake.make(real))
+    try:
+        yield
+    finally:
+        setattr(mistake.where, mistake.name, real)
