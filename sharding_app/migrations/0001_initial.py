@@ -30,9 +30,20 @@ class Migration(migrations.Migration):
                     ],
                     options={
                         "db_table": "sharding_cluster",
+                        "verbose_name": "cluster",
+                        "verbose_name_plural": "dashboard",
+                        "permissions": (
+                            ("view_payload", "Can see the content of events and states"),
+                            ("rebalance_shards", "Can rebalance, and pause rebalancing"),
+                            ("move_shard", "Can move a shard"),
+                            ("drain_node", "Can drain a node"),
+                            ("shut_down_node", "Can shut a node down"),
+                            ("stop_entity", "Can passivate and restart entities"),
+                        ),
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -48,6 +59,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -66,6 +78,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -88,6 +101,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -105,6 +119,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -140,6 +155,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -181,6 +197,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -226,6 +243,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -263,6 +281,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -310,6 +329,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
                 migrations.CreateModel(
@@ -349,6 +369,7 @@ class Migration(migrations.Migration):
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
+                        "default_permissions": ("view",),
                     },
                 ),
             ],

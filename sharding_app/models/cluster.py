@@ -16,6 +16,17 @@ class Cluster(ReadOnlyModel):
 
     class Meta(ReadOnlyModel.Meta):
         db_table = "sharding_cluster"
+        verbose_name = "cluster"
+        verbose_name_plural = "dashboard"
+        # `view_cluster` is the dashboard's; the others are what an operator may do there.
+        permissions = (
+            ("view_payload", "Can see the content of events and states"),
+            ("rebalance_shards", "Can rebalance, and pause rebalancing"),
+            ("move_shard", "Can move a shard"),
+            ("drain_node", "Can drain a node"),
+            ("shut_down_node", "Can shut a node down"),
+            ("stop_entity", "Can passivate and restart entities"),
+        )
 
     def __str__(self) -> str:
         return self.cluster_id

@@ -94,6 +94,7 @@ class ReadOnlyModel(models.Model):
     class Meta:
         abstract = True
         base_manager_name = "objects"
+        default_permissions = ("view",)
         required_db_vendor = "postgresql"
 
     def save(self, *args: Any, **kwargs: Any) -> NoReturn:
