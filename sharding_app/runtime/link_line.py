@@ -8,12 +8,14 @@ from sharding_app.core.link import Link, LinkLimits, MessageTooLarge
 from sharding_app.core.messages import Answer, AnyMessage, Deliver, Failed
 
 SUSPECT_AGAIN_SECONDS = 1.0
+LATE_SECONDS = 0.02
+LATE_TIMES = 3
 
 
 class Line:
     """A link, the channel it sends on, the event that wakes its sender, and the one timer that sets it."""
 
-    __slots__ = ("_timer", "_timer_at", "channel", "ended", "link", "suspect_at", "wake")
+    __slots__ = ("_late", "_timer", "_timer_at", "channel", "ended", "link", "suspect_at", "wake")
 
     def __init__(self, link: Link, channel: str) -> None:
         self.link = link
@@ -21,6 +23,7 @@ class Line:
         self.wake = asyncio.Event()
         self.ended = False
         self.suspect_at = 0.0
+        self._late = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -47,10 +50,23 @@ class Line:
         self.wake.set()
 
     def suspicious(self, now: float) -> bool:
-        """Tell, once a second at most, that the peer has been silent for too long."""
+        """Tell, once a second at most, that the peer has been silent for too long.
+
+        Where this process itself comes late to the question, the answer may lie unread before its door: it looks again
+        after a moment, a few times, before it blames the peer.
+        """
         since = self.link.silent_since()
-        if since is None or now < self.suspect_at or now - since < self.link.limits.suspect_after_seconds:
+        if since is None:
+            self._late = 0
             return False
+        due = max(since + self.link.limits.suspect_after_seconds, self.suspect_at)
+        if now < due:
+            return False
+        if now - due > LATE_SECONDS and self._late < LATE_TIMES:
+            self._late += 1
+            self.suspect_at = now + LATE_SECONDS / 2
+            return False
+        self._late = 0
         self.suspect_at = now + SUSPECT_AGAIN_SECONDS
         return True
 

@@ -326,6 +326,8 @@ class Links:
             _, late = await asyncio.wait(list(self._tasks), timeout=1.0)
             for task in late:
                 task.cancel()
+            if late:
+                await asyncio.wait(late)
 
     # -- Numbers -------------------------------------------------------------------------------------------------
 

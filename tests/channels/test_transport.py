@@ -3,8 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -18,6 +20,7 @@ from sharding_app.adapters.channels import transport as module
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.ports.transport import TransportError
+from tests.acceptance.proxy import Proxy
 from tests.channels.layers import memory_layer, redis_layer
 
 ALIAS = "tested"
@@ -226,3 +229,55 @@ async def test_a_cut_off_receiver_hears_again(kind: str, own_redis: OwnRedis) ->
             await here.send(name, b"after")
             assert await received(here) == b"after"
             assert here.statistics()["deaf"] == 1
+
+
+@pytest.fixture
+def redis_proxy(servers: Servers) -> Iterator[tuple[Proxy, str]]:
+    url = urlsplit(servers.redis_url)
+    assert url.port is not None
+    with Proxy(url.port) as proxy:
+        yield proxy, servers.redis_url.replace(f":{url.port}", f":{proxy.port}")
+
+
+FAULTS: dict[str, Callable[[Proxy], None]] = {
+    "silent": Proxy.hang,
+    "we are not heard": partial(Proxy.one_way, silent="up"),
+    "we do not hear": partial(Proxy.one_way, silent="down"),
+    "refused": Proxy.refuse,
+    "cut half-way": partial(Proxy.cut, after_bytes=100),
+}
+
+
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_network_that_fails_in_any_way_is_noticed_and_overcome(
+    kind: str, fault: str, redis_proxy: tuple[Proxy, str]
+) -> None:
+    proxy, url = redis_proxy
+    name = a_channel()
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, url, prefix=uuid4().hex)}):
+        async with opened(name) as here:
+            sending = asyncio.ensure_future(keep_sending(here, name))
+            await received(here)
+            await asyncio.to_thread(FAULTS[fault], proxy)
+            await until(lambda: here.statistics().get("deaf", 0) == 1)
+            await asyncio.sleep(1.0)
+            assert here.statistics()["send_errors"] > 0
+            await asyncio.to_thread(proxy.forward)
+            back = time.monotonic()
+            while here.statistics()["deaf"]:
+                try:
+                    await received(here)
+                except TransportError:
+                    break
+            await received(here)
+            assert time.monotonic() - back < 1.0
+            sending.cancel()
+            await asyncio.wait([sending])
+
+
+async def keep_sending(transport: ChannelsTransport, name: str) -> None:
+    while True:
+        with suppress(TransportError):
+            await transport.send(name, b"word")
+        await asyncio.sleep(0.05)

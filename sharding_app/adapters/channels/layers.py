@@ -4,8 +4,9 @@ The Redis layers get an instance of their own, made from the alias's configurati
 when they have gone deaf without disturbing the project's own consumers, and it belongs to the one event loop that uses
 it. Any other layer (in-memory, a user's own) is the project's shared instance.
 
-redis-py 8 gives up reading after 5 s by default, which ends an idle receiver; our instance asks for no such limit unless
-the configuration names one. Waiting for ever is bounded by the transport.
+A connection on which nothing ever comes back (a cut cable sends no word) must not be waited on for ever, and redis-py 8
+by default gives up reading after 5 s, just when an idle receiver of the core layer would ask again. So our instance waits
+2 s for an answer and 1 s for a connection, unless the configuration says otherwise, and its receiver asks again sooner.
 """
 
 import asyncio
@@ -16,6 +17,10 @@ from channels.layers import channel_layers
 from channels_redis.core import RedisChannelLayer
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from django.utils.module_loading import import_string
+
+ANSWER_SECONDS = 2.0
+CONNECT_SECONDS = 1.0
+ASK_AGAIN_SECONDS = 1.0
 
 
 class Layer(Protocol):
@@ -41,8 +46,12 @@ def make_layer(alias: str) -> Layer:
         return channel_layers[alias]
     options = dict(config.get("CONFIG", {}))
     options["hosts"] = [_host(entry) for entry in options.get("hosts") or ["redis://localhost:6379"]]
-    layer: Layer = backend(**options)
-    return layer
+    layer = backend(**options)
+    if isinstance(layer, RedisChannelLayer):
+        limits = [host["socket_timeout"] for host in layer.hosts if host["socket_timeout"] is not None]
+        layer.brpop_timeout = min([ASK_AGAIN_SECONDS, *(limit / 2 for limit in limits)])
+    own: Layer = layer
+    return own
 
 
 def _host(entry: Any) -> dict[str, Any]:
@@ -52,8 +61,20 @@ def _host(entry: Any) -> dict[str, Any]:
         host = {"host": entry[0], "port": entry[1]}
     else:
         host = {"address": entry}
-    host.setdefault("socket_timeout", None)
+    host.setdefault("socket_timeout", ANSWER_SECONDS)
+    host.setdefault("socket_connect_timeout", CONNECT_SECONDS)
     return host
+
+
+def takes_text_only(layer: Layer) -> bool:
+    """Tell whether the layer writes messages in a form that has no bytes, as JSON."""
+    if not isinstance(layer, (RedisChannelLayer, RedisPubSubChannelLayer)):
+        return False
+    try:
+        layer.serialize({"bytes": b"\0"})
+    except TypeError:
+        return True
+    return False
 
 
 async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:

@@ -7,7 +7,7 @@ Hearing. A layer does not say when it has stopped hearing: the pub/sub layer of 
 a second or more after Redis is back, a cut connection is noticed in minutes. So the transport listens to itself. When
 `open` returns, it has heard its own word through the layer, hence nothing that is sent from then on is lost for want of
 a subscription. Later it speaks to itself when it has heard nothing for half a second, and at once when a send failed.
-What it then does not hear twice makes it drop the layer's connections and begin anew, until it hears. After that
+If it does not hear what it says twice, it drops the layer's connections and begins anew, until it hears. After that
 `receive` raises once: something may have been lost, and the links send again without waiting for their patience.
 
 What has arrived and is not yet asked for is bounded in count and bytes; beyond it frames are dropped and counted.
@@ -18,12 +18,12 @@ import base64
 import binascii
 import logging
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from channels.exceptions import ChannelFull
 
-from sharding_app.adapters.channels.layers import Layer, end_receiver, make_layer
+from sharding_app.adapters.channels.layers import Layer, end_receiver, make_layer, takes_text_only
 from sharding_app.adapters.channels.seal import SealBroken, Sealer
 from sharding_app.ports.transport import TransportError
 
@@ -32,13 +32,12 @@ logger = logging.getLogger("sharding.transport")
 FRAME = "sharding.frame"
 PROBE = "sharding.probe"
 SILENCE_SECONDS = 0.5
-PROBE_SECONDS = 0.2
-FIRST_PROBE_SECONDS = 0.05
-FIRST_PROBES = 20
-PROBES = 2
+PROBES_SECONDS = (0.2, 0.2)
+FIRST_PROBES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.4)
+"""How long to listen after each word to ourselves: a new subscription may begin just after the first."""
 OPEN_SECONDS = 5.0
 SEND_SECONDS = 1.0
-END_SECONDS = 1.0
+END_SECONDS = 3.0
 AGAIN_SECONDS = 0.02
 AGAIN_AT_MOST_SECONDS = 0.2
 MAX_WAITING_FRAMES = 10_000
@@ -64,7 +63,7 @@ class ChannelsTransport:
         self._poke = asyncio.Event()
         self._hearing = asyncio.Event()
         self._interrupted = ""
-        self._as_text = False
+        self._as_text = False  # the layer takes no bytes
         self._keeper: asyncio.Task[None] | None = None
         self._counters: Counter[str] = Counter()
 
@@ -79,6 +78,7 @@ class ChannelsTransport:
         if self._keeper is not None:
             raise TransportError(f"already open on {self._channel!r}")
         self._layer = make_layer(self._alias)
+        self._as_text = takes_text_only(self._layer)
         self._channel = channel
         self._interrupted = ""
         self._hearing.clear()
@@ -138,24 +138,16 @@ class ChannelsTransport:
             raise TransportError("not open")
         try:
             async with asyncio.timeout(SEND_SECONDS):
-                await self._layer.send(channel, self._worded(message))
+                if self._as_text:
+                    message = _as_text(message)
+                await self._layer.send(channel, message)
         except ChannelFull:
             self._counters["channel_full"] += 1
             raise _Full("the receiver's channel is full") from None
-        except TypeError as error:
-            if self._as_text or "frame" not in message:
-                raise TransportError(f"{type(error).__name__}: {error}") from error
-            self._as_text = True
-            await self._send(channel, message)
         except Exception as error:
             self._counters["send_errors"] += 1
             self._poke.set()
             raise TransportError(f"{type(error).__name__}: {error}") from error
-
-    def _worded(self, message: dict[str, Any]) -> dict[str, Any]:
-        if self._as_text and "frame" in message:
-            return {**message, "frame": base64.b64encode(message["frame"]).decode()}
-        return message
 
     # -- Receiving -----------------------------------------------------------------------------------------------
 
@@ -199,7 +191,7 @@ class ChannelsTransport:
         pause = AGAIN_SECONDS
         while True:
             pump = asyncio.get_running_loop().create_task(self._pump(layer), name="sharding receiver")
-            pump.add_done_callback(lambda _: self._poke.set())
+            pump.add_done_callback(self._pump_ended)
             try:
                 reason = await self._watch(pump)
             finally:
@@ -215,7 +207,7 @@ class ChannelsTransport:
 
     async def _watch(self, pump: asyncio.Task[None]) -> str:
         """Return, when this receiver no longer hears, why."""
-        reason = await self._probe(pump, FIRST_PROBES, FIRST_PROBE_SECONDS)
+        reason = await self._probe(pump, FIRST_PROBES_SECONDS)
         if not reason:
             if self._interrupted:
                 logger.info("hearing again on the channel layer", extra={"action": "transport.hears"})
@@ -226,25 +218,28 @@ class ChannelsTransport:
             poked = await _set_within(self._poke, SILENCE_SECONDS)
             self._poke.clear()
             if poked or not self._heard.is_set():
-                reason = await self._probe(pump, PROBES, PROBE_SECONDS)
+                reason = await self._probe(pump, PROBES_SECONDS)
         return reason
 
-    async def _probe(self, pump: asyncio.Task[None], times: int, seconds: float) -> str:
+    async def _probe(self, pump: asyncio.Task[None], waits: Sequence[float]) -> str:
         """Speak to ourselves until we hear anything; return what is wrong if we do not."""
-        for _ in range(times):
-            if pump.done():
-                return _reason(pump)
+        for seconds in waits:
             self._heard.clear()
             self._counters["probes"] += 1
+            speaking = asyncio.ensure_future(self._send(self._channel, {"type": PROBE}))
             try:
-                await self._send(self._channel, {"type": PROBE})
-            except _Full:
-                self._counters["probes_full"] += 1  # then there is something to hear without it
-            except TransportError as error:
-                return str(error)
-            if await _set_within(self._heard, seconds):
+                # Not by its own time limit: a send may hang, or wait behind others that do.
+                heard = await _set_within(self._heard, seconds, unless=pump)
+                reason = await _ended(speaking)
+            finally:
+                speaking.cancel()
+            if heard:
                 return ""
-        return _reason(pump) if pump.done() else "it does not hear itself"
+            if pump.done():
+                return _reason(pump)
+            if reason:
+                return reason
+        return "it does not hear itself"
 
     async def _end(self, layer: Layer, pump: asyncio.Task[None]) -> None:
         try:
@@ -253,9 +248,13 @@ class ChannelsTransport:
         except Exception as error:  # noqa: BLE001  (connections that are dropped because they are broken may say so)
             self._counters["end_errors"] += 1
             logger.debug("while dropping connections: %r", error, extra={"action": "transport.end_error"})
-        if not pump.cancel() and not pump.cancelled():
-            pump.exception()  # seen: nobody else asks for it
+        pump.cancel()
         self._poke.clear()
+
+    def _pump_ended(self, pump: asyncio.Task[None]) -> None:
+        if not pump.cancelled():
+            pump.exception()  # seen, even if nobody asks for it any more
+        self._poke.set()
 
 
 def _reason(pump: asyncio.Task[None]) -> str:
@@ -263,6 +262,11 @@ def _reason(pump: asyncio.Task[None]) -> str:
         return "the receiver was cancelled"
     error = pump.exception()
     return f"{type(error).__name__}: {error}"
+
+
+def _as_text(message: dict[str, Any]) -> dict[str, Any]:
+    frame = message.get("frame")
+    return {**message, "frame": base64.b64encode(frame).decode()} if frame is not None else message
 
 
 def _frame_of(message: Mapping[str, Any]) -> bytes | None:
@@ -277,10 +281,24 @@ def _frame_of(message: Mapping[str, Any]) -> bytes | None:
     return None
 
 
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
+async def _set_within(event: asyncio.Event, seconds: float, unless: asyncio.Task[None] | None = None) -> bool:
+    """Wait until the event is set, at most so long, and no longer than that task lives."""
+    waiting = asyncio.ensure_future(event.wait())
+    await asyncio.wait(
+        [waiting] if unless is None else [waiting, unless],
+        timeout=seconds,
+        return_when=asyncio.FIRST_COMPLETED,
+    )
+    waiting.cancel()
+    return event.is_set()
+
+
+async def _ended(speaking: asyncio.Future[None]) -> str:
+    """End a probe that is still being sent, and return what went wrong with it."""
+    speaking.cancel()
+    await asyncio.wait([speaking])
+    if speaking.cancelled():
+        return ""
+    error = speaking.exception()
+    # A full channel has something to hear without the probe.
+    return "" if error is None or isinstance(error, _Full) else str(error)
