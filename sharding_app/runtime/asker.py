@@ -15,8 +15,8 @@ import msgspec
 
 from sharding_app.core.ids import Incarnation, ShardId, shard_of
 from sharding_app.core.messages import (
-    AnyMessage,
     Answer,
+    AnyMessage,
     Deliver,
     Done,
     Failed,
@@ -25,7 +25,7 @@ from sharding_app.core.messages import (
     ShardHome,
 )
 from sharding_app.core.parcel import Parcel
-from sharding_app.core.region import AskHomes, Forward, Refuse, Region, RegionLimits
+from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits
 from sharding_app.errors import AskTimeout, BufferFull, ShardingError, Unavailable, from_wire
 from sharding_app.ports.clock import Clock
 
@@ -91,6 +91,7 @@ class Asker:
         self._last = 0
         self._loop = asyncio.get_running_loop()
         self._blocked: dict[Incarnation, list[Parcel]] = {}
+        self._closed = False
 
     def add_type(self, type_name: str, number_of_shards: int) -> Region:
         region = self.regions.get(type_name)
@@ -128,6 +129,9 @@ class Asker:
             command_id=command_id, safe=safe, chain=chain, trace=trace,
         )  # fmt: skip
         self.asks += 1
+        if self._closed:
+            self._refuse(parcel, "stopped")
+            return future
         if region.submit(parcel, now):
             self._forward(parcel, now)
         else:
@@ -224,6 +228,8 @@ class Asker:
             self._carry_out(region, now)
 
     def close(self) -> None:
+        """Tell everybody who waits, and whoever asks from now on."""
+        self._closed = True
         for parcel in list(self.pending.values()):
             self._refuse(parcel, "stopped")
         self.pending.clear()
