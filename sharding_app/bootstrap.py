@@ -28,6 +28,7 @@ from sharding_app.model import gateway
 from sharding_app.model.registry import registry
 from sharding_app.model.types import EntityType
 from sharding_app.portal import BackgroundPortal, Portal
+from sharding_app.runtime import calls
 from sharding_app.runtime.clock import BootClock
 from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.lifeline_thread import LifelineThread
@@ -155,7 +156,9 @@ class ClusterGateway:
         timeout: float | None,
         command_id: str | None,
     ) -> Awaitable[bytes]:
-        return self._portal.ask((type_name, entity_id, command, args, timeout, command_id, False))
+        return self._portal.ask(
+            (type_name, entity_id, command, args, timeout, command_id, False, calls.chain())
+        )
 
     def ask_sync(
         self,
@@ -166,10 +169,12 @@ class ClusterGateway:
         timeout: float | None,
         command_id: str | None,
     ) -> bytes:
-        return self._portal.ask_sync((type_name, entity_id, command, args, timeout, command_id, False))
+        return self._portal.ask_sync(
+            (type_name, entity_id, command, args, timeout, command_id, False, calls.chain())
+        )
 
     def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
-        self._portal.tell((type_name, entity_id, command, args, None, command_id, True))
+        self._portal.tell((type_name, entity_id, command, args, None, command_id, True, calls.chain()))
 
     async def exists(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
         return await self.ask(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"

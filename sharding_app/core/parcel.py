@@ -14,7 +14,7 @@ class Parcel:
     def __init__(
         self,
         request: int,
-        type: str,
+        type: str,  # noqa: A002  (the word that the whole protocol uses)
         shard: ShardId,
         entity: EntityId,
         command: str,

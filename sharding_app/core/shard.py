@@ -51,10 +51,13 @@ class Slot:
         "id",
         "mailbox",
         "passivating",
+        "pending",
         "seq",
         "shard",
         "snapshot_seq",
         "state",
+        "stored",
+        "tail",
         "touched",
     )
 
@@ -69,6 +72,12 @@ class Slot:
         "Counts the times the object was thrown away: a commit of an earlier one must not be acknowledged."
         self.mailbox: deque[Work] | None = None
         self.passivating = False
+        self.pending = 0
+        "Commands of a pipelined type that are over but for their commit."
+        self.tail: object | None = None
+        "The shell's: the last of those commits."
+        self.stored: bytes | None = None
+        "Of a durable-state entity: the fingerprint of the state that was stored last."
         self.touched = 0.0
 
 
@@ -139,15 +148,31 @@ class Shard:
             if not mailbox:
                 slot.mailbox = None
             return work
-        if slot.passivating and self.slots.get(slot.id) is slot:
+        if slot.passivating and not slot.pending and self.slots.get(slot.id) is slot:
             del self.slots[slot.id]
             slot.entity = None
         slot.state = SlotState.IDLE
         self.busy -= 1
         return None
 
+    def overlaps(self, slot: Slot) -> None:
+        """A command is over but for its commit (pipelining): the next one may run, the shard may not stop yet."""
+        slot.pending += 1
+        self.busy += 1
+
+    def settled(self, slot: Slot) -> None:
+        """The commit of such a command is done."""
+        slot.pending -= 1
+        self.busy -= 1
+        if slot.passivating and slot.state is SlotState.IDLE and not slot.pending:
+            self.slots.pop(slot.id, None)
+            slot.entity = None
+
     def reload(self, slot: Slot) -> None:
         """Its object was thrown away (a failed handler, a failed commit): it loads again before the next envelope."""
+        self._forget_pending(slot)
+        if slot.state is SlotState.IDLE:
+            self.busy += 1
         slot.entity = None
         slot.generation += 1
         slot.state = SlotState.LOADING
@@ -157,6 +182,7 @@ class Shard:
         if self.slots.get(slot.id) is not slot:
             return []
         del self.slots[slot.id]
+        self._forget_pending(slot)
         slot.generation += 1
         slot.entity = None
         if slot.state is not SlotState.IDLE:
@@ -182,5 +208,10 @@ class Shard:
     def idle_since(self, before: float) -> Iterator[Slot]:
         """Entities that nothing was sent to since that time."""
         for slot in self.slots.values():
-            if slot.state is SlotState.IDLE and slot.touched < before:
+            if slot.state is SlotState.IDLE and slot.touched < before and not slot.pending:
                 yield slot
+
+    def _forget_pending(self, slot: Slot) -> None:
+        self.busy -= slot.pending
+        slot.pending = 0
+        slot.tail = None

@@ -106,6 +106,14 @@ class Journal(Protocol):
         """Read one entity's events after a number, for an older snapshot's sake."""
         ...
 
+    async def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
+        """Read the newest event of each of these entities that has one: a durable-state entity's value."""
+        ...
+
+    async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
+        """Forget former values of a durable-state entity: those before a number and older than the retry window."""
+        ...
+
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         """Find what an earlier attempt of this command, not older than that, committed."""
         ...
@@ -114,7 +122,9 @@ class Journal(Protocol):
         """Write snapshots, fenced as events are. Raises as `append` does."""
         ...
 
-    async def trim(self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float) -> None:
+    async def trim(
+        self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
+    ) -> None:
         """Forget events before a number that are older than the retry window, and all but the newest snapshots."""
         ...
 

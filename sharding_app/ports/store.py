@@ -31,7 +31,9 @@ class ClusterStore(Protocol):
         """Return the random id of this cluster: part of channel names, lock keys and batches."""
         ...
 
-    async def register_types(self, configs: Sequence[TypeConfig]) -> tuple[dict[str, int], dict[str, TypeConfig]]:
+    async def register_types(
+        self, configs: Sequence[TypeConfig]
+    ) -> tuple[dict[str, int], dict[str, TypeConfig]]:
         """Make the types known; return the number of each type, and for those that differ what the cluster has."""
         ...
 

@@ -15,8 +15,8 @@ from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
-from sharding_app.runtime.execution import Watch
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineControl
+from sharding_app.runtime.owner import Together, Watch
 
 
 class Region(Protocol):
@@ -78,4 +78,6 @@ class NodePorts(ProcessPorts):
     endpoint: Callable[[Region, str], Endpoint] | None = None
     "Makes the region endpoint of a type on the node's channel; None: envelopes go straight in."
     watch: Watch = field(default_factory=NoWatch)
+    together: Together | None = None
+    "Appends in one transaction with a user's own writes; None: there is no database to do it in."
     on_decision: Callable[[Decision], None] = lambda _: None

@@ -18,9 +18,11 @@ from sharding_app.model.types import EntityType
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
-from sharding_app.runtime.execution import Execution, Watch
+from sharding_app.runtime.entity_context import HostContext
+from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.loader import Loader
+from sharding_app.runtime.owner import Together, Watch
 
 logger = logging.getLogger("sharding.region")
 
@@ -42,6 +44,7 @@ class Host:
         passivate_after_seconds: float,
         command_window_seconds: float,
         may_handle: Callable[[], bool],
+        together: Together | None,
         on_stopped: Callable[[str, ShardId, Epoch], None],
         on_fenced: Callable[[str, ShardId, Epoch], None],
     ) -> None:
@@ -51,9 +54,10 @@ class Host:
         self.counters: Counter[str] = Counter()
         self.send = send
         self.execution = Execution(
-            entity_type, type_id, writer, journal, self, watch, command_window_seconds
-        )
-        self._loader = Loader(entity_type, type_id, journal, self._loaded)
+            entity_type, type_id, writer, journal, self, watch,
+            command_window_seconds=command_window_seconds, pipeline_limit=mailbox_limit, together=together,
+        )  # fmt: skip
+        self._loader = Loader(entity_type, type_id, journal, self._new, self._loaded)
         self._store = store
         self._clock = clock
         self._mailbox_limit = mailbox_limit
@@ -72,7 +76,9 @@ class Host:
         self._loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
-        await self._loader.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._loader.run())
+            group.create_task(self.execution.snapshots.run())
 
     # -- Shards ----------------------------------------------------------------------------------------------------
 
@@ -108,6 +114,7 @@ class Host:
         shard.stopping = True
         self._stopped_at[number] = max(shard.epoch, self._stopped_at.get(number, -1))
         for slot in list(shard.slots.values()):
+            _close_context(slot)
             self._hand_back(shard, shard.drop(slot))
 
     @property
@@ -131,16 +138,14 @@ class Host:
                     self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
                     continue
             verdict, slot = shard.deliver(source, message, now)
-            if verdict is Verdict.RUN:
-                assert slot is not None
+            if slot is None:
+                self.counters["handed_back"] += 1
+                self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
+            elif verdict is Verdict.RUN:
                 if execution.run(slot, source, message):
                     self.finished(slot)
             elif verdict is Verdict.LOAD:
-                assert slot is not None
                 self._loader.want(slot)
-            elif verdict is Verdict.HAND_BACK:
-                self.counters["handed_back"] += 1
-                self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
             elif verdict is Verdict.FULL:
                 self._refuse_full(source, message)
 
@@ -179,7 +184,14 @@ class Host:
             self._resumed.append(future)
             await future
 
+    def settled(self, slot: Slot) -> None:
+        shard = slot.shard
+        shard.settled(slot)
+        if shard.stopping and shard.stopped:
+            self._shard_stopped(shard)
+
     def reload(self, slot: Slot) -> None:
+        _close_context(slot)
         slot.shard.reload(slot)
         self._loader.want(slot)
 
@@ -216,6 +228,7 @@ class Host:
         for shard in self.shards.values():
             for slot in list(shard.idle_since(before)):
                 self.counters["passivated"] += 1
+                _close_context(slot)
                 shard.drop(slot)
 
     def close(self) -> None:
@@ -223,6 +236,16 @@ class Host:
             task.cancel()
 
     # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _new(self, slot: Slot) -> object:
+        return self.type.new(slot.id, HostContext(self.type, slot, self._call))
+
+    def _call(self, slot: Slot, command: str, args: bytes) -> None:
+        """A timer of an entity: its command goes through the mailbox, and counts as no activity."""
+        touched = slot.touched
+        shard = slot.shard
+        self.receive(self.me, (Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, command, args),))
+        slot.touched = touched
 
     def _loaded(self, slot: Slot, error: Exception | None) -> None:
         shard = slot.shard
@@ -311,3 +334,9 @@ class Host:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})
+
+
+def _close_context(slot: Slot) -> None:
+    context = getattr(slot.entity, "context", None)
+    if isinstance(context, HostContext):
+        context.close()

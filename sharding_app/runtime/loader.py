@@ -2,6 +2,9 @@
 
 Contract: `loaded` is called once for each wanted slot, with an error if it cannot be rebuilt; that concerns this
 entity only. While the journal is not reachable, slots wait. The event loop is given back between slices.
+
+A snapshot that cannot be read falls back to the one before it, then to the events alone if they reach back to number
+1; else the recovery fails, and says why.
 """
 
 import asyncio
@@ -9,13 +12,13 @@ import logging
 from collections.abc import Callable
 
 from sharding_app.core.shard import Slot
-from sharding_app.errors import EventUnreadable
+from sharding_app.errors import EventUnreadable, ShardingError
 from sharding_app.model.types import EntityType
-from sharding_app.ports.journal import History, Journal, JournalUnavailable
+from sharding_app.ports.journal import History, Journal, JournalUnavailable, StoredEvent
+from sharding_app.runtime.execution import fingerprint
 
 logger = logging.getLogger("sharding.journal")
 
-MAX_BATCH = 1000
 SLICE = 200
 RETRY_SECONDS = 0.1
 
@@ -26,16 +29,21 @@ class Loader:
         entity_type: EntityType,
         type_id: int,
         journal: Journal,
+        new: Callable[[Slot], object],
         loaded: Callable[[Slot, Exception | None], None],
+        max_batch: int = 1000,
     ) -> None:
         self._type = entity_type
         self._type_id = type_id
         self._journal = journal
+        self._new = new
         self._loaded = loaded
+        self._max_batch = max_batch
         self._wanted: list[Slot] = []
         self._wake = asyncio.Event()
         self.entities = 0
         self.reads = 0
+        self.fallbacks = 0
 
     def want(self, slot: Slot) -> None:
         self._wanted.append(slot)
@@ -46,44 +54,88 @@ class Loader:
             await self._wake.wait()
             self._wake.clear()
             while self._wanted:
-                batch, self._wanted = self._wanted[:MAX_BATCH], self._wanted[MAX_BATCH:]
+                batch, self._wanted = self._wanted[: self._max_batch], self._wanted[self._max_batch :]
                 await self._load(batch)
 
     async def _load(self, batch: list[Slot]) -> None:
+        kind = self._type.kind
         histories: dict[str, History] = {}
-        if self._type.kind != "memory":
-            while True:
-                try:
-                    self.reads += 1
-                    histories = await self._journal.read(self._type_id, [slot.id for slot in batch])
-                    break
-                except JournalUnavailable as lost:
-                    logger.warning("entities cannot be read: %s", lost, extra={"action": "recovery_waits"})
-                    await asyncio.sleep(RETRY_SECONDS)
+        states: dict[str, StoredEvent] = {}
+        while kind != "memory":
+            try:
+                self.reads += 1
+                ids = [slot.id for slot in batch]
+                if kind == "durable_state":
+                    states = await self._journal.read_last(self._type_id, ids)
+                else:
+                    histories = await self._journal.read(self._type_id, ids)
+                break
+            except JournalUnavailable as lost:
+                logger.warning("entities cannot be read: %s", lost, extra={"action": "recovery_waits"})
+                await asyncio.sleep(RETRY_SECONDS)
         for number, slot in enumerate(batch):
             if number and number % SLICE == 0:
                 await asyncio.sleep(0)
             self.entities += 1
             try:
-                self._rebuild(slot, histories.get(slot.id))
-            except Exception as error:
+                if kind == "durable_state":
+                    self._restore(slot, states.get(slot.id))
+                else:
+                    await self._rebuild(slot, histories.get(slot.id) or History([], []))
+            except Exception as error:  # noqa: BLE001  (a user's applier may raise anything: only its entity fails)
                 self._loaded(slot, error)
             else:
                 self._loaded(slot, None)
 
-    def _rebuild(self, slot: Slot, history: History | None) -> None:
-        entity = self._type.new(slot.id)
-        seq = 0
-        if history is not None:
-            if history.snapshots:
-                snapshot = history.snapshots[0]
+    def _restore(self, slot: Slot, last: StoredEvent | None) -> None:
+        entity = self._new(slot)
+        if last is not None:
+            self._type.load_state(entity, last.payload)
+        slot.seq = 0 if last is None else last.seq
+        slot.stored = (
+            fingerprint(self._type.dump_state(entity)) if last is None else fingerprint(last.payload)
+        )
+        slot.entity = entity
+
+    async def _rebuild(self, slot: Slot, history: History) -> None:
+        entity, seq, events = self._new(slot), 0, history.events
+        for number, snapshot in enumerate(history.snapshots):
+            try:
                 self._type.load_state(entity, snapshot.state)
-                seq = snapshot.seq
-            events = history.events
-            if events:
-                if events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
-                    raise EventUnreadable(f"the journal has a gap after number {seq}")
-                self._type.replay(entity, [event[1:] for event in events])
-                seq = events[-1].seq
+            except ShardingError as error:
+                self.fallbacks += 1
+                logger.warning(
+                    "a snapshot of an entity of %s cannot be read: %s", self._type.name, error,
+                    extra={"action": "snapshot_unreadable", "entity_type": self._type.name},
+                )  # fmt: skip
+                entity = self._new(slot)
+                continue
+            seq = snapshot.seq
+            if number:
+                events = await self._read_from(slot, seq)
+            break
+        else:
+            if history.snapshots:
+                events = await self._read_from(slot, 0)
+        slot.snapshot_seq = seq
+        if events:
+            if events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
+                lacks = f"the journal has no number {seq + 1}" if events[0].seq != seq + 1 else "it has a gap"
+                raise EventUnreadable(
+                    f"{self._type.name} {slot.id!r} cannot be rebuilt from its journal: {lacks}"
+                )
+            self._type.replay(entity, [event[1:] for event in events])
+            seq = events[-1].seq
+        elif history.snapshots and not seq:
+            raise EventUnreadable(
+                f"{self._type.name} {slot.id!r}: no snapshot can be read, and no event is left"
+            )
         slot.seq = seq
         slot.entity = entity
+
+    async def _read_from(self, slot: Slot, after: int) -> list[StoredEvent]:
+        while True:
+            try:
+                return await self._journal.read_from(self._type_id, slot.id, after)
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)

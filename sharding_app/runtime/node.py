@@ -23,13 +23,12 @@ from sharding_app.core.messages import (
     Deliver,
     Echo,
     GetShardRegionState,
-    HandBack,
     HandOff,
     HostShard,
     NodeGone,
+    RegionState,
     Register,
     RegisterAck,
-    RegionState,
     ShardRegionState,
     ShardStarted,
     ShardStopped,
@@ -202,7 +201,7 @@ class Node(Process):
             else:
                 endpoint(source, group)
 
-    def control(self, source: Incarnation, message: AnyMessage) -> None:
+    def control(self, source: Incarnation, message: AnyMessage) -> None:  # noqa: C901  (one case for each message)
         if self.coordinator is not None and self.coordinator.receive(source, message):
             if isinstance(message, Suspect):
                 self._look_at(message.incarnation)
@@ -296,7 +295,7 @@ class Node(Process):
             entity_type, type_id, self.incarnation, send=self.send, writer=self.writer, journal=ports.journal,
             store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=self.config.mailbox_size,
             passivate_after_seconds=self.config.passivate_after_seconds if passivate is None else passivate,
-            command_window_seconds=self.config.command_window_seconds, may_handle=self.may_handle,
+            command_window_seconds=self.config.command_window_seconds, may_handle=self.may_handle, together=ports.together,
             on_stopped=self._shard_stopped, on_fenced=self._shard_fenced,
         )  # fmt: skip
         channel = self.channel_of(self.incarnation)
@@ -364,7 +363,7 @@ class Node(Process):
         for host in self.hosts.values():
             for shard in list(host.shards.values()):
                 host.stop_shard(shard.number, shard.epoch)
-        while self.ports.clock.now() < deadline and any(host.shards for host in self.hosts.values()):
+        while self.ports.clock.now() < deadline and any(host.shards for host in self.hosts.values()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await self.links.drain(min(1.0, max(0.0, deadline - self.ports.clock.now())))
         await self.ports.store.leave(self.incarnation)

@@ -13,8 +13,8 @@ from typing import Any
 from sharding_app.core.ids import HASH_VERSION, Incarnation
 from sharding_app.core.link import MessageTooLarge
 from sharding_app.core.messages import (
-    AnyMessage,
     Answer,
+    AnyMessage,
     BeginHandOff,
     Deliver,
     Failed,
@@ -26,6 +26,7 @@ from sharding_app.core.messages import (
 from sharding_app.core.records import TypeConfig
 from sharding_app.errors import BadCall, NotStorable, to_wire
 from sharding_app.model.types import EntityType
+from sharding_app.runtime import calls
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.config import NodeConfig, ProcessPorts
 from sharding_app.runtime.homes import HomeFinder
@@ -142,13 +143,19 @@ class Process:
         command_id: str | None = None,
         *,
         tell: bool = False,
+        chain: tuple[str, ...] | None = None,
     ) -> "asyncio.Future[bytes]":
-        """Send a command from this process's loop."""
+        """Send a command from this process's loop; `chain` says who led to it, if not the present context."""
         if type_name not in self.configs:
             raise BadCall(f"no entity type {type_name!r} is known here: is its app in INSTALLED_APPS?")
         if type_name in self.refused:
             raise BadCall(self.why_refused(type_name))
-        return self.asker.ask(type_name, entity_id, command, args, timeout, command_id or "", tell=tell)
+        called_by = calls.chain() if chain is None else chain
+        if called_by and not tell:
+            calls.refuse_cycle(called_by, type_name, entity_id, command)
+        return self.asker.ask(
+            type_name, entity_id, command, args, timeout, command_id or "", tell=tell, chain=called_by
+        )
 
     def why_refused(self, type_name: str) -> str:
         ours, theirs = self.configs[type_name], self.refused[type_name]
@@ -178,7 +185,7 @@ class Process:
                 failure = NotStorable(
                     f"the reply is too large for a message: {error}", code="reply_too_large"
                 )
-                kind, text, params = to_wire(failure)
+                kind, text, _ = to_wire(failure)
                 return self.links.put(target, Failed(message.request, kind, text))
             logger.error(
                 "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
@@ -191,7 +198,7 @@ class Process:
         except MessageTooLarge as error:
             if isinstance(message, Deliver):
                 failure = NotStorable(f"the arguments are too large for a message: {error}", code="too_large")
-                kind, text, params = to_wire(failure)
+                kind, text, _ = to_wire(failure)
                 asyncio.get_running_loop().call_soon(
                     self.asker.receive, self.incarnation, Failed(message.request, kind, text)
                 )

@@ -55,6 +55,13 @@ class MemoryJournal:
     async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
         return await self._read("read_from", lambda: self._rows.read_from(type_id, entity, after))
 
+    async def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
+        return await self._read("read_last", lambda: self._rows.read_last(type_id, entities))
+
+    async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
+        since = self._server.now() - window_seconds
+        await self._read("forget_states", lambda: self._rows.forget_states(type_id, entity, before, since))
+
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         return await self._read(
             "outcome",

@@ -83,6 +83,22 @@ class JournalRows:
             if seq > after
         ]
 
+    def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
+        found = {}
+        for entity in entities:
+            events = self.events.get((type_id, entity))
+            if events:
+                seq = max(events)
+                row = events[seq].row
+                found[entity] = StoredEvent(seq, row.name, row.version, row.payload)
+        return found
+
+    def forget_states(self, type_id: int, entity: str, before: int, since: float) -> None:
+        events = self.events.get((type_id, entity), {})
+        newest = max(events, default=0)
+        for seq in [seq for seq, one in events.items() if seq < min(before, newest) and one.at < since]:
+            del events[seq]
+
     def outcome(self, type_id: int, entity: str, command_id: str, since: float) -> Outcome | None:
         events = self.events.get((type_id, entity), {})
         for seq in sorted(events, reverse=True):

@@ -106,13 +106,9 @@ class PostgresJournal:
 
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
         histories = {entity: History([], []) for entity in entities}
-        ids = list(histories)
+        ids = [entity for entity in histories if _can_be_stored(entity)]
         try:
             await self._beside.run(lambda connection: _read(connection, type_id, ids, histories))
-        except UnicodeError as error:
-            raise RowRefused(f"an entity id is not Unicode: {error}") from error
-        except psycopg.DataError as error:
-            raise verdict(error) or JournalUnavailable(explain(error)) from error
         except LOST as error:
             raise JournalUnavailable(explain(error)) from error
         return histories
@@ -120,6 +116,14 @@ class PostgresJournal:
     async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
         rows = await self._rows("read_from", {"type_id": type_id, "entity": entity, "after": after})
         return [StoredEvent(*row) for row in rows]
+
+    async def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
+        rows = await self._rows("read_last", {"type_id": type_id, "entities": list(entities)})
+        return {entity: StoredEvent(*row) for entity, *row in rows}
+
+    async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
+        wanted = {"type_id": type_id, "entity": entity, "before": before, "window": window_seconds}
+        await self._rows("forget_states", wanted)
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         rows = await self._rows(
@@ -198,6 +202,17 @@ class PostgresJournal:
             raise verdict(error) or JournalUnavailable(explain(error)) from error
         except OSError as error:
             raise JournalUnavailable(explain(error)) from error
+
+
+def _can_be_stored(entity: str) -> bool:
+    """Whether the id can be in the table at all: one that cannot must not spoil the question for the others."""
+    if "\0" in entity:
+        return False
+    try:
+        entity.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _text(document: bytes, index: int) -> str:

@@ -1,0 +1,53 @@
+"""What the execution of commands needs of those around it."""
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import AnyMessage
+from sharding_app.core.shard import Slot
+from sharding_app.ports.journal import EventRow
+
+
+class Owner(Protocol):
+    """The host, as an execution sees it."""
+
+    def send(self, target: Incarnation, message: AnyMessage) -> None: ...
+
+    def done(self, target: Incarnation, request: int) -> None:
+        """A tell is handled."""
+
+    def finished(self, slot: Slot) -> None: ...
+
+    def settled(self, slot: Slot) -> None:
+        """The commit of a pipelined command is done."""
+
+    def reload(self, slot: Slot) -> None: ...
+
+    def fenced(self, slot: Slot) -> None:
+        """The journal says that the slot's shard lives elsewhere."""
+
+    async def lease(self) -> None:
+        """Wait until this node may handle something."""
+        ...
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
+
+    async def at_home(self, slot: Slot) -> bool:
+        """Ask the store whether the slot's shard is still at home here."""
+        ...
+
+
+class Watch(Protocol):
+    """The watchdog's note of what holds the loop (`runtime.watchdog`)."""
+
+    running: tuple[str, str] | None
+
+
+class Together(Protocol):
+    """Appends rows of the journal in one transaction with a user's own writes (`persist(..., also=fn)`).
+
+    Raises what `Journal.append` raises, or what a function raises; then nothing of it is committed.
+    """
+
+    async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None: ...

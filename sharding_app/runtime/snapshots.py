@@ -1,0 +1,130 @@
+"""Snapshots: when they are due, and how they reach the journal beside everything else.
+
+Contract: a snapshot is of committed state only, is never waited for by a reply, and its failure costs nothing but a
+longer recovery. Of several that wait for one entity the newest is written.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+
+from sharding_app.core.shard import Slot
+from sharding_app.errors import ShardingError
+from sharding_app.model.types import EntityType
+from sharding_app.ports.journal import Journal, JournalUnavailable, RowRefused, ShardsFenced, Snapshot
+
+logger = logging.getLogger("sharding.journal")
+
+MAX_BATCH = 100
+RETRY_SECONDS = 0.5
+FORGET_EVERY = 100
+"""Of a durable-state entity: former values are removed after so many new ones."""
+
+
+class Snapshots:
+    def __init__(
+        self, entity_type: EntityType, type_id: int, journal: Journal, command_window_seconds: float
+    ) -> None:
+        settings = entity_type.settings
+        self.counters: Counter[str] = Counter()
+        self._type = entity_type
+        self._type_id = type_id
+        self._journal = journal
+        self._window = command_window_seconds
+        self._every = settings.snapshot_every or 0
+        self._when = settings.snapshot_when
+        self._keep = settings.keep_snapshots or 1
+        self._delete_events = bool(settings.delete_events)
+        self._sourced = entity_type.kind == "event_sourced"
+        self._forgets = entity_type.kind == "durable_state"
+        self._asked: set[Slot] = set()
+        self._waiting: dict[str, Snapshot] = {}
+        self._former: dict[str, int] = {}
+        self._wake = asyncio.Event()
+
+    def note(self, slot: Slot, event: object) -> None:
+        """A command is about to be committed: ask the type's predicate, if it has one."""
+        if self._when is not None and event is not None and self._when(slot.entity, event, slot.seq):
+            self._asked.add(slot)
+
+    def take(self, slot: Slot, *, if_settled: bool = True) -> None:
+        """A commit of this entity is done: take a snapshot if one is due, and all of its state is committed."""
+        if self._forgets:
+            if slot.seq % FORGET_EVERY == 0:
+                self._former[slot.id] = slot.seq
+                self._wake.set()
+            return
+        due = self._sourced and bool(self._every) and slot.seq - slot.snapshot_seq >= self._every
+        if not (due or slot in self._asked) or not if_settled or slot.entity is None:
+            return
+        self._asked.discard(slot)
+        slot.snapshot_seq = slot.seq
+        try:
+            state = self._type.dump_state(slot.entity)
+        except ShardingError as error:
+            self.counters["failed"] += 1
+            logger.error(
+                "no snapshot of an entity of %s: %s", self._type.name, error,
+                extra={"action": "snapshot_failed", "entity_type": self._type.name},
+            )  # fmt: skip
+            return
+        shard = slot.shard
+        self._waiting[slot.id] = Snapshot(self._type_id, slot.id, slot.seq, shard.number, shard.epoch, state)
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting or self._former:
+                try:
+                    await self._write()
+                except JournalUnavailable:
+                    await asyncio.sleep(RETRY_SECONDS)
+
+    async def _write(self) -> None:
+        for entity, seq in list(self._former.items()):
+            await self._journal.forget_states(self._type_id, entity, seq, self._window)
+            del self._former[entity]
+        batch = [self._waiting[entity] for entity in list(self._waiting)[:MAX_BATCH]]
+        try:
+            await self._journal.save_snapshots(batch)
+        except ShardsFenced as fenced:
+            batch_left = [each for each in batch if (each.type_id, each.shard) not in fenced.shards]
+            self._drop([each for each in batch if each not in batch_left], "fenced")
+            return
+        except RowRefused as refused:
+            if len(batch) > 1:
+                await self._one_by_one(batch)
+            else:
+                self._drop(batch, refused.reason)
+            return
+        await self._saved(batch)
+
+    async def _one_by_one(self, batch: list[Snapshot]) -> None:
+        for each in batch:
+            try:
+                await self._journal.save_snapshots([each])
+            except (ShardsFenced, RowRefused) as error:
+                self._drop([each], str(error))
+            else:
+                await self._saved([each])
+
+    async def _saved(self, batch: list[Snapshot]) -> None:
+        for each in batch:
+            self.counters["saved"] += 1
+            if self._waiting.get(each.entity) is each:
+                del self._waiting[each.entity]
+            before = each.seq if self._delete_events else 0
+            await self._journal.trim(self._type_id, each.entity, before, self._keep, self._window)
+
+    def _drop(self, batch: list[Snapshot], reason: str) -> None:
+        for each in batch:
+            self.counters["dropped"] += 1
+            if self._waiting.get(each.entity) is each:
+                del self._waiting[each.entity]
+        if batch:
+            logger.warning(
+                "%d snapshots of %s are not kept: %s", len(batch), self._type.name, reason,
+                extra={"action": "snapshot_dropped", "entity_type": self._type.name},
+            )  # fmt: skip

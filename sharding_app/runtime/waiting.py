@@ -1,0 +1,258 @@
+"""Commands that wait for something in between: async handlers, handlers in a thread, retries, shared transactions.
+
+While one waits, its entity handles nothing else. When its object is thrown away meanwhile (the shard moved, a commit
+failed), whatever it still does is without effect, and its asker is told: by handing the command back if nothing of it is
+stored, else by `PartlyApplied`.
+"""
+
+import asyncio
+import contextvars
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import Deliver
+from sharding_app.core.shard import Slot
+from sharding_app.errors import BadCall, PartlyApplied, WrongContext
+from sharding_app.model.handler import Handler
+from sharding_app.model.staging import Record, Staging
+from sharding_app.ports.journal import (
+    EventRow,
+    Journal,
+    JournalUnavailable,
+    Outcome,
+    RowRefused,
+    ShardsFenced,
+)
+from sharding_app.runtime.calls import within
+from sharding_app.runtime.commits import CommandCommit, StepCommit, StepFailed, number_rows
+from sharding_app.runtime.journal_writer import NotCommitted
+from sharding_app.runtime.owner import Together
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.execution import Execution
+
+RETRY_SECONDS = 0.1
+
+
+class WaitingCommands:
+    def __init__(
+        self,
+        execution: "Execution",
+        journal: Journal,
+        command_window_seconds: float,
+        together: Together | None,
+    ) -> None:
+        self._execution = execution
+        self._journal = journal
+        self._window_ms = int(command_window_seconds * 1000)
+        self._together = together
+
+    async def run(
+        self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
+    ) -> None:
+        """Run a handler that may wait."""
+        execution, owner = self._execution, self._execution.owner
+        entity: Any = slot.entity
+        generation = slot.generation
+        command = _Command(self, slot, source, message)
+        try:
+            await owner.lease()
+            if generation != slot.generation:
+                execution.abandoned(source, message, partly=False)
+                return
+            entity._sharding_staging = None if handler.is_query else command.staging
+            with within(execution.type.name, slot.id, message.chain):
+                result = await _call(handler, entity, args)
+            if command.staging.broken is not None:
+                raise command.staging.broken
+            value = handler.encode_result(result)
+            if (
+                execution.type.kind == "durable_state"
+                and not handler.is_query
+                and generation == slot.generation
+            ):
+                execution.stage_state(slot, command.staging)
+        except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
+            command.failed(error, generation)
+            return
+        finally:
+            entity._sharding_staging = None
+        if generation != slot.generation:
+            execution.abandoned(source, message, partly=command.steps > 0)
+        elif command.staging.also:
+            await self.finish_together(slot, source, message, command.staging, value)
+        elif command.staging.records:
+            if execution.commit(slot, source, message, command.staging.records, value):
+                owner.finished(slot)
+        else:
+            await self._answer(slot, source, message, handler, value)
+
+    async def run_again(
+        self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
+    ) -> None:
+        """A command with an id of its own: look what an earlier attempt left in the journal before it runs."""
+        execution, owner = self._execution, self._execution.owner
+        generation = slot.generation
+        if message.age_ms > self._window_ms:
+            text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
+            execution.fail(source, message, BadCall(text, code="too_old"))
+            owner.finished(slot)
+            return
+        await _settled(slot)
+        found = await self._outcome(slot, message)
+        await owner.lease()
+        if generation != slot.generation:
+            execution.abandoned(source, message, partly=False)
+            return
+        if found is None:
+            if execution.start(slot, source, message, handler, args):
+                owner.finished(slot)
+            return
+        execution.counters["retried"] += 1
+        if found.command != message.command:
+            text = f"command id {message.command_id!r} was used for {found.command!r} before: give each command its own"
+            execution.fail(source, message, BadCall(text, code="command_id_reused"))
+        elif found.partial or found.reply is None:
+            text = f"{execution.type.name} {slot.id!r}: {message.command} had committed a part when its node died"
+            execution.fail(source, message, PartlyApplied(text))
+        else:
+            execution.answer(source, message, found.reply)
+        owner.finished(slot)
+
+    async def finish_together(
+        self, slot: Slot, source: Incarnation, message: Deliver, staging: Staging, value: bytes
+    ) -> None:
+        """The last commit of a command, in one transaction with the user's own writes."""
+        execution = self._execution
+        generation = slot.generation
+        command_id = message.command_id or f"{source}:{message.request}"
+        rows = number_rows(
+            execution.type_id, slot, staging.records, command_id, message.command, value, partial=False
+        ) if staging.records else []  # fmt: skip
+        commit = CommandCommit(slot, rows, execution, source, message, value)
+        try:
+            await self.append_together(slot, rows, staging.also)
+        except StepFailed as failed:
+            execution.not_committed(commit, failed.why, failed.detail)
+        except Exception as error:  # noqa: BLE001  (the user's function may raise anything: the command fails)
+            if generation == slot.generation:
+                execution.raised(slot, source, message, error, staged=True)
+            else:
+                execution.abandoned(source, message, partly=False)
+        else:
+            execution.committed(commit)
+
+    async def append_together(
+        self, slot: Slot, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]
+    ) -> None:
+        if self._together is None:
+            raise WrongContext("persist(..., also=...) needs the real cluster: there is no database here")
+        await _settled(slot)
+        try:
+            await self._together(rows, functions)
+        except ShardsFenced as fenced:
+            raise StepFailed(NotCommitted.FENCED) from fenced
+        except RowRefused as refused:
+            raise StepFailed(NotCommitted.REFUSED, refused.reason) from refused
+
+    async def _answer(
+        self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, value: bytes
+    ) -> None:
+        execution, owner = self._execution, self._execution.owner
+        generation = slot.generation
+        if handler.fenced and not await owner.at_home(slot):
+            execution.hand_back(source, message)
+            if generation == slot.generation:
+                owner.fenced(slot)
+            return
+        execution.answer_seen(slot, source, message, value)
+        if generation == slot.generation:
+            owner.finished(slot)
+
+    async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
+        """The window is the command id's, not this call's: its owner may have called before."""
+        age_ms = message.age_ms + self._window_ms
+        while True:
+            try:
+                return await self._journal.outcome(
+                    self._execution.type_id, slot.id, message.command_id, age_ms
+                )
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def step(self, slot: Slot, source: Incarnation, message: Deliver, staging: Staging) -> bool:
+        """`await self.persist(...)`: make durable what is staged so far. False: there was nothing."""
+        execution = self._execution
+        if execution.type.kind == "durable_state":
+            execution.stage_state(slot, staging)
+        records: list[Record]
+        records, staging.records = staging.records, []
+        also, staging.also = staging.also, []
+        if not records and not also:
+            return False
+        command_id = message.command_id or f"{source}:{message.request}"
+        rows = (
+            number_rows(execution.type_id, slot, records, command_id, message.command, None, partial=True)
+            if records
+            else []
+        )
+        if also:
+            await self.append_together(slot, rows, also)
+        else:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            execution.writer.put(StepCommit(slot, rows, future))
+            await future
+        return True
+
+
+class _Command:
+    """One command under way: what it has staged, and how often it has committed."""
+
+    def __init__(self, commands: WaitingCommands, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        self.steps = 0
+        self.staging = Staging(self._commit_now)
+        self._commands = commands
+        self._slot = slot
+        self._source = source
+        self._message = message
+
+    async def _commit_now(self, staging: Staging) -> None:
+        if await self._commands.step(self._slot, self._source, self._message, staging):
+            self.steps += 1
+
+    def failed(self, error: Exception, generation: int) -> None:
+        execution, slot = self._commands._execution, self._slot
+        partly = self.steps > 0
+        if generation != slot.generation:
+            execution.abandoned(self._source, self._message, partly=partly)
+        elif not isinstance(error, StepFailed):
+            staged = bool(self.staging.records) or self.staging.broken is not None or partly
+            if execution.raised(slot, self._source, self._message, error, staged=staged, partly=partly):
+                execution.owner.finished(slot)
+        elif error.why is NotCommitted.FENCED:
+            execution.abandoned(self._source, self._message, partly=partly)
+            execution.owner.fenced(slot)
+        else:
+            failure = execution.refusal(slot, self._message, error.why, error.detail, partly=partly)
+            execution.fail(self._source, self._message, failure)
+            execution.owner.reload(slot)
+
+
+async def _call(handler: Handler, entity: object, args: tuple[Any, ...]) -> Any:
+    if handler.thread:
+        work = functools.partial(contextvars.copy_context().run, handler.function, entity, *args)
+        return await asyncio.get_running_loop().run_in_executor(None, work)
+    if handler.is_async:
+        return await handler.function(entity, *args)
+    return handler.function(entity, *args)
+
+
+async def _settled(slot: Slot) -> None:
+    """Wait until no commit of the entity is under way."""
+    tail = slot.tail
+    if isinstance(tail, CommandCommit):
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        tail.follow(lambda _: None if future.done() else future.set_result(None))
+        await future
