@@ -316,3 +316,12 @@ async def test_homes_of_another_type_do_not_open_the_fence(world: World) -> None
     with pytest.raises(ShardsFenced) as fenced:
         await world.journal().append([event_row(other, "a", 1), event_row(number, "a", 1)])
     assert fenced.value.shards == {(other, 0)}
+
+
+async def test_an_id_that_cannot_be_stored_has_no_history(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1)])
+    histories = await journal.read(number, ["\ud800", "a", "b\0", ""])
+    assert histories["a"] == History([], [stored(1)])
+    assert all(histories[entity] == History([], []) for entity in ("\ud800", "b\0", ""))

@@ -91,7 +91,7 @@ async def test_settle_waits_until_a_frozen_server_process_is_gone(tmp_path: Path
         make_tables(params)
         async with await connect(params) as admin, await connect(params) as holder:
             await give_homes(admin, 1)
-            journal = PostgresJournal(params, answer_seconds=0.5)
+            journal = PostgresJournal(params, answer_seconds=2)
             backend, _ = await journal.open()
             async with holder.transaction():
                 await holder.execute(HOLD)

@@ -11,6 +11,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from project.servers import OwnPostgres
 from sharding_app.adapters.postgres.probe import looks_pooled, server_facts, way_to
+from sharding_app.adapters.postgres.store import PostgresStore
+from tests.contract.given import CART, with_type
 from tests.postgres.proxy import proxy_to
 from tests.postgres.transaction_pooler import transaction_pooler
 
@@ -74,3 +76,18 @@ async def test_a_transaction_pooler_is_found_out(params: dict[str, Any]) -> None
 @pytest.mark.parametrize(("port", "expected"), [(6432, True), ("6432", True), (5432, False), (None, False)])
 async def test_the_poolers_usual_port_is_a_hint(port: object, expected: bool) -> None:
     assert looks_pooled({} if port is None else {"port": port}) is expected
+
+
+async def test_a_process_that_only_asks_may_ask_through_a_transaction_pooler(params: dict[str, Any]) -> None:
+    direct = PostgresStore(params)
+    await with_type(direct)
+    async with transaction_pooler(params) as pooled:
+        stores = [PostgresStore(pooled, owner=str(number), pooled=True) for number in range(4)]
+        for _ in range(8):
+            answers = await asyncio.gather(*(store.types() for store in stores))
+            assert answers == [[CART]] * 4
+        assert {await store.cluster_id() for store in stores} == {await direct.cluster_id()}
+        assert stores[0].backends == ()
+        for store in stores:
+            await store.close()
+    await direct.close()

@@ -2,7 +2,8 @@
 
 Contract: one statement at a time, others wait for their turn. Each has a deadline of our own besides the server's: when
 it passes, the socket is cut, which ends the wait at once even when the server or the network is frozen. A connection
-that is not idle after a failure is thrown away. Nothing is ever sent twice by itself.
+that is not idle after a failure is thrown away. Nothing is ever sent twice by itself. A `pooled` line may lead through a
+transaction pooler: it has no settings of its own, leaves nothing behind, and knows of no server process.
 """
 
 import asyncio
@@ -51,6 +52,7 @@ class Line:
         answer_seconds: float = 5.0,
         settings: Mapping[str, str] | None = None,
         prepare: Callable[[Connection], Awaitable[None]] | None = None,
+        pooled: bool = False,
     ) -> None:
         self.backend: Backend | None = None
         "The server process of the present or of the last connection."
@@ -65,13 +67,17 @@ class Line:
             "idle_in_transaction_session_timeout": timeout,
             **(settings or {}),
         }
-        self._conninfo = {
+        self._conninfo: dict[str, Any] = {
             "target_session_attrs": "read-write",
             **KEEPALIVES,
             **conninfo,
             "application_name": application_name(owner, purpose),
-            "options": session_options(str(conninfo.get("options") or ""), options),
         }
+        self._pooled = pooled
+        if pooled:  # nothing may be left behind on a session that others use next
+            self._conninfo["prepare_threshold"] = None
+        else:
+            self._conninfo["options"] = session_options(str(conninfo.get("options") or ""), options)
 
     @property
     def is_open(self) -> bool:
@@ -118,6 +124,8 @@ class Line:
         async with asyncio.timeout(self._connect_seconds):
             connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
         self._connection = connection
+        if self._pooled:
+            return connection
         try:
             await self._within(connection, self._introduce(connection))
         except BaseException:

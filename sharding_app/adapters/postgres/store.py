@@ -38,7 +38,9 @@ class PostgresStore:
         connect_seconds: float = 5.0,
         answer_seconds: float = 5.0,
         lock_timeout_seconds: float = 1.0,
+        pooled: bool = False,
     ) -> None:
+        """With `pooled`, the way may lead through a transaction pooler: for processes that only ask, never for nodes."""
         self._line = Line(
             conninfo,
             purpose="control",
@@ -46,6 +48,7 @@ class PostgresStore:
             connect_seconds=connect_seconds,
             answer_seconds=answer_seconds,
             settings={"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"},
+            pooled=pooled,
         )
 
     @property
