@@ -21,6 +21,7 @@ from django.utils.module_loading import import_string
 ANSWER_SECONDS = 2.0
 CONNECT_SECONDS = 1.0
 ASK_AGAIN_SECONDS = 1.0
+CANCEL_AGAIN_SECONDS = 0.05
 
 
 class Layer(Protocol):
@@ -82,7 +83,9 @@ async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
     if isinstance(layer, RedisPubSubChannelLayer):
         # Before the receiver is stopped: it would else try to unsubscribe on a connection that may be dead.
         await layer.flush()
-    receiver.cancel()
-    await asyncio.wait([receiver])
+    while not receiver.done():
+        # Again and again: a receiver of the core layer has been seen to swallow a cancellation.
+        receiver.cancel()
+        await asyncio.wait([receiver], timeout=CANCEL_AGAIN_SECONDS)
     if isinstance(layer, RedisChannelLayer):
         await layer.close_pools()

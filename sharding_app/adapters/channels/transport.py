@@ -284,12 +284,11 @@ def _frame_of(message: Mapping[str, Any]) -> bytes | None:
 async def _set_within(event: asyncio.Event, seconds: float, unless: asyncio.Task[None] | None = None) -> bool:
     """Wait until the event is set, at most so long, and no longer than that task lives."""
     waiting = asyncio.ensure_future(event.wait())
-    await asyncio.wait(
-        [waiting] if unless is None else [waiting, unless],
-        timeout=seconds,
-        return_when=asyncio.FIRST_COMPLETED,
-    )
-    waiting.cancel()
+    either = [waiting] if unless is None else [waiting, unless]
+    try:
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
     return event.is_set()
 
 
