@@ -36,6 +36,7 @@ from sharding_app.runtime.lifeline_types import LifelineCallbacks
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.runner import NodeRunner
 from sharding_app.runtime.watchdog import Watchdog
+from sharding_app.together import DjangoTogether
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -95,9 +96,11 @@ def node_ports(
                 watchdog,
             )
 
+        journal = PostgresJournal(database, owner=incarnation)
         return NodePorts(
             store=PostgresStore(database, owner=incarnation),
-            journal=PostgresJournal(database, owner=incarnation),
+            journal=journal,
+            together=DjangoTogether(settings.database, journal),
             transport=_transport(settings),
             clock=clock,
             lifeline=lifeline,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import psycopg
 
-from sharding_app.ports.journal import EventRow, RowRefused
+from sharding_app.adapters.postgres.failures import explain, verdict
+from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 
 COPY_EVENTS = (
     b"COPY sharding_event (type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply,"
@@ -56,3 +57,11 @@ def copy_events_within(cursor: psycopg.Cursor[tuple[object, ...]], rows: Sequenc
         if index < 0:
             raise
         raise RowRefused(f"{type(error).__name__}: {error}", index) from error
+
+
+def append_within(cursor: psycopg.Cursor[tuple[object, ...]], rows: Sequence[EventRow]) -> None:
+    """`copy_events_within`, with the server's verdict as the journal's errors."""
+    try:
+        copy_events_within(cursor, rows)
+    except psycopg.Error as error:
+        raise verdict(error) or JournalUnavailable(explain(error)) from error

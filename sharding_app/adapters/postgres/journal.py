@@ -104,6 +104,13 @@ class PostgresJournal:
         key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
         return bool((await self._rows("was_committed", key))[0][0])
 
+    async def settle_of(self, backend: Backend, rows: Sequence[EventRow]) -> bool:
+        """The same for rows that were appended on somebody else's connection."""
+        await self._see_gone(backend)
+        row = rows[0]
+        key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
+        return bool((await self._rows("was_committed", key))[0][0])
+
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
         histories = {entity: History([], []) for entity in entities}
         ids = [entity for entity in histories if _can_be_stored(entity)]
