@@ -24,6 +24,7 @@ from project.servers import OwnPostgres, OwnRedis
 from sharding_app.core.lockkeys import coordinator_key
 from tests.acceptance.app.entities import TYPE
 from tests.acceptance.judge import Home, Row
+from tests.acceptance.proxy import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30.0
@@ -185,8 +186,10 @@ class Servers:
         return with_database(self.postgres.url, f"scenario_{self.made}")
 
     def close(self) -> None:
-        self.redis.close()
-        self.postgres.close()
+        # What it holds is thrown away: no need to let it write a last checkpoint.
+        self.postgres.kill()
+        for server in (self.redis, self.postgres):
+            server.close()
 
 
 class Cluster:
@@ -204,6 +207,7 @@ class Cluster:
         self.redis_url = servers.redis.url
         self.nodes: dict[str, Node] = {}
         self.loads: list[Load] = []
+        self.proxies: dict[str, dict[str, Proxy]] = {}
         self.role = ""
         # Postgres' clock and ours are of one machine: this is what lies between them.
         self._wall = time.time() - time.monotonic()
@@ -223,16 +227,25 @@ class Cluster:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
-    def start(
-        self, *names: str, extra: Iterable[str] = (), database_url: str = "", redis_url: str = ""
-    ) -> list[Node]:
-        """Start nodes, and wait until they are up."""
+    def start(self, *names: str, roles: Mapping[str, str] | None = None) -> list[Node]:
+        """Start nodes, behind their proxies where they have them, and wait until they are up."""
         started = []
         for name in names:
-            environment = self.environment(database_url, redis_url)
+            proxies = self.proxies.get(name, {})
+            environment = self.environment(
+                with_port(self.database_url, proxies["postgres"].port) if "postgres" in proxies else "",
+                with_port(self.redis_url, proxies["redis"].port) if "redis" in proxies else "",
+            )
+            extra = [f"--roles={roles[name]}"] if roles and name in roles else []
             node = self.nodes[name] = Node(name, environment, self.place / f"node-{name}.log", extra)
             started.append(node)
         return [node.wait_up() for node in started]
+
+    def proxy(self, name: str, server: str) -> Proxy:
+        """Put a proxy between a node that is yet to start and one server: `postgres` or `redis`."""
+        port = self.servers.postgres.port if server == "postgres" else self.servers.redis.port
+        made = self.proxies.setdefault(name, {})[server] = Proxy(port)
+        return made
 
     def start_load(self, **options: object) -> Load:
         number = len(self.loads) + 1
@@ -246,6 +259,9 @@ class Cluster:
     def close(self) -> None:
         for process in [*self.loads, *self.nodes.values()]:
             process.end()
+        for proxies in self.proxies.values():
+            for proxy in proxies.values():
+                proxy.close()
 
     # -- What the database says ----------------------------------------------------------------------------------------
 

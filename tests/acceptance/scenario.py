@@ -22,7 +22,7 @@ from typing import Self
 import msgspec
 
 from sharding_app.core.ids import shard_of
-from tests.acceptance.cluster import Cluster, Load, Servers
+from tests.acceptance.cluster import Cluster, Load, Servers, until
 from tests.acceptance.history import Call, export, read_history
 from tests.acceptance.judge import judge
 
@@ -81,11 +81,13 @@ class Scenario:
         self.entities = 1000
         self.passed = False
 
-    def begin(self, *nodes: str, rate: float = 300, entities: int = 1000) -> None:
+    def begin(
+        self, *nodes: str, rate: float = 300, entities: int = 1000, roles: dict[str, str] | None = None
+    ) -> None:
         """Start the nodes and the load; returns when every entity has answered once."""
         self.entities = entities
         self.load = self.cluster.start_load(rate=rate, entities=entities)
-        self.cluster.start(*nodes)
+        self.cluster.start(*nodes, roles=roles)
         self.warm()
 
     def warm(self) -> None:
@@ -121,7 +123,18 @@ class Scenario:
             self.load.order(f"probe {','.join(chosen.values())}")
 
     def calls(self) -> list[Call]:
-        return read_history([self.load.out])
+        return read_history(load.out for load in self.cluster.loads)
+
+    def wait_answers(self, at: float, shards: Iterable[int] | None = None, seconds: float = 15.0) -> None:
+        """Wait until each of these shards, or of all, has answered a call that began after that moment."""
+        wanted = set(self.cluster.epochs() if shards is None else shards)
+        self.probe(wanted)
+
+        def answered() -> bool:
+            since = (call for call in self.calls() if call.outcome == "ok" and call.start >= at)
+            return wanted <= {self.shard(call.entity) for call in since}
+
+        until(answered, seconds, "every shard answers", 0.1)
 
     def answered_since(self, at: float, shards: Iterable[int] | None = None) -> int:
         """Count the calls that began after that moment and have been answered, of these shards or of all."""
@@ -136,12 +149,12 @@ class Scenario:
     def finish(self) -> Report:
         """Stop the load, read every entity, judge all, and report."""
         self.load.order("halt")
-        before = len(self.calls())
+        before = {(call.process, call.number) for call in self.calls()}
         self.load.order("sweep")
         calls = self.calls()
-        final = sorted(calls, key=lambda call: call.number)[-self.entities :]
-        assert len(calls) == before + self.entities
-        swept = {(call.process, call.number) for call in final}
+        final = [call for call in calls if (call.process, call.number) not in before]
+        others = [call for call in calls if (call.process, call.number) in before]
+        assert len(final) == self.entities
         rows, homes = self.cluster.rows(), self.cluster.homes()
         report = self.report
         report.calls, report.events = len(calls), len(rows)
@@ -149,7 +162,6 @@ class Scenario:
             report.outcomes[call.outcome] = report.outcomes.get(call.outcome, 0) + 1
         for fault in report.faults:
             self._measure(fault, calls)
-        others = [call for call in calls if (call.process, call.number) not in swept]
         report.broken = judge(others, final, rows, homes)
         export(calls, self.place / "history.json")
         REPORTS.append(report)

@@ -5,26 +5,9 @@ import time
 
 import pytest
 
-from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
-from tests.acceptance.scenario import Scenario
 
 pytestmark = pytest.mark.acceptance
-
-HEALED_SECONDS = 10.0
-"""Generous: what it takes is reported."""
-
-
-def all_answer_since(run: Scenario, at: float) -> None:
-    shards = set(run.cluster.epochs())
-    run.probe(shards)
-
-    def answered() -> bool:
-        return {
-            run.shard(call.entity) for call in run.calls() if call.outcome == "ok" and call.start >= at
-        } >= shards
-
-    until(answered, HEALED_SECONDS, "every shard answers again", 0.1)
 
 
 def test_postgres_is_stopped_hard_and_started(scenario: NewScenario) -> None:
@@ -42,7 +25,7 @@ def test_postgres_is_stopped_hard_and_started(scenario: NewScenario) -> None:
     postgres.start()
     back = time.monotonic()
     run.fault(f"Postgres back after {back - at:.1f} s", back, epochs)
-    all_answer_since(run, back)
+    run.wait_answers(back)
     run.go_on(1)
     assert cluster.members() == incarnations, "every node has kept its incarnation"
     assert cluster.epochs() == epochs, "a restart that is shorter than the grace moves nothing"
@@ -63,7 +46,7 @@ def test_postgres_is_away_for_longer_than_the_lease(scenario: NewScenario) -> No
     postgres.start()
     back = time.monotonic()
     run.fault(f"Postgres back after {back - at:.1f} s", back, epochs)
-    all_answer_since(run, back)
+    run.wait_answers(back)
     cluster.wait_members("a", "b", "c")
     assert cluster.epochs() == epochs, "all of them came back at once: there was nobody who was dead"
     run.finish()
@@ -84,7 +67,7 @@ def test_the_connections_to_postgres_are_cut(scenario: NewScenario) -> None:
             purpose,
         )
         run.fault(f"sessions for {purpose or 'everything'} ended", at, epochs)
-        all_answer_since(run, at)
+        run.wait_answers(at)
         run.go_on(0.5)
     run.finish()
 
@@ -104,7 +87,7 @@ def test_redis_is_killed_and_started(scenario: NewScenario) -> None:
         redis.start()
         back = time.monotonic()
         run.fault(f"Redis back after {back - at:.1f} s", back, epochs)
-        all_answer_since(run, back)
+        run.wait_answers(back)
         run.go_on(1)
     assert cluster.members() == incarnations
     assert cluster.epochs() == epochs, "when nobody hears, nothing moves"
