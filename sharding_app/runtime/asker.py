@@ -50,8 +50,8 @@ REASONS = {
         BufferFull,
         "the buffer for {type!r} is full ({limit} commands wait or are under way): slow down",
     ),
-    "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node`"),
-    "no_coordinator": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node`"),
+    "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
+    "no_coordinator": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
     "fate_unknown": (
         Unavailable,
         "the node of {entity!r} died while {command!r} was under way: its fate is unknown",
@@ -83,6 +83,7 @@ class Asker:
         self.asks = 0
         self.answers = 0
         self._shards: dict[str, int] = {}
+        self._roles: dict[str, str] = {}
         self._clock = clock
         self._put = put
         self._homes = homes
@@ -93,11 +94,12 @@ class Asker:
         self._blocked: dict[Incarnation, list[Parcel]] = {}
         self._closed = False
 
-    def add_type(self, type_name: str, number_of_shards: int) -> Region:
+    def add_type(self, type_name: str, number_of_shards: int, role: str = "") -> Region:
         region = self.regions.get(type_name)
         if region is None:
             region = self.regions[type_name] = Region(type_name, self.pending, self._limits)
             self._shards[type_name] = number_of_shards
+            self._roles[type_name] = role
         return region
 
     # -- Asking ----------------------------------------------------------------------------------------------------
@@ -305,7 +307,9 @@ class Asker:
             "a command for an entity of %s was not delivered: %s", parcel.type, reason,
             extra={"action": "dropped", "entity_type": parcel.type, "reason": reason},
         )  # fmt: skip
-        names = {"type": parcel.type, "entity": parcel.entity, "command": parcel.command}
+        role = self._roles[parcel.type]
+        roles = f" --roles {role}" if role else ""
+        names = {"type": parcel.type, "entity": parcel.entity, "command": parcel.command, "roles": roles}
         self._fail(parcel, cls(text.format(limit=self._limits.max_parcels, **names), code=reason))
 
     def _fail(self, parcel: Parcel, error: ShardingError) -> None:

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
+import msgspec
+
 from sharding_app.core.ids import HASH_VERSION, Incarnation
 from sharding_app.core.link import MessageTooLarge
 from sharding_app.core.messages import (
@@ -100,7 +102,7 @@ class Process:
         )
         self.homes.told = self.asker
         for name, config in self.configs.items():
-            self.asker.add_type(name, config.number_of_shards)
+            self.asker.add_type(name, config.number_of_shards, config.role)
         self.run(self.links.receive_loop(), "receive")
         self.run(self.homes.run(), "homes")
         self.run(self._tick_loop(), "tick")
@@ -182,11 +184,11 @@ class Process:
             return self.links.put(target, message)
         except MessageTooLarge as error:
             if isinstance(message, Answer):
-                failure = NotStorable(
-                    f"the reply is too large for a message: {error}", code="reply_too_large"
+                text = f"the reply has {error.size} bytes, more than the {error.limit} of a message: return less of it at a time"
+                return self.links.put(
+                    target,
+                    _too_large(message.request, "reply_too_large", f"{text}. What was persisted stands"),
                 )
-                kind, text, _ = to_wire(failure)
-                return self.links.put(target, Failed(message.request, kind, text))
             logger.error(
                 "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
             )
@@ -197,11 +199,12 @@ class Process:
             return self.links.put(target, message)
         except MessageTooLarge as error:
             if isinstance(message, Deliver):
-                failure = NotStorable(f"the arguments are too large for a message: {error}", code="too_large")
-                kind, text, _ = to_wire(failure)
-                asyncio.get_running_loop().call_soon(
-                    self.asker.receive, self.incarnation, Failed(message.request, kind, text)
+                text = (
+                    f"{message.type}.{message.command}: the arguments have {error.size} bytes, more than the {error.limit}"
+                    " of a message: send less at a time, or a reference to what is stored elsewhere"
                 )
+                failed = _too_large(message.request, "arguments_too_large", text)
+                asyncio.get_running_loop().call_soon(self.asker.receive, self.incarnation, failed)
             return True
 
     def _flush_backlog(self) -> None:
@@ -280,3 +283,8 @@ class Process:
             logger.critical(
                 "a bug: %s ended: %r", task.get_name(), error, exc_info=error, extra={"action": "job_failed"}
             )
+
+
+def _too_large(request: int, code: str, text: str) -> Failed:
+    kind, said, params = to_wire(NotStorable(text, code=code))
+    return Failed(request, kind, said, msgspec.msgpack.encode(params))
