@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sharding_app.core.allocation import LeastShardAllocation
 from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.link_limits import LinkLimits
 from sharding_app.core.region import RegionLimits
 from sharding_app.model.settings import ShardingSettings

@@ -1,10 +1,11 @@
-"""Where shards go: strategies as pure functions of what is allocated where.
+"""Where shards go: what a strategy is asked, what it may know, and in which order regions suit.
 
-A user's own strategy is one small class with `allocate` and `rebalance`.
+A strategy is a pure function of what is allocated where. A user's own is one small class with `allocate` and
+`rebalance`; it may keep nothing between calls that it could not work out again.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from math import ceil
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -21,57 +22,68 @@ class Host(msgspec.Struct, frozen=True):
     incarnation: Incarnation
     app_version: str = "0.0.0"
     leaving: bool = False
+    name: str = ""
+    "What the node is called: kept over restarts, unlike the incarnation."
 
 
-class ClusterView(msgspec.Struct, frozen=True):
+class ClusterView(msgspec.Struct, frozen=True, dict=True):
+    """The nodes behind the regions, oldest first."""
+
     hosts: Mapping[Incarnation, Host]
     settled: bool = True
     "No node of the cluster is joining, leaving, deaf or suspect."
+    locations: Mapping[ShardId, str] | None = None
+    "Where the application wants shards of this type, by node name; None: it is not known now (`ExternalAllocation`)."
+
+    @cached_property
+    def rank(self) -> Mapping[Incarnation, int]:
+        """What is known of a region's suitability before its shards are counted: low is good."""
+        versions = sorted({version_key(host.app_version) for host in self.hosts.values()}, reverse=True)
+        place = {version: number for number, version in enumerate(versions)}
+        return {
+            each.incarnation: place[version_key(each.app_version)] + (len(versions) if each.leaving else 0)
+            for each in self.hosts.values()
+        }
+
+    @cached_property
+    def good_time_to_rebalance(self) -> bool:
+        """While versions are mixed or a node comes, goes or is in doubt, shards stay where they are."""
+        return self.settled and len({host.app_version for host in self.hosts.values()}) <= 1
 
 
-def version_key(version: str) -> tuple[tuple[int, int | str], ...]:
-    """Order versions as people do: 1.10.0 after 1.9.0; words sort before numbers."""
+def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
+    """Order versions as people do: 1.10.0 after 1.9.0, and 1.0 after 1.0-rc."""
     parts = version.replace("-", ".").replace("+", ".").split(".")
-    return tuple((1, int(part)) if part.isdigit() else (0, part) for part in parts)
+    end = (0, 1, "")
+    return *((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts), end
 
 
-class _Newest:
-    """Sorts the newest app version first."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, version: str) -> None:
-        self.key = version_key(version)
-
-    def __lt__(self, other: "_Newest") -> bool:
-        return other.key < self.key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Newest) and other.key == self.key
-
-    __hash__ = None  # type: ignore[assignment]
+def suitability(incarnation: Incarnation, allocations: Allocations, view: ClusterView) -> tuple[int, int]:
+    """Order regions by this: leaving ones last, then the newest app version first, then the fewest shards."""
+    rank = view.rank
+    return rank.get(incarnation, len(rank) * 2), len(allocations[incarnation])
 
 
 def by_suitability(allocations: Allocations, view: ClusterView) -> list[Incarnation]:
-    """Order regions: leaving ones last, then the newest app version first, then the fewest shards."""
-
-    def rank(incarnation: Incarnation) -> tuple[bool, _Newest, int]:
-        host = view.hosts.get(incarnation) or Host(incarnation)
-        return host.leaving, _Newest(host.app_version), len(allocations[incarnation])
-
-    return sorted(allocations, key=rank)
+    """Return the regions, the most suitable first; the older of two equal ones goes before the younger."""
+    return sorted(allocations, key=lambda each: suitability(each, allocations, view))
 
 
-def good_time_to_rebalance(view: ClusterView) -> bool:
-    """While versions are mixed or a node comes, goes or is in doubt, shards stay where they are."""
-    return view.settled and len({host.app_version for host in view.hosts.values()}) <= 1
+def most_suitable(allocations: Allocations, view: ClusterView) -> Incarnation:
+    """Return the first of `by_suitability` without sorting."""
+    return min(allocations, key=lambda each: suitability(each, allocations, view))
 
 
 class ShardAllocationStrategy(Protocol):
+    """Where a shard goes, and which ones move."""
+
     def allocate(
         self, requester: Incarnation | None, shard: ShardId, allocations: Allocations, view: ClusterView
     ) -> Incarnation:
-        """Choose one of the regions in `allocations` (never empty) for a shard that lives nowhere."""
+        """Choose one of the regions in `allocations` (never empty) for a shard that lives nowhere.
+
+        `requester` is the process that asked for the shard, if one did: it need not be among the regions.
+        """
         ...
 
     def rebalance(
@@ -82,37 +94,3 @@ class ShardAllocationStrategy(Protocol):
     ) -> list[ShardId]:
         """Choose shards to be moved now; each is allocated anew after it has stopped."""
         ...
-
-
-class LeastShardAllocation:
-    """The default: to the region with the fewest; rebalances towards ceil(shards / regions) each."""
-
-    def __init__(self, absolute_limit: int = 20, relative_limit: float = 0.1) -> None:
-        if absolute_limit < 1 or not 0 < relative_limit <= 1:
-            raise ValueError("absolute_limit must be at least 1, relative_limit more than 0 and at most 1")
-        self.absolute_limit = absolute_limit
-        self.relative_limit = relative_limit
-
-    def allocate(
-        self, requester: Incarnation | None, shard: ShardId, allocations: Allocations, view: ClusterView
-    ) -> Incarnation:
-        return by_suitability(allocations, view)[0]
-
-    def rebalance(
-        self,
-        allocations: Mapping[Incarnation, Sequence[ShardId]],
-        in_progress: Set[ShardId],
-        view: ClusterView,
-    ) -> list[ShardId]:
-        if in_progress or not allocations or not good_time_to_rebalance(view):
-            return []
-        regions = [allocations[each] for each in by_suitability(allocations, view)]
-        regions.sort(key=len, reverse=True)
-        total = sum(map(len, regions))
-        optimal = ceil(total / len(regions))
-        limit = max(1, min(int(self.relative_limit * total), self.absolute_limit))
-        surplus = [shard for shards in regions for shard in shards[: max(0, len(shards) - optimal)]]
-        if surplus:
-            return surplus[:limit]
-        hungry = sum(1 for shards in regions if len(shards) < optimal - 1)
-        return [shards[0] for shards in regions if len(shards) >= optimal][: min(hungry, limit)]

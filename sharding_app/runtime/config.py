@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sharding_app.core.allocation import LeastShardAllocation, ShardAllocationStrategy
+from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.ids import Incarnation
+from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.link import LinkLimits
 from sharding_app.core.messages import Deliver
 from sharding_app.core.records import Decision
