@@ -255,3 +255,33 @@ async def test_appends_and_decisions_over_many_shards_do_not_lock_each_other_out
             asyncio.gather(decide(), *(append(number) for number in range(3))), 60
         )
         assert all(appended)
+
+
+async def test_the_fence_stands_on_partitioned_tables_too(params: dict[str, Any]) -> None:
+    async with await connect(params) as writer:
+        await give_homes(writer, 1)
+        await writer.execute(RAISE, [0])
+        async with writer.transaction(force_rollback=True):
+            await writer.execute(
+                "CREATE TABLE parted (LIKE sharding_event INCLUDING ALL) PARTITION BY LIST (type_id)"
+            )
+            await writer.execute("CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1)")
+            for table in ("parted", "parted_1"):
+                await writer.execute(
+                    f"CREATE TRIGGER sharding_fence AFTER INSERT ON {table} REFERENCING NEW TABLE AS new_rows"
+                    " FOR EACH STATEMENT EXECUTE FUNCTION sharding_fence_v1()".encode()
+                )
+            for table in ("parted", "parted_1"):
+                for epoch, expected in ((1, FENCED), (2, None)):
+                    insert = INSERT.replace("sharding_event", table).encode()  # type: ignore[attr-defined]
+                    assert await outcome(writer, insert, ["a", 1, 0, epoch]) == expected
+
+
+async def outcome(connection: psycopg.AsyncConnection[Any], query: bytes, args: list[Any]) -> str | None:
+    """Try a statement, take it back, and return the SQLSTATE it failed with."""
+    try:
+        async with connection.transaction(force_rollback=True):
+            await connection.execute(query, args)
+    except psycopg.Error as error:
+        return error.sqlstate
+    return None
