@@ -17,6 +17,7 @@ from channels.layers import channel_layers
 from channels_redis.core import RedisChannelLayer
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from django.utils.module_loading import import_string
+from redis.asyncio.sentinel import SentinelConnectionPool
 
 ANSWER_SECONDS = 2.0
 CONNECT_SECONDS = 1.0
@@ -80,6 +81,7 @@ def takes_text_only(layer: Layer) -> bool:
 
 async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
     """Stop a receiver and drop the connections of a layer of our own: the next use makes new ones."""
+    sentinels = _sentinels(layer)
     if isinstance(layer, RedisPubSubChannelLayer):
         # Before the receiver is stopped: it would else try to unsubscribe on a connection that may be dead.
         await layer.flush()
@@ -89,3 +91,17 @@ async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
         await asyncio.wait([receiver], timeout=CANCEL_AGAIN_SECONDS)
     if isinstance(layer, RedisChannelLayer):
         await layer.close_pools()
+    for sentinel in sentinels:
+        await sentinel.aclose()
+
+
+def _sentinels(layer: Layer) -> list[Any]:
+    """Return the clients by which a layer asks Sentinels for the master: it does not close them itself."""
+    clients: list[Any] = []
+    if isinstance(layer, RedisPubSubChannelLayer):
+        clients = [shard._redis for loop_layer in layer._layers.values() for shard in loop_layer._shards]
+    elif isinstance(layer, RedisChannelLayer):
+        clients = [each for loop_layer in layer._layers.values() for each in loop_layer._connections.values()]
+    pools = [client.connection_pool for client in clients if client is not None]
+    managers = [pool.sentinel_manager for pool in pools if isinstance(pool, SentinelConnectionPool)]
+    return [sentinel for manager in managers for sentinel in manager.sentinels]
