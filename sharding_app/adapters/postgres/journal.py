@@ -98,18 +98,12 @@ class PostgresJournal:
         for backend in doubtful:
             await self._see_gone(backend)
             self._doubtful.remove(backend)
-        if not rows:
-            return True
-        row = rows[0]
-        key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
-        return bool((await self._rows("was_committed", key))[0][0])
+        return await self._was_committed(rows)
 
     async def settle_of(self, backend: Backend, rows: Sequence[EventRow]) -> bool:
         """The same for rows that were appended on somebody else's connection."""
         await self._see_gone(backend)
-        row = rows[0]
-        key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
-        return bool((await self._rows("was_committed", key))[0][0])
+        return await self._was_committed(rows)
 
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
         histories = {entity: History([], []) for entity in entities}
@@ -190,6 +184,14 @@ class PostgresJournal:
             if refused is not None:
                 raise refused from error
             raise
+
+    async def _was_committed(self, rows: Sequence[EventRow]) -> bool:
+        """All rows are there or none: one of them tells. The epoch tells it from the next home's of that number."""
+        if not rows:
+            return True
+        row = rows[0]
+        key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
+        return bool((await self._rows("was_committed", key))[0][0])
 
     async def _see_gone(self, backend: Backend) -> None:
         """End an old server process and wait, outside the server, until it is not there any more."""
