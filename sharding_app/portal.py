@@ -39,6 +39,8 @@ class Portal:
         self.process: Process | None = None
         self.trouble = ""
         "Why there is no process yet."
+        self.joining: Process | None = None
+        "What tries to become the process."
         self.closed = False
         self._default_timeout = default_timeout
         self._calls: deque[tuple[Call, Resolve]] = deque()
@@ -109,8 +111,12 @@ class Portal:
             self._early.remove(entry)
             entry[1](
                 None,
-                Unavailable(f"this process is not connected to the cluster: {self.trouble or 'joining'}"),
+                Unavailable(f"this process is not connected to the cluster: {self._why()}"),
             )
+
+    def _why(self) -> str:
+        waits = "" if self.joining is None else f", waiting for {self.joining.waits_for}"
+        return self.trouble or f"it is about to join{waits}"
 
     def _post(self, call: Call, resolve: Resolve) -> None:
         if self.closed:
@@ -212,7 +218,7 @@ class BackgroundPortal:
         expiry = asyncio.ensure_future(self._expire())
         delay = RETRY_SECONDS
         while not self._halt.is_set():
-            process = self._make_process()
+            process = self.portal.joining = self._make_process()
             try:
                 await process.start()
             except (StoreUnavailable, TransportError) as error:

@@ -69,6 +69,8 @@ class Process:
         self.refused: dict[str, TypeConfig] = {}
         "Types whose configuration differs from the cluster's, with what the cluster has."
         self.cluster_id = ""
+        self.waits_for = "PostgreSQL"
+        "While it starts."
         self.links: Links
         self.asker: Asker
         self.homes: HomeFinder
@@ -82,6 +84,7 @@ class Process:
         """Open the channel and begin to listen. Raises StoreUnavailable or TransportError."""
         self.cluster_id = await self.ports.store.cluster_id()
         await self._compare_types()
+        self.waits_for = "the channel layer"
         await self.ports.transport.open(self.channel_of(self.incarnation))
         clock, limits = self.ports.clock, self.config.links
         self.links = Links(
