@@ -1,0 +1,1 @@
+"""Entities that do what they should not."""
