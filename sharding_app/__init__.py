@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sharding_app.errors import StateUnreadable as StateUnreadable
     from sharding_app.errors import Unavailable as Unavailable
     from sharding_app.errors import WrongContext as WrongContext
+    from sharding_app.model.cluster_sharding import ClusterSharding as ClusterSharding
+    from sharding_app.model.cluster_sharding import Region as Region
     from sharding_app.model.context import EntityContext as EntityContext
     from sharding_app.model.entity import DurableState as DurableState
     from sharding_app.model.entity import Entity as Entity
@@ -30,10 +32,22 @@ if TYPE_CHECKING:
     from sharding_app.model.event import applies as applies
     from sharding_app.model.event import event as event
     from sharding_app.model.event import upcasts as upcasts
+    from sharding_app.model.extractor import EntityEnvelope as EntityEnvelope
+    from sharding_app.model.extractor import HashCodeMessageExtractor as HashCodeMessageExtractor
+    from sharding_app.model.extractor import MessageExtractor as MessageExtractor
+    from sharding_app.model.extractor import Passivate as Passivate
+    from sharding_app.model.extractor import StartEntity as StartEntity
+    from sharding_app.model.extractor import StartEntityAck as StartEntityAck
     from sharding_app.model.handlers import command as command
     from sharding_app.model.handlers import query as query
     from sharding_app.model.message import message as message
     from sharding_app.model.refs import Ref as Ref
+    from sharding_app.model.region_questions import ClusterShardingStats as ClusterShardingStats
+    from sharding_app.model.region_questions import CurrentShardRegionState as CurrentShardRegionState
+    from sharding_app.model.region_questions import GetClusterShardingStats as GetClusterShardingStats
+    from sharding_app.model.region_questions import GetCurrentRegions as GetCurrentRegions
+    from sharding_app.model.region_questions import GetShardRegionState as GetShardRegionState
+    from sharding_app.model.region_questions import GracefulShutdown as GracefulShutdown
     from sharding_app.model.remote import Remote as Remote
     from sharding_app.model.settings import ShardingSettings as ShardingSettings
 
@@ -43,6 +57,20 @@ _ERRORS = (
 )
 _HOMES = {
     **dict.fromkeys(_ERRORS.split(), "errors"),
+    "ClusterSharding": "model.cluster_sharding",
+    "Region": "model.cluster_sharding",
+    "EntityEnvelope": "model.extractor",
+    "StartEntity": "model.extractor",
+    "StartEntityAck": "model.extractor",
+    "Passivate": "model.extractor",
+    "MessageExtractor": "model.extractor",
+    "HashCodeMessageExtractor": "model.extractor",
+    "GracefulShutdown": "model.region_questions",
+    "GetShardRegionState": "model.region_questions",
+    "CurrentShardRegionState": "model.region_questions",
+    "GetClusterShardingStats": "model.region_questions",
+    "ClusterShardingStats": "model.region_questions",
+    "GetCurrentRegions": "model.region_questions",
     "DurableState": "model.entity",
     "Entity": "model.entity",
     "EntityContext": "model.context",

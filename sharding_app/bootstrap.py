@@ -1,6 +1,7 @@
 """The only wiring: from Django's settings to a node, or to the process-wide gateway of those that only ask."""
 
 import asyncio
+import concurrent.futures
 import importlib.util
 import os
 import platform
@@ -22,7 +23,8 @@ from sharding_app.conf import get_settings
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.lease import Lease
 from sharding_app.core.lockkeys import lifeline_keys
-from sharding_app.core.messages import EXISTS
+from sharding_app.core.words import EXISTS
+from sharding_app.inspection import ANSWER_SECONDS, inspect
 from sharding_app.knobs import Settings
 from sharding_app.model import gateway
 from sharding_app.model.registry import registry
@@ -184,6 +186,26 @@ class ClusterGateway:
 
     def exists_sync(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
         return self.ask_sync(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"
+
+    async def inspect(self, type_name: str, question: object, timeout: float | None) -> object:
+        return await asyncio.wrap_future(self._inspected(type_name, question, timeout))
+
+    def inspect_sync(self, type_name: str, question: object, timeout: float | None) -> object:
+        return self._inspected(type_name, question, timeout).result(
+            (timeout or ANSWER_SECONDS) + ANSWER_SECONDS
+        )
+
+    def instruct(self, type_name: str, question: object) -> None:
+        self._inspected(type_name, question, None)
+
+    def _inspected(
+        self, type_name: str, question: object, timeout: float | None
+    ) -> "concurrent.futures.Future[object]":
+        async def answer() -> object:
+            process = await self._portal.connected(timeout)
+            return await inspect(process, type_name, question, timeout)
+
+        return asyncio.run_coroutine_threadsafe(answer(), self._portal.loop)
 
 
 _lock = threading.Lock()

@@ -77,7 +77,23 @@ class Portal:
             ) from None
 
     def tell(self, call: Call) -> None:
-        self._post(call, _ignore)
+        # On the loop itself it goes straight in, as an ask does: else the next ask would overtake it.
+        if asyncio._get_running_loop() is self.loop:
+            self._take()
+            self._begin(call, _ignore)
+        else:
+            self._post(call, _ignore)
+
+    async def connected(self, timeout: float | None = None) -> Process:
+        """Wait, on the loop, for the process to be there."""
+        deadline = self.loop.time() + (timeout or self._default_timeout)
+        while (process := self.process) is None:
+            if self.closed or self.loop.time() >= deadline:
+                raise Unavailable(
+                    f"this process is not connected to the cluster: {self.trouble or 'joining'}"
+                )
+            await asyncio.sleep(RETRY_SECONDS / 5)
+        return process
 
     # -- On the loop -----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,8 @@ home's journal backends are ended and its row removed (`Bury`) before its shards
 Calls change the state and leave what has to be done in `out`; the shell carries it out in order.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -36,7 +37,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     max_concurrent_hand_offs: int = 100
     proxy_expiry_seconds: float = 30.0
     min_members: int = 1
-    "Fewer live nodes than this: nothing is allocated."
+    "Nothing is allocated before so many nodes are up. Afterwards fewer will do: failover waits for nobody."
     min_members_of_role: dict[str, int] = {}
 
 
@@ -68,6 +69,9 @@ class Coordinator:
         self.proxies: dict[Incarnation, tuple[tuple[str, ...], float]] = {}
         self.rows: dict[ShardKey, ShardRow] = {}
         self.allocated: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
+        "How many shards each region has, counting those that are still being written."
+        self.locations: dict[str, Mapping[ShardId, str] | None] = {}
+        "What the application wants, for types whose strategy asks for it; None: it could not be read."
         self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
         self.writing: dict[ShardKey, None] = {}
         self.starting: dict[ShardKey, _Starting] = {}
@@ -75,19 +79,34 @@ class Coordinator:
         self.fencing: dict[Incarnation, dict[ShardKey, None]] = {}
         "Shards of a dead home whose epochs are being raised; NodeGone is told when none is left."
         self.undone: list[HomeChange] = []
+        self.leaving_regions: dict[tuple[Incarnation, str], None] = {}
         self.rebalancing = True
+        self.assembled = False
+        "The wanted number of nodes has been there."
         self.out: list[CoordinatorEffect] = []
         self.tells = Tells(self.out)
         self.handoffs = HandOffs(self)
         self._rebalanced_at = float("-inf")
+        self._unfinished: dict[str, None] = {}
+        "Types whose last round moved something: the next one begins when nothing of theirs moves any more."
+        self._moved: set[ShardKey] = set()
+        "Shards that were chosen since the interval began: each moves once in it, so that rounds come to an end."
+        self._counted: dict[ShardKey, Incarnation] = {}
+        self._at_home: dict[Incarnation, dict[ShardKey, None]] = {}
+        "What the rows say lives at each home."
+        self._views: dict[str, ClusterView] = {}
+        self._hosts: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
+        "Both worked out anew when the members change."
 
     # -- What the store says ---------------------------------------------------------------------------------------
 
     def loaded(self, rows: Iterable[ShardRow], members: Sequence[Member], now: float) -> None:
         """Take over: all rows, and all members, as they were after the term was raised."""
-        self.members = {member.incarnation: member for member in members}
+        self._know(members)
+        living = {each.incarnation for each in members if each.locks}
         for row in rows:
             self._adopt(row)
+            self.assembled = self.assembled or row.home in living
             if row.step == "handoff":
                 self.handoffs.resume(row, now)
             elif row.home is not None:
@@ -107,13 +126,14 @@ class Coordinator:
     ) -> None:
         """A new reading of the member rows, and what `core.membership` concludes from it."""
         before = self.members
-        self.members = {member.incarnation: member for member in members}
         self.suspect = frozenset(suspect)
+        self._know(members)
         for incarnation in dead:
             if incarnation in self.members and incarnation not in self.burying:
                 self.burying[incarnation] = None
                 self._note("node_dead", incarnation, self.members[incarnation].name)
                 self.out.append(Bury(incarnation))
+        self._forget_views()
         self._fence_orphans(now)
         for incarnation, member in self.members.items():
             old = before.get(incarnation)
@@ -125,17 +145,31 @@ class Coordinator:
                 self._note("node_left", incarnation, before[incarnation].name)
                 self._fence(incarnation, now)
         self._serve_waiters(now)
-        self.handoffs.drain(now)
+        self.handoffs.members_changed(now)
+        if before.keys() != self.members.keys() or any(
+            before[each].state != member.state for each, member in self.members.items()
+        ):
+            self.rebalance(now, [name for name, wanted in self.locations.items() if wanted])
+
+    def locations_read(self, type_name: str, locations: Mapping[ShardId, str] | None, now: float) -> None:
+        """What the application wants of a type whose strategy asks for it; None: it could not be read."""
+        before = self.locations.get(type_name)
+        self.locations[type_name] = locations
+        self._views.pop(type_name, None)
+        if locations and locations != before:
+            self.rebalance(now, [type_name])
 
     def buried(self, incarnation: Incarnation, now: float) -> None:
         """Its backends are ended and its row is gone: its shards' epochs can be raised."""
         self.burying.pop(incarnation, None)
         self.members.pop(incarnation, None)
+        self._forget_views()
         self._fence(incarnation, now)
 
     def unburied(self, incarnation: Incarnation) -> None:
         """The store was not reachable: the next reading finds it dead again."""
         self.burying.pop(incarnation, None)
+        self._forget_views()
 
     def decided(self, changes: Sequence[HomeChange], rows: Sequence[ShardRow], now: float) -> None:
         """The changes are written (or had been overtaken): `rows` is what holds now."""
@@ -177,7 +211,7 @@ class Coordinator:
                 self.tells.home(source, self.term, row)
             else:
                 self.waiters.setdefault(key, {})[source] = None
-        self._serve_waiters(now)
+        self._serve_waiters(now, [(type_name, shard) for shard in shards])
 
     def shard_started(
         self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]
@@ -195,6 +229,15 @@ class Coordinator:
             for incarnation in told:
                 self.tells.home(incarnation, self.term, row)
 
+    def regions_leave(self, incarnation: Incarnation, types: Sequence[str], now: float) -> None:
+        """These regions hand their shards over, and get none any more (said again until they have none)."""
+        for type_name in types:
+            self.leaving_regions[incarnation, type_name] = None
+            self._hosts.pop(type_name, None)
+            shards = self.allocated.get(type_name, {}).get(incarnation, {})
+            keys = [(type_name, shard) for shard in shards]
+            self.handoffs.begin([key for key in keys if key not in self.handoffs.active], now)
+
     # -- Time ------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
@@ -208,54 +251,71 @@ class Coordinator:
         self.handoffs.tick(now)
         if now - self._rebalanced_at >= self.settings.rebalance_interval_seconds:
             self._rebalanced_at = now
+            self._moved.clear()
             self.rebalance(now)
+        elif self._unfinished:
+            self._next_round(now)
 
     @property
     def busy(self) -> bool:
         """Whether something waits for an acknowledgement, so that the shell should tick soon."""
         return bool(self.starting or self.handoffs.active or self.undone or self.burying)
 
-    def rebalance(self, now: float) -> None:
-        """Ask each type's strategy which shards should move."""
+    def rebalance(self, now: float, types: Collection[str] | None = None) -> None:
+        """Ask the strategies of these types, or of all, which shards should move."""
         if not self.rebalancing:
             return
-        view = self.view()
-        for type_name, regions in self.allocated.items():
-            hosts = self.hosts_of(type_name)
-            allocations = {each: sorted(regions.get(each, ())) for each in hosts}
-            moving = {shard for (name, shard) in self.handoffs.active if name == type_name}
-            moving |= {shard for (name, shard) in self.starting if name == type_name}
-            chosen = self.strategy_of(type_name).rebalance(allocations, moving, view)
-            self.handoffs.begin(((type_name, shard) for shard in chosen), now)
+        moving: dict[str, set[ShardId]] = {}
+        for name, shard in chain(self.handoffs.active, self.handoffs.queued):
+            moving.setdefault(name, set()).add(shard)
+        for name in list(self.allocated if types is None else types):
+            hosts = self.hosts_of(name)
+            allocations = {each: sorted(shards) for each, shards in hosts.items()}
+            chosen = self.strategy_of(name).rebalance(allocations, moving.get(name, set()), self.view(name))
+            fresh = [(name, shard) for shard in chosen if (name, shard) not in self._moved]
+            self._unfinished.pop(name, None)
+            if fresh:
+                self._unfinished[name] = None
+                self._moved.update(fresh)
+                self.handoffs.begin(fresh, now)
+
+    def _next_round(self, now: float) -> None:
+        """A round that moved something is followed by the next one as soon as it is over."""
+        busy = {name for name, _ in chain(self.handoffs.active, self.handoffs.queued)}
+        busy.update(name for (name, _), start in self.starting.items() if start.announce)
+        if ready := [name for name in self._unfinished if name not in busy]:
+            self.rebalance(now, ready)
 
     # -- Views -----------------------------------------------------------------------------------------------------
 
-    def view(self) -> ClusterView:
-        hosts = {
-            each.incarnation: Host(each.incarnation, each.app_version, each.state == "leaving")
-            for each in self.members.values()
-            if each.state != "joining"
-        }
-        unsettled = self.suspect or any(each.state != "up" or each.deaf for each in self.members.values())
-        return ClusterView(hosts, settled=not unsettled)
+    def view(self, type_name: str) -> ClusterView:
+        found = self._views.get(type_name)
+        if found is None:
+            found = self._views[type_name] = self._make_view(type_name)
+        return found
 
     def hosts_of(self, type_name: str) -> dict[Incarnation, dict[ShardId, None]]:
         """The regions that may take shards of a type now, oldest first, with what they have."""
-        regions = self.allocated.get(type_name, {})
-        return {
-            each.incarnation: regions.get(each.incarnation, {})
-            for each in self.members.values()
-            if each.state == "up"
-            and not each.deaf
-            and type_name in each.types
-            and each.incarnation not in self.burying
-        }
+        found = self._hosts.get(type_name)
+        if found is None:
+            regions = self.allocated.setdefault(type_name, {})
+            found = self._hosts[type_name] = {
+                each.incarnation: regions.setdefault(each.incarnation, {})
+                for each in self.members.values()
+                if each.state == "up"
+                and not each.deaf
+                and type_name in each.types
+                and each.incarnation not in self.burying
+                and (each.incarnation, type_name) not in self.leaving_regions
+                and each.incarnation not in self.suspect
+            }
+        return found
 
     def allocate(self, key: ShardKey, requester: Incarnation | None) -> Incarnation | None:
         hosts = self.hosts_of(key[0])
         if not hosts or not self._enough_members():
             return None
-        return self.strategy_of(key[0]).allocate(requester, key[1], hosts, self.view())
+        return self.strategy_of(key[0]).allocate(requester, key[1], hosts, self.view(key[0]))
 
     def change(
         self, key: ShardKey, home: Incarnation | None, step: str, *, raise_epoch: bool = True
@@ -265,9 +325,7 @@ class Coordinator:
         epoch = row.epoch if row is not None else 0
         self.writing[key] = None
         if home is not None:
-            if row is not None and row.home is not None:
-                self.allocated[key[0]].get(row.home, {}).pop(key[1], None)
-            self.allocated.setdefault(key[0], {}).setdefault(home, {})[key[1]] = None
+            self._count(key, home)
         return HomeChange(
             type=key[0], shard=key[1], expected_epoch=epoch, epoch=epoch + 1 if raise_epoch else epoch, home=home,
             step="handoff" if step == "handoff" else "home" if home is not None else "stopped",
@@ -275,12 +333,46 @@ class Coordinator:
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
+    def _know(self, members: Sequence[Member]) -> None:
+        self.members = {member.incarnation: member for member in members}
+        self._forget_views()
+
+    def _forget_views(self) -> None:
+        self._views.clear()
+        self._hosts.clear()
+
+    def _make_view(self, type_name: str) -> ClusterView:
+        hosts = {
+            each.incarnation: Host(each.incarnation, each.app_version, each.state == "leaving", each.name)
+            for each in self.members.values()
+            if each.state != "joining"
+        }
+        unsettled = self.suspect or any(each.state != "up" or each.deaf for each in self.members.values())
+        return ClusterView(hosts, not unsettled, self.locations.get(type_name))
+
+    def _count(self, key: ShardKey, home: Incarnation | None) -> None:
+        """Let a shard count as this region's alone."""
+        type_name, shard = key
+        before = self._counted.pop(key, None)
+        regions = self.allocated.setdefault(type_name, {})
+        if before is not None:
+            regions.get(before, {}).pop(shard, None)
+        if home is not None:
+            regions.setdefault(home, {})[shard] = None
+            self._counted[key] = home
+
     def _enough_members(self) -> bool:
-        up = [each for each in self.members.values() if each.state == "up"]
-        wanted = self.settings.min_members_of_role
-        return len(up) >= self.settings.min_members and all(
-            sum(role in each.roles for each in up) >= number for role, number in wanted.items()
-        )
+        if not self.assembled:
+            up = [
+                each
+                for each in self.members.values()
+                if each.state == "up" and each.incarnation not in self.burying
+            ]
+            wanted = self.settings.min_members_of_role
+            self.assembled = len(up) >= self.settings.min_members and all(
+                sum(role in each.roles for each in up) >= number for role, number in wanted.items()
+            )
+        return self.assembled
 
     def _in_motion(self, key: ShardKey) -> bool:
         row = self.rows.get(key)
@@ -296,19 +388,20 @@ class Coordinator:
         old = self.rows.get(key)
         if old is not None and old.epoch > row.epoch:
             return
-        regions = self.allocated.setdefault(row.type, {})
-        for shards in regions.values():
-            shards.pop(row.shard, None)
+        self._count(key, row.home)
+        if old is not None and old.home is not None:
+            self._at_home.get(old.home, {}).pop(key, None)
         if row.home is not None:
-            regions.setdefault(row.home, {})[row.shard] = None
+            self._at_home.setdefault(row.home, {})[key] = None
         self.rows[key] = row
 
-    def _serve_waiters(self, now: float) -> None:
+    def _serve_waiters(self, now: float, keys: Iterable[ShardKey] | None = None) -> None:
         """Allocate what is asked for and lives nowhere; refuse what nobody can host."""
         changes = []
         hopeless: dict[str, dict[Incarnation, None]] = {}
-        for key, asking in list(self.waiters.items()):
-            if self._in_motion(key):
+        for key in list(self.waiters) if keys is None else keys:
+            asking = self.waiters.get(key)
+            if not asking or self._in_motion(key):
                 continue
             row = self.rows.get(key)
             if row is not None and row.home is not None:
@@ -331,10 +424,12 @@ class Coordinator:
 
         While a write about one of them is under way nothing is done: `decided` comes back to it.
         """
-        keys = [key for key, row in self.rows.items() if row.home == dead]
+        keys = list(self._at_home.get(dead, ()))
         if dead in self.fencing or any(key in self.writing for key in keys):
             return
         if not keys:
+            self._at_home.pop(dead, None)
+            self._forget_region(dead)
             self._tell_gone(dead)
             return
         self.fencing[dead] = dict.fromkeys(keys)
@@ -342,18 +437,19 @@ class Coordinator:
             self.starting.pop(key, None)
             self.handoffs.forget(key)
         changes = [self.change(key, self.allocate(key, None), "home") for key in keys]
-        for regions in self.allocated.values():
-            regions.pop(dead, None)
+        self._forget_region(dead)
         self._note("shards_fenced", dead, f"{len(keys)} shards")
         self.out.append(Decide(changes))
 
+    def _forget_region(self, dead: Incarnation) -> None:
+        for type_name, regions in self.allocated.items():
+            for shard in regions.pop(dead, ()):
+                self._counted.pop((type_name, shard), None)
+
     def _fence_orphans(self, now: float) -> None:
         """Homes without a member row: they left, or gave up, or a former coordinator buried them and died."""
-        homes = {
-            home: None for regions in self.allocated.values() for home, shards in regions.items() if shards
-        }
-        for home in homes:
-            if home not in self.members and home not in self.burying:
+        for home, keys in list(self._at_home.items()):
+            if keys and home not in self.members and home not in self.burying:
                 self._fence(home, now)
 
     def _fenced(self, dead: Incarnation, changes: Sequence[HomeChange]) -> None:

@@ -49,8 +49,16 @@ class HandOffs:
             self.queued.setdefault(key, target)
         self._start_queued(now)
 
-    def drain(self, now: float) -> None:
-        """Move everything away from members that are leaving."""
+    def members_changed(self, now: float) -> None:
+        """Wait for no acknowledgement of those that are gone; move everything away from those that are leaving."""
+        members = self.coordinator.members
+        for key, handoff in list(self.active.items()):
+            if handoff.phase == "begin":
+                handoff.acks = {each: None for each in handoff.acks if each in members}
+                self._stop_when_acknowledged(key, handoff, now)
+        self._drain(now)
+
+    def _drain(self, now: float) -> None:
         leaving = {each.incarnation for each in self.coordinator.members.values() if each.state == "leaving"}
         for type_name, regions in self.coordinator.allocated.items():
             if leaving and self.coordinator.hosts_of(type_name):
@@ -124,21 +132,23 @@ class HandOffs:
     def _start_queued(self, now: float) -> None:
         changes = []
         room = self.coordinator.settings.max_concurrent_hand_offs - len(self.active)
-        for key in list(self.queued):
+        over: list[ShardKey] = []
+        for key, target in self.queued.items():
             if room <= 0:
                 break
             row = self.coordinator.rows.get(key)
-            busy = key in self.active or key in self.coordinator.writing or key in self.coordinator.starting
-            target = self.queued[key]
+            busy = key in self.active or key in self.coordinator.writing
             if row is None or row.home is None or row.home == target:
-                del self.queued[key]
+                over.append(key)
             elif not busy and row.step == "home":
-                del self.queued[key]
+                over.append(key)
                 room -= 1
                 self.active[key] = _HandOff(row.home, target, now)
-                self.coordinator.writing[key] = None
-                change = self.coordinator.change(key, row.home, "handoff", raise_epoch=False)
-                changes.append(change)
+                # A shard that is still starting is moved too: what never starts there may start elsewhere.
+                self.coordinator.starting.pop(key, None)
+                changes.append(self.coordinator.change(key, row.home, "handoff", raise_epoch=False))
+        for key in over:
+            del self.queued[key]
         if changes:
             self.coordinator.out.append(Decide(changes))
 
@@ -154,7 +164,6 @@ class HandOffs:
         self._stop_when_acknowledged(key, handoff, now)
 
     def _stop_when_acknowledged(self, key: ShardKey, handoff: _HandOff, now: float) -> None:
-        handoff.acks = {each: None for each in handoff.acks if each in self.coordinator.members}
         if not handoff.acks:
             handoff.phase = "stopping"
             handoff.deadline = now + self.coordinator.settings.hand_off_timeout_seconds

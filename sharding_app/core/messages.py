@@ -15,8 +15,6 @@ import msgspec
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 
 WIRE_VERSION = 1
-EXISTS = "?exists"
-"""A command that every entity knows: has it ever stored anything? No name of a user's command looks like it."""
 
 
 class Message(msgspec.Struct, array_like=True, gc=False, tag_field="tag"):

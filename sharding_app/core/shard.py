@@ -46,9 +46,11 @@ class Slot:
     """One entity in memory."""
 
     __slots__ = (
+        "ended",
         "entity",
         "generation",
         "id",
+        "last_word",
         "mailbox",
         "passivating",
         "pending",
@@ -72,6 +74,11 @@ class Slot:
         "Counts the times the object was thrown away: a commit of an earlier one must not be acknowledged."
         self.mailbox: deque[Work] | None = None
         self.passivating = False
+        "It is to stop: what comes meanwhile waits for its next incarnation."
+        self.last_word: Work | None = None
+        "The stop message that it still has to get."
+        self.ended = False
+        "It has nothing more to do before it stops."
         self.pending = 0
         "Commands of a pipelined type that are over but for their commit."
         self.tail: object | None = None
@@ -84,7 +91,7 @@ class Slot:
 class Shard:
     """One shard at home here, at one epoch."""
 
-    __slots__ = ("busy", "epoch", "mailbox_limit", "number", "slots", "stopping", "type")
+    __slots__ = ("busy", "epoch", "lingering", "mailbox_limit", "number", "slots", "stopping", "type")
 
     def __init__(self, type_name: str, number: ShardId, epoch: Epoch, mailbox_limit: int = 1000) -> None:
         self.type = type_name
@@ -94,6 +101,8 @@ class Shard:
         self.stopping = False
         self.busy = 0
         "Slots that load or run: a stopping shard has stopped when there are none."
+        self.lingering = 0
+        "Slots that got their stop message and have not stopped."
         self.mailbox_limit = mailbox_limit
 
     def deliver(self, source: Incarnation, message: Deliver, now: float) -> tuple[Verdict, Slot | None]:
@@ -108,7 +117,7 @@ class Shard:
             self.busy += 1
             return Verdict.LOAD, slot
         slot.touched = now
-        if slot.state is SlotState.IDLE:
+        if slot.state is SlotState.IDLE and not slot.passivating:
             slot.state = SlotState.BUSY
             self.busy += 1
             return Verdict.RUN, slot
@@ -135,22 +144,60 @@ class Shard:
     def finished(self, slot: Slot) -> Work | None:
         """A handler has ended and what it persisted is committed. Returns the envelope to run next.
 
-        None: the slot is idle now; or gone, if it was passivating; or LOADING its next incarnation, for which
-        envelopes came meanwhile: the shell loads it again.
+        None: the slot is idle now; or gone, if it has stopped; or LOADING its next incarnation, for which envelopes
+        came meanwhile: the shell loads it again.
         """
         mailbox = slot.mailbox
+        if slot.passivating or slot.ended:
+            return self._stops(slot)
         if mailbox:
-            if slot.passivating:
-                slot.passivating = False
-                self.reload(slot)
-                return None
             work = mailbox.popleft()
             if not mailbox:
                 slot.mailbox = None
             return work
-        if slot.passivating and not slot.pending and self.slots.get(slot.id) is slot:
-            del self.slots[slot.id]
+        slot.state = SlotState.IDLE
+        self.busy -= 1
+        return None
+
+    def passivate(self, slot: Slot, last_word: Work | None = None) -> bool:
+        """Let an entity stop: after its stop message, if there is one. True: the shell runs `finished` for it now."""
+        if slot.passivating:
+            return False
+        slot.passivating = True
+        slot.last_word = last_word
+        slot.ended = last_word is None
+        if slot.state is not SlotState.IDLE:
+            return False
+        slot.state = SlotState.BUSY
+        self.busy += 1
+        return True
+
+    def end(self, slot: Slot) -> bool:
+        """It has ignored its stop message for too long. True: the shell runs `finished` for it now."""
+        if slot.state is not SlotState.IDLE or not slot.passivating or self.slots.get(slot.id) is not slot:
+            return False
+        slot.ended = True
+        self.lingering -= 1
+        slot.state = SlotState.BUSY
+        self.busy += 1
+        return True
+
+    def _stops(self, slot: Slot) -> Work | None:
+        """One step of an entity that is to stop."""
+        if slot.last_word is not None and not slot.ended:
+            work, slot.last_word = slot.last_word, None
+            return work
+        if slot.ended and not slot.pending:
+            if slot.mailbox:
+                slot.passivating = slot.ended = False
+                slot.last_word = None
+                self.reload(slot)
+                return None
+            if self.slots.get(slot.id) is slot:
+                del self.slots[slot.id]
             slot.entity = None
+        elif not slot.ended:
+            self.lingering += 1
         slot.state = SlotState.IDLE
         self.busy -= 1
         return None
@@ -164,7 +211,7 @@ class Shard:
         """The commit of such a command is done."""
         slot.pending -= 1
         self.busy -= 1
-        if slot.passivating and slot.state is SlotState.IDLE and not slot.pending:
+        if slot.ended and slot.state is SlotState.IDLE and not slot.pending and not slot.mailbox:
             self.slots.pop(slot.id, None)
             slot.entity = None
 
@@ -188,6 +235,8 @@ class Shard:
         if slot.state is not SlotState.IDLE:
             self.busy -= 1
             slot.state = SlotState.IDLE
+        elif slot.passivating and not slot.ended:
+            self.lingering -= 1
         waiting, slot.mailbox = list(slot.mailbox or ()), None
         return waiting
 
@@ -203,12 +252,17 @@ class Shard:
 
     @property
     def stopped(self) -> bool:
-        return self.stopping and not self.busy
+        return self.stopping and not self.busy and not self.lingering
 
     def idle_since(self, before: float) -> Iterator[Slot]:
         """Entities that nothing was sent to since that time."""
         for slot in self.slots.values():
-            if slot.state is SlotState.IDLE and slot.touched < before and not slot.pending:
+            if (
+                slot.state is SlotState.IDLE
+                and slot.touched < before
+                and not slot.pending
+                and not slot.passivating
+            ):
                 yield slot
 
     def _forget_pending(self, slot: Slot) -> None:

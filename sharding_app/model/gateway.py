@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
-from sharding_app.errors import Unavailable
+from sharding_app.errors import Unavailable, WrongContext
 
 
 class Gateway(Protocol):
@@ -44,7 +44,32 @@ class Gateway(Protocol):
         """The same from a thread without a running loop."""
 
 
+@runtime_checkable
+class Inspector(Protocol):
+    """A gateway to a real cluster: its regions can be asked about themselves."""
+
+    def inspect(self, type_name: str, question: object, timeout: float | None) -> Awaitable[object]:
+        """What the region of a type says of itself or of the cluster."""
+
+    def inspect_sync(self, type_name: str, question: object, timeout: float | None) -> object:
+        """The same from a thread without a running loop."""
+
+    def instruct(self, type_name: str, question: object) -> None:
+        """Tell the region of a type to do something, such as to leave."""
+
+
+def inspector() -> Inspector:
+    """The gateway of this process, if it can tell of regions."""
+    gateway = current()
+    if not isinstance(gateway, Inspector):
+        raise WrongContext(
+            "regions can be asked about themselves in a real cluster only: this gateway has none"
+        )
+    return gateway
+
+
 G = TypeVar("G", bound=Gateway)
+
 
 _factory: Callable[[], Gateway] | None = None
 _current: Gateway | None = None

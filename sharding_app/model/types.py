@@ -34,6 +34,7 @@ from sharding_app.model.state import AttributeState, OwnState
 
 if TYPE_CHECKING:
     from sharding_app.model.context import EntityContext
+    from sharding_app.model.extractor import MessageExtractor
 
 __all__ = ["EntityType", "Handler", "Kind"]
 
@@ -72,6 +73,10 @@ class EntityType:
                 f"{cls.__qualname__}.ignore_events is a tuple of event names, not {ignored!r}"
             )
         self.event_codec = EventCodec(cls.__qualname__, appliers, frozenset(ignored))
+        #: From messages to entities and shards, where the type was started with one.
+        self.extractor: MessageExtractor | None = None
+        #: Known by its name only: other processes host it.
+        self.proxy_only = False
         self._defers_init = cls.__init__ is not object.__init__
 
     @functools.cached_property
@@ -87,7 +92,7 @@ class EntityType:
     def renamed(self, name: str, settings: ShardingSettings | None = None) -> EntityType:
         """The same class under another name, or with other settings."""
         commands, appliers = self._declared
-        return EntityType(
+        made = EntityType(
             self.cls,
             kind=self.kind,
             name=name,
@@ -96,6 +101,9 @@ class EntityType:
             appliers=appliers,
             scopes=self._scopes,
         )
+        made.extractor = self.extractor
+        made.proxy_only = self.proxy_only
+        return made
 
     @functools.cached_property
     def ref_class(self) -> type[EntityRef[Any]]:

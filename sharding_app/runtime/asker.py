@@ -83,6 +83,7 @@ class Asker:
         self.asks = 0
         self.answers = 0
         self._shards: dict[str, int] = {}
+        self._shard_ids: dict[str, Callable[[str], ShardId]] = {}
         self._roles: dict[str, str] = {}
         self._clock = clock
         self._put = put
@@ -124,9 +125,11 @@ class Asker:
         future: asyncio.Future[bytes] = self._loop.create_future()
         if timeout is None:
             timeout = self._timeout
+        own = self._shard_ids.get(type_name)
+        shard = shard_of(entity, self._shards[type_name]) if own is None else own(entity)
         self._last = request = self._last + 1
         parcel = Parcel(
-            request, type_name, shard_of(entity, self._shards[type_name]), entity, command, args,
+            request, type_name, shard, entity, command, args,
             born=now, deadline=now + timeout, reply=None if tell else future,
             command_id=command_id, safe=safe, chain=chain, trace=trace,
         )  # fmt: skip

@@ -45,6 +45,8 @@ class NodeConfig:
     ask_timeout_seconds: float = 5.0
     mailbox_size: int = 1000
     passivate_after_seconds: float = 120.0
+    stop_timeout_seconds: float = 10.0
+    "An entity that ignores its stop message is stopped by force after so long."
     command_window_seconds: float = 600.0
     echo_interval_seconds: float = 1.0
     deaf_after_seconds: float = 3.0

@@ -19,6 +19,7 @@ from sharding_app.core.messages import (
     AnyMessage,
     BeginHandOffAck,
     GetShardHome,
+    GracefulShutdownReq,
     Register,
     RegisterProxy,
     ShardStarted,
@@ -80,7 +81,14 @@ class CoordinatorShell:
         """Take a message for the coordinator; False: it is not for it."""
         if not isinstance(
             message,
-            GetShardHome | Register | RegisterProxy | ShardStarted | ShardStopped | BeginHandOffAck | Suspect,
+            GetShardHome
+            | GracefulShutdownReq
+            | Register
+            | RegisterProxy
+            | ShardStarted
+            | ShardStopped
+            | BeginHandOffAck
+            | Suspect,
         ):
             return False
         if not self._loaded:
@@ -99,6 +107,8 @@ class CoordinatorShell:
                 self.machine.handoffs.acknowledged(source, message.type, message.shards, now)
             case RegisterProxy():
                 self.machine.proxy_registered(source, message.types, now)
+            case GracefulShutdownReq():
+                self.machine.regions_leave(message.incarnation, message.types, now)
             case Register():
                 self._look_at = now
             case Suspect():

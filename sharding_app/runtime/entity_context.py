@@ -4,8 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from sharding_app.core.shard import Slot
+import msgspec
+
+from sharding_app.core.messages import Deliver
+from sharding_app.core.shard import Slot, Work
+from sharding_app.core.words import MESSAGE
 from sharding_app.errors import BadCall
+from sharding_app.model.message import encode_message
 from sharding_app.model.registry import registry
 from sharding_app.model.types import EntityType
 from sharding_app.runtime import calls
@@ -39,10 +44,11 @@ class HostContext:
         return registry.get(type_name).ref_class(entity_id)
 
     def stop(self) -> None:
-        self._slot.passivating = True
+        self._slot.ended = True
 
     def passivate(self, stop_message: object | None = None) -> None:
-        self._slot.passivating = True
+        message = self._type.settings.stop_message if stop_message is None else stop_message
+        self._slot.shard.passivate(self._slot, None if message is None else last_word(self._slot, message))
 
     def start_timer(self, key: str, seconds: float, call: Any, /, *args: Any, **kwargs: Any) -> None:
         name = getattr(call, "name", None)
@@ -74,3 +80,10 @@ class HostContext:
     def _fire(self, key: str, command: str, data: bytes) -> None:
         if self._timers and self._timers.pop(key, None) is not None:
             self._call(self._slot, command, data)
+
+
+def last_word(slot: Slot, message: object) -> Work:
+    """A stop message as an envelope that nobody waits for."""
+    shard = slot.shard
+    args = msgspec.msgpack.encode(encode_message(message))
+    return "", Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, MESSAGE, args)

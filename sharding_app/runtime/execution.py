@@ -17,8 +17,9 @@ from typing import Any, cast
 import msgspec
 
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import EXISTS, Answer, Deliver, Failed, HandBack
+from sharding_app.core.messages import Answer, Deliver, Failed, HandBack
 from sharding_app.core.shard import Slot
+from sharding_app.core.words import EXISTS, MESSAGE, START
 from sharding_app.errors import (
     EntityFailed,
     NotStorable,
@@ -34,6 +35,7 @@ from sharding_app.model.types import EntityType, Handler
 from sharding_app.ports.journal import Journal
 from sharding_app.runtime.commits import CommandCommit, number_rows
 from sharding_app.runtime.journal_writer import JournalWriter, NotCommitted
+from sharding_app.runtime.message_handler import MessageHandler
 from sharding_app.runtime.owner import Owner, Together, Watch
 from sharding_app.runtime.snapshots import Snapshots
 from sharding_app.runtime.waiting import WaitingCommands
@@ -67,6 +69,9 @@ class Execution:
         self.writer = writer
         self.watch = watch
         self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds)
+        self._commands: dict[str, Handler] = dict(entity_type.commands)
+        if entity_type.receives:
+            self._commands[MESSAGE] = cast(Handler, MessageHandler(entity_type))
         self._durable = entity_type.kind == "durable_state"
         self._pipelined = bool(entity_type.settings.pipelined)
         self._pipeline_limit = pipeline_limit
@@ -77,18 +82,17 @@ class Execution:
 
     def run(self, slot: Slot, source: Incarnation, message: Deliver) -> bool:
         """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""
-        handler = self.type.commands.get(message.command)
+        handler = self._commands.get(message.command)
+        if handler is None and message.command in (EXISTS, START):
+            self.answer(source, message, b"1" if slot.seq else b"")
+            return True
         try:
-            if message.command == EXISTS:
-                self.answer(source, message, b"1" if slot.seq else b"")
-                return True
             if handler is None:
-                self.type.handler(message.command)  # raises, naming what there is
-            args = cast(Handler, handler).decode(message.args)
+                handler = self.type.handler(message.command)  # raises, naming what there is
+            args = handler.decode(message.args)
         except ShardingError as error:
             self.fail(source, message, error)
             return True
-        assert handler is not None  # noqa: S101  (the line above raises)
         if message.command_id and not handler.is_query and self.type.kind != "memory":
             self.owner.spawn(self._waiting.run_again(slot, source, message, handler, args))
             return False

@@ -18,7 +18,7 @@ from sharding_app.model.types import EntityType
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
-from sharding_app.runtime.entity_context import HostContext
+from sharding_app.runtime.entity_context import HostContext, last_word
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.loader import Loader
@@ -42,6 +42,7 @@ class Host:
         watch: Watch,
         mailbox_limit: int,
         passivate_after_seconds: float,
+        stop_timeout_seconds: float,
         command_window_seconds: float,
         may_handle: Callable[[], bool],
         together: Together | None,
@@ -61,6 +62,8 @@ class Host:
         self._store = store
         self._clock = clock
         self._mailbox_limit = mailbox_limit
+        self._stop_message = entity_type.settings.stop_message
+        self._stop_timeout = stop_timeout_seconds
         self._passivate_after = passivate_after_seconds
         self._may_handle = may_handle
         self._parked: list[Slot] = []
@@ -103,6 +106,8 @@ class Host:
             return
         if not shard.stopping:
             self._hand_back(shard, shard.stop())
+            for slot in list(shard.slots.values()) if self._stop_message is not None else ():
+                self._passivate(slot)
         if shard.stopped:
             self._shard_stopped(shard)
 
@@ -163,8 +168,27 @@ class Host:
                 return
         if slot.state is SlotState.LOADING:
             self._loader.want(slot)
+        elif slot.passivating and not slot.ended:
+            self._loop.call_later(self._stop_timeout, self._force, slot)
         elif shard.stopping and shard.stopped:
             self._shard_stopped(shard)
+
+    def _passivate(self, slot: Slot) -> None:
+        """Let an entity stop, after its stop message if its type has one."""
+        message = self._stop_message
+        if slot.shard.passivate(slot, None if message is None else last_word(slot, message)):
+            self.finished(slot)
+
+    def _force(self, slot: Slot) -> None:
+        """An entity that has ignored its stop message is stopped all the same."""
+        if slot.shard.end(slot):
+            self.counters["stopped_by_force"] += 1
+            logger.warning(
+                "an entity of %s ignored its stop message", self.type.name,
+                extra={"action": "stopped_by_force", "entity_type": self.type.name},
+            )  # fmt: skip
+            _close_context(slot)
+            self.finished(slot)
 
     def resume(self) -> None:
         """The lease is valid again: go on with what waited for it."""
@@ -228,6 +252,9 @@ class Host:
         for shard in self.shards.values():
             for slot in list(shard.idle_since(before)):
                 self.counters["passivated"] += 1
+                if self._stop_message is not None:
+                    self._passivate(slot)
+                    continue
                 _close_context(slot)
                 shard.drop(slot)
 

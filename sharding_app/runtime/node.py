@@ -23,6 +23,7 @@ from sharding_app.core.messages import (
     Deliver,
     Echo,
     GetShardRegionState,
+    GracefulShutdownReq,
     HandOff,
     HostShard,
     NodeGone,
@@ -75,11 +76,13 @@ class Node(Process):
         self._heard = asyncio.Event()
         self._registered_with: Incarnation | None = None
         self._registered_at = float("-inf")
+        self._asked_to_leave_at = float("-inf")
         self._echoes = 0
         self._heard_at = float("-inf")
         self._echoed_at = float("-inf")
         self._swept_at = 0.0
         self._says_deaf = False
+        self._leaving_regions: dict[str, None] = {}
         self._held: list[tuple[Incarnation, list[Deliver]]] = []
         "Envelopes that came while the lease was lost."
 
@@ -90,7 +93,11 @@ class Node(Process):
         self.ended = asyncio.get_running_loop().create_future()
         await super().start()
         ports, store, config = self.node_ports, self.ports.store, self.config
-        wanted = [each for name, each in self.configs.items() if not each.role or each.role in config.roles]
+        wanted = [
+            each
+            for name, each in self.configs.items()
+            if (not each.role or each.role in config.roles) and not self.types[name].proxy_only
+        ]
         type_ids, differing = await store.register_types(wanted)
         self.refused |= differing
         self.writer = JournalWriter(ports.journal, self.may_send)
@@ -288,6 +295,16 @@ class Node(Process):
     def _shard_fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         self._log("shard_fenced", "shard %s/%d has moved on from epoch %d", type_name, shard, epoch)
 
+    def leave_region(self, type_name: str) -> None:
+        """GracefulShutdown of one region: its shards move away, and none is given to it any more."""
+        self._leaving_regions[type_name] = None
+        self._ask_to_leave_regions()
+
+    def _ask_to_leave_regions(self) -> None:
+        wanted = list(self._leaving_regions)
+        if wanted and self.homes.coordinator is not None:
+            self.try_send(self.homes.coordinator, GracefulShutdownReq(self.incarnation, wanted))
+
     def _add_host(self, entity_type: EntityType, type_id: int) -> None:
         settings, ports = entity_type.settings, self.node_ports
         passivate = settings.passivate_after_seconds
@@ -295,6 +312,7 @@ class Node(Process):
             entity_type, type_id, self.incarnation, send=self.send, writer=self.writer, journal=ports.journal,
             store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=self.config.mailbox_size,
             passivate_after_seconds=self.config.passivate_after_seconds if passivate is None else passivate,
+            stop_timeout_seconds=self.config.stop_timeout_seconds,
             command_window_seconds=self.config.command_window_seconds, may_handle=self.may_handle, together=ports.together,
             on_stopped=self._shard_stopped, on_fenced=self._shard_fenced,
         )  # fmt: skip
@@ -445,6 +463,9 @@ class Node(Process):
         if coordinator is not None and not registered and now - self._registered_at >= REGISTER_SECONDS:
             self._registered_at = now
             self.try_send(coordinator, Register(self.incarnation))
+        if self._leaving_regions and now - self._asked_to_leave_at >= REGISTER_SECONDS:
+            self._asked_to_leave_at = now
+            self._ask_to_leave_regions()
         if now - self._echoed_at >= self.config.echo_interval_seconds or not self._heard.is_set():
             self._echoed_at = now
             self._echoes += 1

@@ -48,7 +48,7 @@ def type_config(entity_type: EntityType, config: NodeConfig) -> TypeConfig:
         name=entity_type.name,
         kind=entity_type.kind,
         number_of_shards=settings.number_of_shards or config.number_of_shards,
-        extractor="ref",
+        extractor=entity_type.extractor.name if entity_type.extractor else f"hash:{HASH_VERSION}",
         hash_version=HASH_VERSION,
         role=settings.role or "",
         store_mode="postgres",
@@ -262,10 +262,18 @@ class Process:
         self.homes.gone(incarnation)
         self.asker.gone(incarnation)
 
+    def _agree(self, ours: TypeConfig, theirs: TypeConfig) -> bool:
+        """A proxy only has to find the same shards."""
+        if self.types[ours.name].proxy_only:
+            ours = msgspec.structs.replace(
+                ours, kind=theirs.kind, role=theirs.role, store_mode=theirs.store_mode
+            )
+        return ours == theirs
+
     async def _compare_types(self) -> None:
         for theirs in await self.ports.store.types():
             ours = self.configs.get(theirs.name)
-            if ours is not None and ours != theirs:
+            if ours is not None and not self._agree(ours, theirs):
                 self.refused[theirs.name] = theirs
                 logger.error("%s", self.why_refused(theirs.name), extra={"action": "type_refused"})
 

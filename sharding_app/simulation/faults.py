@@ -45,9 +45,12 @@ KINDS = (
     Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
     Kind("cut_off", 0.5, 6.0, aimed=True),
     Kind("leave_and_rejoin", 0.5, 3.0, aimed=True),
-    Kind("moves", 0.5, 4.0),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
+
+MOVES = Kind("moves", 11.0, 11.0)
+"""No fault, but always there: shards are moved around under load."""
+BY_NAME[MOVES.name] = MOVES
 
 LEAST, MOST = 6, 11
 """Faults in one seed, each of another kind."""
@@ -74,7 +77,8 @@ def schedule(seed: int, nodes: int) -> list[Fault]:
     first = KINDS[seed % len(KINDS)]
     if first not in chosen:
         chosen[0] = first
-    return sorted(
+    moves = Fault(0.5, MOVES.name, MOVES.longest, 0)
+    faults = (
         Fault(
             at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
             kind=kind.name,
@@ -83,3 +87,4 @@ def schedule(seed: int, nodes: int) -> list[Fault]:
         )
         for kind in chosen
     )
+    return sorted((moves, *faults))

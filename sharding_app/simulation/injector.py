@@ -30,6 +30,9 @@ WEATHER = {
 """Kinds that are a field of the conditions, and its value while they last."""
 
 
+MOVES = 12
+
+
 class Injector:
     def __init__(self, world: World, seed: int) -> None:
         self.world = world
@@ -192,8 +195,8 @@ class Injector:
     def _moves(self, fault: Fault, _: VirtualNode) -> Undo:
         """Somebody moves shards around, several times."""
         self._count("moves")
-        for number in range(1, 5):
-            self.world.scheduler.later(fault.lasts * number / 5, self._move)
+        for number in range(MOVES):
+            self.world.scheduler.later(fault.lasts * number / MOVES, self._move)
         return lambda: None
 
     def _move(self) -> None:

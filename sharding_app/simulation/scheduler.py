@@ -134,9 +134,17 @@ class Process:
         self.rate = rate
         self.offset = offset
         self.life = Life.RUNNING
+        self._asleep = 0.0
+        self._paused_at = 0.0
         self.loops: list[SimLoop] = []
         self.index = len(scheduler.processes)
         scheduler.processes.append(self)
+
+    @property
+    def awake(self) -> float:
+        """Seconds in which this process could run."""
+        pause = self.scheduler.now - self._paused_at if self.life is Life.PAUSED else 0.0
+        return self.scheduler.now - self._asleep - pause
 
     def time(self) -> float:
         """Return what this process's clock shows: it counts the time the process was paused."""
@@ -150,9 +158,11 @@ class Process:
         """SIGSTOP: nothing runs, everything waits, the clock goes on."""
         if self.life is Life.RUNNING:
             self.life = Life.PAUSED
+            self._paused_at = self.scheduler.now
 
     def resume(self) -> None:
         if self.life is Life.PAUSED:
+            self._asleep += self.scheduler.now - self._paused_at
             self.life = Life.RUNNING
             for loop in self.loops:
                 loop.schedule_turn()

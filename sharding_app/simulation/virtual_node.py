@@ -36,7 +36,9 @@ ASK_SECONDS = 4.0
 MAILBOX = 5
 REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
 LINKS = LinkLimits(window_frames=16, max_queue_messages=200, idle_after_seconds=5.0)
-COORDINATOR = CoordinatorSettings(rebalance_interval_seconds=3.0, hand_off_timeout_seconds=1.5)
+COORDINATOR = CoordinatorSettings(
+    rebalance_interval_seconds=3.0, begin_hand_off_wait_seconds=0.3, hand_off_timeout_seconds=1.0
+)
 
 
 class SimClock:

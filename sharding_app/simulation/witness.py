@@ -22,6 +22,7 @@ from sharding_app.model.entity import EventSourced
 from sharding_app.ports.journal import EventRow
 from sharding_app.simulation import promises
 from sharding_app.simulation.promises import Call, Entry, PromiseBroken
+from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.trace import Trace
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class Witness:
         self.homes: dict[tuple[str, ShardId, Epoch], Incarnation | None] = {}
         "Who was decided to be the home of a shard at an epoch."
         self.coordinators: dict[Term, str] = {}
+        self._callers: dict[int, tuple[Process, float]] = {}
+        "Who made a call, and how long that process had been awake then."
         self.timed_out: dict[str, None] = {}
         "Shards whose hand-off was given up on: their former home is fenced, not asked."
         self.commits = 0
@@ -227,9 +230,11 @@ class Witness:
     # -- Clients ---------------------------------------------------------------------------------------------------
 
     @recorded
-    def called(self, call: Call, forbidden: str | None = None) -> None:
+    def called(self, call: Call, process: Process | None, forbidden: str | None) -> None:
         self.calls.append(call)
         self.unanswered[id(call)] = call
+        if process is not None:
+            self._callers[id(call)] = process, process.awake
         for token in call.tokens:
             self.by_token.setdefault(token, call)
         if forbidden is not None:
@@ -242,6 +247,7 @@ class Witness:
     def answered(self, call: Call) -> None:
         """Promises 2, 3 and 8, in the moment of an answer."""
         self.unanswered.pop(id(call), None)
+        self._in_time(call)
         what = repr(call.error) if call.error is not None else call.value
         self._trace.note(call.client, call.entity, "#%d is answered: %s", call.number, what)
         if call.error is not None:
@@ -272,7 +278,17 @@ class Witness:
     @recorded
     def look_at_calls(self) -> None:
         """Promise 8: nobody waits for ever."""
-        promises.all_are_told(self.unanswered.values(), self.world.now)
+        for call in self.unanswered.values():
+            self._in_time(call)
+
+    def _in_time(self, call: Call) -> None:
+        """A call ends when its timeout says, however its process was paused meanwhile."""
+        process, awake = self._callers.get(id(call), (None, 0.0))
+        if process is not None and process.awake - awake > call.patience:
+            raise PromiseBroken(
+                8, "every_call_ends_in_time",
+                f"{call.client}#{call.number} {call.command} waits since {process.awake - awake:.2f} s", call.entity,
+            )  # fmt: skip
 
     # -- The layer -------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,7 @@ class ChannelsTransport:
         self._poke = asyncio.Event()
         self._hearing = asyncio.Event()
         self._interrupted = ""
+        self._closing = False
         self._as_text = False  # the layer takes no bytes
         self._keeper: asyncio.Task[None] | None = None
         self._counters: Counter[str] = Counter()
@@ -123,8 +124,12 @@ class ChannelsTransport:
 
     async def close(self) -> None:
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+            self._closing = True
+            while not self._keeper.done():
+                # A layer that drops its connections just now may swallow a cancellation (channels_redis' flush does):
+                # then the keeper sees `_closing`. Cancelled again too soon, it would leave connections behind.
+                self._keeper.cancel()
+                await asyncio.wait([self._keeper], timeout=2 * END_SECONDS)
             self._keeper = None
         self._hearing.clear()
         self._waiting.clear()
@@ -196,6 +201,8 @@ class ChannelsTransport:
                 reason = await self._watch(pump)
             finally:
                 await self._end(layer, pump)
+            if self._closing:
+                return
             if self._hearing.is_set():
                 pause = AGAIN_SECONDS
                 self._counters["deaf"] += 1

@@ -1,0 +1,59 @@
+"""Answers to what a region can be asked about itself and its cluster (`model.region_questions`)."""
+
+from sharding_app.errors import BadCall, WrongContext
+from sharding_app.model.region_questions import (
+    ClusterShardingStats,
+    CurrentShardRegionState,
+    GetClusterShardingStats,
+    GetCurrentRegions,
+    GetShardRegionState,
+    GracefulShutdown,
+)
+from sharding_app.runtime.node import Node
+from sharding_app.runtime.process import Process
+
+ANSWER_SECONDS = 3.0
+
+
+async def inspect(process: Process, type_name: str, question: object, timeout: float | None) -> object:
+    """Answer a question; late nodes end up in the answer's `failed` set."""
+    match question:
+        case GetShardRegionState():
+            return _state(process, type_name)
+        case GetCurrentRegions():
+            _, members = await process.ports.store.members()
+            return {each.name for each in members if type_name in each.types and each.state == "up"}
+        case GetClusterShardingStats():
+            return await _stats(process, type_name, timeout or ANSWER_SECONDS)
+        case GracefulShutdown():
+            leave(process, type_name)
+            return None
+    raise BadCall(f"a region cannot be asked {question!r}")
+
+
+def leave(process: Process, type_name: str) -> None:
+    """Hand over the shards of this process's region."""
+    if not isinstance(process, Node) or type_name not in process.hosts:
+        raise WrongContext(f"nothing of {type_name!r} is hosted in this process")
+    process.leave_region(type_name)
+
+
+def _state(process: Process, type_name: str) -> CurrentShardRegionState:
+    if not isinstance(process, Node) or type_name not in process.hosts:
+        return CurrentShardRegionState()
+    shards = process.hosts[type_name].shards
+    return CurrentShardRegionState({number: frozenset(each.slots) for number, each in shards.items()})
+
+
+async def _stats(process: Process, type_name: str, timeout: float) -> ClusterShardingStats:
+    _, members = await process.ports.store.members()
+    names = {
+        each.incarnation: each.name for each in members if type_name in each.types and each.state == "up"
+    }
+    found = await process.region_states.ask(names, [type_name], timeout)
+    regions = {
+        names[node]: dict(zip(region.shards, region.entities, strict=True))
+        for node, answer in found.answers.items()
+        for region in answer.regions
+    }
+    return ClusterShardingStats(regions, frozenset(names[node] for node in found.failed))
