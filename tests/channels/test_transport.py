@@ -103,6 +103,35 @@ async def test_closed_is_closed_and_may_be_opened_again(layer: None) -> None:
         assert await received(here) == b"again"
 
 
+async def test_closing_ends_even_when_the_layer_swallows_the_cancellation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `flush` of the pub/sub layer does, when it is cancelled while it ends its own receiver."""
+    dropping = asyncio.Event()
+
+    async def swallow(layer: object, receiver: asyncio.Task[None]) -> None:
+        receiver.cancel()
+        dropping.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0.5)
+
+    with override_settings(CHANNEL_LAYERS={ALIAS: memory_layer()}):
+        transport = ChannelsTransport(ALIAS)
+        await transport.open(a_channel())
+        monkeypatch.setattr(module, "end_receiver", swallow)
+        monkeypatch.setattr(transport, "_probe", deaf)
+        transport._poke.set()
+        await dropping.wait()
+        async with asyncio.timeout(1.0):
+            await transport.close()
+        with pytest.raises(TransportError, match="not open"):
+            await transport.receive()
+
+
+async def deaf(*_: object) -> str:
+    return "it does not hear itself"
+
+
 async def test_foreign_messages_are_counted_and_stop_nothing(layer: None) -> None:
     name = a_channel()
     async with opened(name) as here:
