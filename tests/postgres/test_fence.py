@@ -273,7 +273,7 @@ async def test_the_fence_stands_on_partitioned_tables_too(params: dict[str, Any]
                 )
             for table in ("parted", "parted_1"):
                 for epoch, expected in ((1, FENCED), (2, None)):
-                    insert = INSERT.replace("sharding_event", table).encode()  # type: ignore[attr-defined]
+                    insert = INSERT.replace("sharding_event", table).encode()
                     assert await outcome(writer, insert, ["a", 1, 0, epoch]) == expected
 
 
