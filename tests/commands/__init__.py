@@ -1,0 +1,1 @@
+"""The commands: what they print, what they start, how they end."""
