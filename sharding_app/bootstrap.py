@@ -1,14 +1,13 @@
 """The only wiring: from Django's settings to a node, or to the process-wide gateway of those that only ask."""
 
 import asyncio
-import concurrent.futures
 import importlib.util
 import os
 import platform
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from django.conf import settings as django_settings
 
@@ -19,18 +18,16 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.cluster_gateway import ClusterGateway
 from sharding_app.conf import get_settings
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.lease import Lease
 from sharding_app.core.lockkeys import lifeline_keys
-from sharding_app.core.words import EXISTS
-from sharding_app.inspection import ANSWER_SECONDS, inspect
 from sharding_app.knobs import Settings
 from sharding_app.model import gateway
 from sharding_app.model.registry import registry
 from sharding_app.model.types import EntityType
 from sharding_app.portal import BackgroundPortal, Portal
-from sharding_app.runtime import calls
 from sharding_app.runtime.clock import BootClock
 from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.lifeline_thread import LifelineThread
@@ -144,68 +141,6 @@ def client_process() -> Process:
         clock=BootClock(),
     )
     return Process(incarnation, settings.node(), ports, entity_types(settings))
-
-
-class ClusterGateway:
-    """What refs lead to (`model.gateway.Gateway`)."""
-
-    def __init__(self, portal: Portal) -> None:
-        self._portal = portal
-
-    def ask(
-        self,
-        type_name: str,
-        entity_id: str,
-        command: str,
-        args: bytes,
-        timeout: float | None,
-        command_id: str | None,
-    ) -> Awaitable[bytes]:
-        return self._portal.ask(
-            (type_name, entity_id, command, args, timeout, command_id, False, calls.chain())
-        )
-
-    def ask_sync(
-        self,
-        type_name: str,
-        entity_id: str,
-        command: str,
-        args: bytes,
-        timeout: float | None,
-        command_id: str | None,
-    ) -> bytes:
-        return self._portal.ask_sync(
-            (type_name, entity_id, command, args, timeout, command_id, False, calls.chain())
-        )
-
-    def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
-        self._portal.tell((type_name, entity_id, command, args, None, command_id, True, calls.chain()))
-
-    async def exists(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
-        return await self.ask(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"
-
-    def exists_sync(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
-        return self.ask_sync(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"
-
-    async def inspect(self, type_name: str, question: object, timeout: float | None) -> object:
-        return await asyncio.wrap_future(self._inspected(type_name, question, timeout))
-
-    def inspect_sync(self, type_name: str, question: object, timeout: float | None) -> object:
-        return self._inspected(type_name, question, timeout).result(
-            (timeout or ANSWER_SECONDS) + ANSWER_SECONDS
-        )
-
-    def instruct(self, type_name: str, question: object) -> None:
-        self._inspected(type_name, question, None)
-
-    def _inspected(
-        self, type_name: str, question: object, timeout: float | None
-    ) -> "concurrent.futures.Future[object]":
-        async def answer() -> object:
-            process = await self._portal.connected(timeout)
-            return await inspect(process, type_name, question, timeout)
-
-        return asyncio.run_coroutine_threadsafe(answer(), self._portal.loop)
 
 
 _lock = threading.Lock()
