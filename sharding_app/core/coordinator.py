@@ -89,8 +89,8 @@ class Coordinator:
         self._rebalanced_at = float("-inf")
         self._unfinished: dict[str, None] = {}
         "Types whose last round moved something: the next one begins when nothing of theirs moves any more."
-        self._moved: set[ShardKey] = set()
-        "Shards that were chosen since the interval began: each moves once in it, so that rounds come to an end."
+        self._moved: dict[str, set[ShardId]] = {}
+        "What rounds that follow each other have chosen: each shard moves once, so that they come to an end."
         self._counted: dict[ShardKey, Incarnation] = {}
         self._at_home: dict[Incarnation, dict[ShardKey, None]] = {}
         "What the rows say lives at each home."
@@ -234,6 +234,7 @@ class Coordinator:
         for type_name in types:
             self.leaving_regions[incarnation, type_name] = None
             self._hosts.pop(type_name, None)
+            self._hosts.pop(type_name, None)
             shards = self.allocated.get(type_name, {}).get(incarnation, {})
             keys = [(type_name, shard) for shard in shards]
             self.handoffs.begin([key for key in keys if key not in self.handoffs.active], now)
@@ -251,10 +252,9 @@ class Coordinator:
         self.handoffs.tick(now)
         if now - self._rebalanced_at >= self.settings.rebalance_interval_seconds:
             self._rebalanced_at = now
-            self._moved.clear()
             self.rebalance(now)
         elif self._unfinished:
-            self._next_round(now)
+            self._next_rounds(now)
 
     @property
     def busy(self) -> bool:
@@ -263,28 +263,31 @@ class Coordinator:
 
     def rebalance(self, now: float, types: Collection[str] | None = None) -> None:
         """Ask the strategies of these types, or of all, which shards should move."""
+        for name in self.allocated if types is None else types:
+            self._moved[name] = set()
+            self._unfinished[name] = None
+        self._next_rounds(now)
+
+    def _next_rounds(self, now: float) -> None:
+        """Ask for types of which nothing moves any more; what moves something is asked again afterwards."""
         if not self.rebalancing:
+            self._unfinished.clear()
             return
         moving: dict[str, set[ShardId]] = {}
         for name, shard in chain(self.handoffs.active, self.handoffs.queued):
             moving.setdefault(name, set()).add(shard)
-        for name in list(self.allocated if types is None else types):
-            hosts = self.hosts_of(name)
-            allocations = {each: sorted(shards) for each, shards in hosts.items()}
+        landing = {name for (name, _), start in self.starting.items() if start.announce}
+        for name in list(self._unfinished):
+            moved = self._moved[name]
+            if moved and (name in moving or name in landing):
+                continue
+            allocations = {each: sorted(shards) for each, shards in self.hosts_of(name).items()}
             chosen = self.strategy_of(name).rebalance(allocations, moving.get(name, set()), self.view(name))
-            fresh = [(name, shard) for shard in chosen if (name, shard) not in self._moved]
-            self._unfinished.pop(name, None)
-            if fresh:
-                self._unfinished[name] = None
-                self._moved.update(fresh)
-                self.handoffs.begin(fresh, now)
-
-    def _next_round(self, now: float) -> None:
-        """A round that moved something is followed by the next one as soon as it is over."""
-        busy = {name for name, _ in chain(self.handoffs.active, self.handoffs.queued)}
-        busy.update(name for (name, _), start in self.starting.items() if start.announce)
-        if ready := [name for name in self._unfinished if name not in busy]:
-            self.rebalance(now, ready)
+            fresh = [shard for shard in chosen if shard not in moved]
+            moved.update(fresh)
+            self.handoffs.begin([(name, shard) for shard in fresh], now)
+            if not fresh:
+                del self._unfinished[name]
 
     # -- Views -----------------------------------------------------------------------------------------------------
 

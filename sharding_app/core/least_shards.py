@@ -41,6 +41,7 @@ class LeastShardAllocation:
         surplus = [shard for shards in regions for shard in shards[: max(0, len(shards) - optimal)]]
         if surplus:
             return surplus[:limit]
-        hungry = sum(1 for shards in regions if len(shards) < optimal - 1)
+        # `optimal` is rounded up: others may lack more than the one shard that rounding explains.
+        lacking = sum(max(0, optimal - 1 - len(shards)) for shards in regions)
         full = [shards[0] for shards in regions if shards and len(shards) >= optimal]
-        return full[: min(hungry, limit)]
+        return full[: min(lacking, limit)]

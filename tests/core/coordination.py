@@ -1,0 +1,147 @@
+"""A coordinator machine with a store that always answers, and regions that do what they are told, unless told not to."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from sharding_app.core.allocation import ShardAllocationStrategy
+from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
+from sharding_app.core.effects import Bury, Decide, Note, Tell
+from sharding_app.core.ids import ShardKey
+from sharding_app.core.least_shards import LeastShardAllocation
+from sharding_app.core.messages import AnyMessage, BeginHandOff, HandOff, HostShard, ShardHome
+from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
+
+TYPE = "shop.Cart"
+M = TypeVar("M", bound=AnyMessage)
+
+
+def node(name: str, age: int, **changes: Any) -> Member:
+    fields: dict[str, Any] = {
+        "incarnation": name, "name": f"node-{name}", "host": "here", "pid": age, "age": age, "state": "up",
+        "types": (TYPE,), "locks": 2,
+    }  # fmt: skip
+    return Member(**{**fields, **changes})
+
+
+class Play:
+    """Time stands still unless `wait` is called."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        *,
+        strategy: ShardAllocationStrategy | None = None,
+        settings: CoordinatorSettings | None = None,
+        rows: Iterable[ShardRow] = (),
+    ) -> None:
+        chosen = strategy or LeastShardAllocation()
+        self.now = 0.0
+        self.members = {each.incarnation: each for each in members}
+        self.rows: dict[ShardKey, ShardRow] = {(row.type, row.shard): row for row in rows}
+        self.told: list[tuple[str, AnyMessage]] = []
+        self.notes: list[Decision] = []
+        self.silent: set[str] = set()
+        "Processes that do not react."
+        self.on_decide: Callable[[HomeChange], None] = lambda _: None
+        first = next(iter(self.members))
+        self.machine = Coordinator(first, 1, settings or CoordinatorSettings(), lambda _: chosen)
+        self.machine.loaded(list(self.rows.values()), list(members), self.now)
+        self.play()
+
+    # -- What happens ----------------------------------------------------------------------------------------------
+
+    def ask(self, who: str, *shards: int, type_name: str = TYPE) -> None:
+        self.machine.get_shard_home(who, type_name, shards, self.now)
+        self.play()
+
+    def read(self, *, dead: Sequence[str] = (), suspect: Sequence[str] = ()) -> None:
+        """Read the member rows."""
+        self.machine.members_read(list(self.members.values()), dead, suspect, self.now)
+        self.play()
+
+    def join(self, *members: Member) -> None:
+        self.members.update({each.incarnation: each for each in members})
+        self.read()
+
+    def change(self, name: str, **changes: Any) -> None:
+        self.members[name] = msgspec.structs.replace(self.members[name], **changes)
+        self.read()
+
+    def die(self, name: str) -> None:
+        self.silent.add(name)
+        self.read(dead=[name])
+
+    def wait(self, seconds: float, step: float = 0.05) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + step)
+            self.machine.tick(self.now)
+            self.play()
+
+    # -- What is to be seen ----------------------------------------------------------------------------------------
+
+    def homes(self, type_name: str = TYPE) -> dict[int, str | None]:
+        return {shard: row.home for (name, shard), row in sorted(self.rows.items()) if name == type_name}
+
+    def shards_of(self, name: str) -> list[int]:
+        return [shard for shard, home in self.homes().items() if home == name]
+
+    def heard(self, who: str, kind: type[M]) -> list[M]:
+        return [message for to, message in self.told if to == who and isinstance(message, kind)]
+
+    def noted(self, action: str) -> list[str]:
+        return [each.subject for each in self.notes if each.action == action]
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        """Carry out what the machine wants, and let the processes answer, until nothing is left."""
+        machine = self.machine
+        while machine.out:
+            effects = list(machine.out)
+            machine.out.clear()
+            machine.tells.taken()
+            for effect in effects:
+                match effect:
+                    case Decide():
+                        machine.decided(effect.changes, self._write(effect.changes), self.now)
+                    case Bury():
+                        self.members.pop(effect.incarnation, None)
+                        machine.buried(effect.incarnation, self.now)
+                    case Tell():
+                        self.told.append((effect.to, effect.message))
+                        self._react(effect.to, effect.message)
+                    case Note():
+                        self.notes.append(effect.decision)
+
+    def _write(self, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        for each in changes:
+            self.on_decide(each)
+            row = self.rows.get((each.type, each.shard))
+            if (row.epoch if row is not None else 0) == each.expected_epoch:
+                self.rows[each.type, each.shard] = ShardRow(
+                    each.type, each.shard, each.epoch, each.home, each.step
+                )
+        return [self.rows[each.type, each.shard] for each in changes]
+
+    def _react(self, who: str, message: AnyMessage) -> None:
+        if who in self.silent or who not in self.members:
+            return
+        match message:
+            case HostShard():
+                self.machine.shard_started(who, message.type, message.shards, message.epochs)
+            case BeginHandOff():
+                self.machine.handoffs.acknowledged(who, message.type, message.shards, self.now)
+            case HandOff():
+                self.machine.handoffs.stopped(who, message.type, message.shards, message.epochs, self.now)
+
+
+def told_home(play: Play, who: str, shard: int) -> str | None:
+    """The home that this process was told last."""
+    found = None
+    for message in play.heard(who, ShardHome):
+        if shard in message.shards:
+            found = message.home
+    return found

@@ -1,0 +1,291 @@
+"""The coordinator's machine: who may host, when it allocates, what it moves, and what it waits for."""
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from itertools import pairwise
+
+import pytest
+
+from sharding_app.core.allocation import Allocations, ClusterView
+from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.core.external_allocation import ExternalAllocation
+from sharding_app.core.least_shards import LeastShardAllocation
+from sharding_app.core.messages import BeginHandOff, HandOff, HostShard, NoHome, ShardHome
+from sharding_app.core.records import ShardRow
+from tests.core.coordination import TYPE, Play, node, told_home
+
+ALL = range(12)
+
+
+class Chosen:
+    """A user's own strategy: one small class."""
+
+    def __init__(self, home: str) -> None:
+        self.home = home
+        self.moves: list[int] = []
+
+    def allocate(self, requester: str | None, shard: int, allocations: Allocations, view: ClusterView) -> str:
+        return self.home
+
+    def rebalance(
+        self, allocations: Mapping[str, Sequence[int]], in_progress: Set[int], view: ClusterView
+    ) -> list[int]:
+        return self.moves
+
+
+def sizes(play: Play, names: Collection[str]) -> list[int]:
+    return [len(play.shards_of(name)) for name in names]
+
+
+# -- Who gets a shard ---------------------------------------------------------------------------------------------------
+
+
+def test_shards_spread_over_the_regions_and_the_asker_is_told_when_they_run() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.silent.add("b")
+    play.ask("a", *ALL)
+    assert sizes(play, "ab") == [6, 6]
+    for shard, home in play.homes().items():
+        assert told_home(play, "a", shard) == ("a" if home == "a" else None)
+    play.silent.clear()
+    play.wait(1)
+    assert all(told_home(play, "a", shard) == home for shard, home in play.homes().items())
+
+
+def test_a6_a_users_own_strategy_decides_where_and_what_moves() -> None:
+    strategy = Chosen("a")
+    play = Play([node("a", 1), node("b", 2)], strategy=strategy)
+    play.ask("a", 1)
+    strategy.home = "b"
+    play.ask("a", 2, 3)
+    assert play.homes() == {1: "a", 2: "b", 3: "b"}
+    strategy.home = "a"
+    strategy.moves = [2]
+    play.wait(11)
+    assert play.homes() == {1: "a", 2: "a", 3: "b"}
+    assert [play.rows[TYPE, shard].epoch for shard in (1, 2, 3)] == [1, 2, 1]
+
+
+def test_b1_4_only_nodes_that_host_the_type_get_its_shards() -> None:
+    play = Play([node("a", 1, types=("shop.Order",)), node("b", 2), node("c", 3, state="joining")])
+    play.ask("a", *ALL)
+    play.ask("p-web", 12)
+    assert sizes(play, "abc") == [0, 13, 0]
+
+
+def test_a_suspect_or_deaf_node_gets_nothing_new() -> None:
+    play = Play([node("a", 1), node("b", 2), node("c", 3, deaf=True)])
+    play.read(suspect=["b"])
+    play.ask("a", *ALL)
+    assert sizes(play, "abc") == [12, 0, 0]
+
+
+def test_b2_10_a_new_shard_waits_while_all_hosts_are_in_doubt_and_known_homes_are_told() -> None:
+    play = Play([node("a", 1, types=()), node("b", 2), node("c", 3)])
+    play.ask("a", 1)
+    home = play.homes()[1]
+    play.read(suspect=["b", "c"])
+    play.told.clear()
+    play.ask("a", 1, 2)
+    play.wait(3)
+    assert told_home(play, "a", 1) == home
+    assert 2 not in play.homes()
+    play.read()
+    assert told_home(play, "a", 2) == play.homes()[2]
+
+
+def test_when_nobody_hosts_the_type_the_asker_is_told() -> None:
+    play = Play([node("a", 1, types=())])
+    play.ask("a", 1)
+    assert [each.type for each in play.heard("a", NoHome)] == [TYPE]
+    assert play.homes() == {}
+
+
+def test_m4_all_that_ask_for_a_shard_while_it_starts_are_told_once_it_runs() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.silent.add("a")
+    play.ask("b", 1)
+    play.ask("p-1", 1)
+    play.ask("p-2", 1)
+    assert [told_home(play, who, 1) for who in ("b", "p-1", "p-2")] == [None, None, None]
+    play.silent.clear()
+    play.wait(0.5)
+    assert [told_home(play, who, 1) for who in ("b", "p-1", "p-2")] == ["a", "a", "a"]
+    assert len(play.heard("p-1", ShardHome)) == 1
+
+
+# -- Minimum numbers ----------------------------------------------------------------------------------------------------
+
+
+def test_b2_8_nothing_is_allocated_before_the_wanted_number_is_there() -> None:
+    settings = CoordinatorSettings(min_members=3)
+    play = Play([node("a", 1), node("b", 2)], settings=settings)
+    play.ask("a", 1, 2, 3)
+    play.wait(2)
+    assert play.homes() == {}
+    play.join(node("c", 3, state="joining"))
+    assert play.homes() == {}
+    play.change("c", state="up")
+    assert sizes(play, "abc") == [1, 1, 1]
+    assert told_home(play, "a", 3) == play.homes()[3]
+
+
+def test_b2_11_each_role_has_its_own_number() -> None:
+    settings = CoordinatorSettings(min_members_of_role={"front": 1, "back": 2})
+    play = Play([node("a", 1, roles=("front",), types=()), node("b", 2, roles=("back",))], settings=settings)
+    play.ask("a", *ALL)
+    assert play.homes() == {}
+    play.join(node("c", 3, roles=("back",)))
+    assert sizes(play, "abc") == [0, 6, 6]
+
+
+def test_once_all_were_there_failover_waits_for_nobody() -> None:
+    settings = CoordinatorSettings(min_members=2)
+    play = Play([node("a", 1), node("b", 2)], settings=settings)
+    play.ask("a", *ALL)
+    play.die("b")
+    assert sizes(play, "a") == [12]
+
+
+def test_a_new_coordinator_of_a_running_cluster_does_not_wait_again_but_one_after_a_full_restart_does() -> (
+    None
+):
+    settings = CoordinatorSettings(min_members=3)
+    rows = [ShardRow(TYPE, 1, 5, "a", "home"), ShardRow(TYPE, 2, 5, "gone", "home")]
+    running = Play([node("a", 1), node("b", 2)], settings=settings, rows=rows)
+    running.read()
+    assert running.homes() == {1: "a", 2: "b"}
+    dead = node("a", 1, locks=0)
+    restarted = Play([node("b", 2), node("c", 3), dead], settings=settings, rows=rows)
+    restarted.die("a")
+    restarted.ask("b", 1, 2)
+    assert restarted.homes() == {1: None, 2: None}
+    restarted.join(node("d", 4))
+    assert None not in restarted.homes().values()
+
+
+# -- Rebalancing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_node_gets_its_share_in_rounds_that_follow_each_other() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=LeastShardAllocation(5, 1.0))
+    play.ask("a", *range(60))
+    play.join(node("c", 3))
+    play.wait(10.2)
+    assert sizes(play, "abc") == [20, 20, 20]
+    assert all(told_home(play, "a", shard) == home for shard, home in play.homes().items())
+
+
+def test_a_round_never_moves_more_than_its_limit_at_a_time() -> None:
+    play = Play([node("a", 1)], strategy=LeastShardAllocation(5, 1.0))
+    play.ask("a", *range(60))
+    most = 0
+
+    def count(_: object) -> None:
+        nonlocal most
+        most = max(most, len(play.machine.handoffs.active))
+
+    play.on_decide = count
+    play.join(node("b", 2))
+    play.wait(15)
+    assert sizes(play, "ab") == [30, 30]
+    assert most == 5
+
+
+def test_a_strategy_that_never_rests_moves_a_shard_once_in_an_interval() -> None:
+    strategy = Chosen("a")
+    play = Play([node("a", 1), node("b", 2)], strategy=strategy)
+    play.ask("a", 1)
+    strategy.moves = [1]
+    epochs = []
+    for turn in range(4):
+        strategy.home = "ab"[turn % 2]
+        play.wait(10)
+        epochs.append(play.rows[TYPE, 1].epoch)
+    assert [after - before for before, after in pairwise(epochs)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"app_version": "2.0.0"}, {"state": "joining"}, {"state": "leaving", "types": ()}, {"deaf": True}],
+)
+def test_nothing_is_rebalanced_at_a_bad_time(changes: dict[str, object]) -> None:
+    play = Play([node("a", 1)], strategy=LeastShardAllocation(20, 1.0))
+    play.ask("a", *ALL)
+    play.join(node("b", 2), node("c", 3, **changes))
+    play.wait(30)
+    assert sizes(play, "a") == [12]
+    play.change("c", app_version="0.0.0", state="up", deaf=False, types=(TYPE,))
+    play.wait(11)
+    assert sizes(play, "abc") == [4, 4, 4]
+
+
+def test_a_shard_that_never_starts_at_its_home_can_be_moved_away() -> None:
+    play = Play([node("a", 1)])
+    play.silent.add("a")
+    play.ask("a", 1, 2)
+    assert len(play.machine.starting) == 2
+    play.join(node("b", 2))
+    play.wait(10.5)
+    # `a` acknowledges nothing: the wait for it ends after a second, and the hand-off itself with its timeout.
+    assert play.heard("a", HostShard)[0].shards == [1, 2]
+    play.wait(62)
+    assert sizes(play, "ab") == [1, 1]
+
+
+def test_a_leaving_node_is_emptied_and_gets_nothing_more() -> None:
+    play = Play([node("a", 1), node("b", 2), node("c", 3)])
+    play.ask("a", *ALL)
+    play.change("c", state="leaving")
+    assert sizes(play, "abc") == [6, 6, 0]
+    play.ask("a", *range(12, 18))
+    assert sizes(play, "abc") == [9, 9, 0]
+
+
+def test_an_acknowledgement_of_one_that_is_gone_is_not_waited_for() -> None:
+    play = Play([node("a", 1), node("b", 2), node("c", 3)], strategy=Chosen("a"))
+    play.ask("a", 1)
+    play.silent.add("c")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    assert play.heard("c", BeginHandOff)
+    assert not play.heard("a", HandOff)
+    play.members.pop("c")
+    play.read()
+    assert play.homes() == {1: "b"}
+    assert play.now == 0.0
+
+
+# -- External locations -------------------------------------------------------------------------------------------------
+
+
+def test_a5_5_a_new_location_moves_a_running_shard_at_once() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=ExternalAllocation())
+    play.machine.locations_read(TYPE, {}, play.now)
+    play.ask("a", 1, 2)
+    assert play.homes() == {1: "a", 2: "a"}
+    play.machine.locations_read(TYPE, {1: "node-b"}, play.now)
+    play.play()
+    assert play.homes() == {1: "b", 2: "a"}
+    assert play.now == 0.0
+
+
+def test_a5_6_and_a5_7_a_location_may_wait_for_its_node_and_change_again() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=ExternalAllocation())
+    play.machine.locations_read(TYPE, {1: "node-d"}, play.now)
+    play.ask("b", 1)
+    assert play.homes() == {1: "b"}
+    play.join(node("d", 4))
+    assert play.homes() == {1: "d"}
+    play.machine.locations_read(TYPE, {1: "node-a"}, play.now)
+    play.play()
+    assert play.homes() == {1: "a"}
+
+
+def test_locations_that_cannot_be_read_leave_everything_where_it_is() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=ExternalAllocation())
+    play.machine.locations_read(TYPE, {1: "node-b"}, play.now)
+    play.ask("a", 1)
+    play.machine.locations_read(TYPE, None, play.now)
+    play.ask("a", 2)
+    play.wait(30)
+    assert play.homes() == {1: "b", 2: "a"}
