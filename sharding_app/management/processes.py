@@ -194,12 +194,15 @@ class Supervisor:
         for child in children:
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + self.patience_seconds
+        killed: set[str] = set()
         while running := [child for child in children if child.alive]:
             if self.hurried or time.monotonic() > deadline:
                 for child in running:
-                    self.say(
-                        f"{child.name} is killed{'' if self.hurried else ': it does not end by itself'}."
-                    )
+                    if child.name not in killed:
+                        self.say(
+                            f"{child.name} is killed{'' if self.hurried else ': it does not end by itself'}."
+                        )
+                    killed.add(child.name)
                     child.signal(signal.SIGKILL)
             time.sleep(LOOK_SECONDS / 5)
         for child in children:
