@@ -17,6 +17,7 @@ from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.probe import looks_pooled
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.cluster_gateway import ClusterGateway
 from sharding_app.conf import get_settings
@@ -69,7 +70,8 @@ def node_ports(
     settings: Settings, watchdog: Watchdog, clock: BootClock
 ) -> Callable[[Incarnation], NodePorts]:
     """Ports of a node, new ones for each incarnation."""
-    database, direct = conninfo(settings.database), conninfo(settings.lifeline_database)
+    # A node's sessions hold locks and settings: all of them take the direct way, never a transaction pooler's.
+    direct = conninfo(settings.lifeline_database)
 
     def make(incarnation: Incarnation) -> NodePorts:
         def lifeline(cluster_id: str, callbacks: LifelineCallbacks) -> LifelineThread:
@@ -95,11 +97,11 @@ def node_ports(
                 watchdog,
             )
 
-        journal = PostgresJournal(database, owner=incarnation)
+        journal = PostgresJournal(direct, owner=incarnation)
         return NodePorts(
-            store=PostgresStore(database, owner=incarnation),
+            store=PostgresStore(direct, owner=incarnation),
             journal=journal,
-            together=DjangoTogether(settings.database, journal),
+            together=DjangoTogether(settings.database, journal, owner=incarnation),
             transport=_transport(settings),
             clock=clock,
             lifeline=lifeline,
@@ -135,8 +137,10 @@ def client_process() -> Process:
     """A process that only asks: a web process, a worker, a shell."""
     settings = get_settings()
     incarnation = f"p-{secrets.token_hex(8)}"
+    database = conninfo(settings.database)
+    pooled = settings.lifeline_database != settings.database or looks_pooled(database)
     ports = ProcessPorts(
-        store=PostgresStore(conninfo(settings.database), owner=incarnation),
+        store=PostgresStore(database, owner=incarnation, pooled=pooled),
         transport=_transport(settings),
         clock=BootClock(),
     )

@@ -13,11 +13,16 @@ from django.db import Error, connections, transaction
 
 from sharding_app.adapters.postgres.copying import append_within
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.line import application_name
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 
 LOCK_TIMEOUT_SECONDS = 10.0
 THREADS = 4
+DURABLE = """
+SELECT set_config('synchronous_commit', 'on', true)
+WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+"""
 WHO = (
     "SELECT pg_backend_pid(), (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid())"
 )
@@ -26,8 +31,9 @@ WHO = (
 class DjangoTogether:
     """`runtime.owner.Together` on Django's connections: a bounded pool of threads, a connection for each in use."""
 
-    def __init__(self, alias: str, journal: PostgresJournal, threads: int = THREADS) -> None:
+    def __init__(self, alias: str, journal: PostgresJournal, *, owner: str, threads: int = THREADS) -> None:
         self._alias = alias
+        self._name = application_name(owner, "also")
         self._journal = journal
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
 
@@ -45,7 +51,9 @@ class DjangoTogether:
             with transaction.atomic(using=self._alias, durable=True):
                 with connection.cursor() as cursor:
                     cursor.execute(f"SET LOCAL lock_timeout = {round(LOCK_TIMEOUT_SECONDS * 1000)}")
-                    cursor.execute("SET LOCAL synchronous_commit = on")
+                    # By this name the coordinator finds the connection of a process that froze before its commit.
+                    cursor.execute("SELECT set_config('application_name', %s, true)", [self._name])
+                    cursor.execute(DURABLE)
                     cursor.execute(WHO)
                     pid, started = cursor.fetchone()
                     backend = Backend(pid=pid, started=started)
