@@ -70,6 +70,7 @@ class Route:
         "next_home",
         "outstanding",
         "shard",
+        "sought",
         "waiting",
     )
 
@@ -84,6 +85,8 @@ class Route:
         self.waiting: deque[Parcel] = deque()
         self.asked_at = -1.0
         self.bounces = 0
+        self.sought = False
+        "Its home is wanted even without a message for it."
 
 
 class Region:
@@ -123,6 +126,14 @@ class Region:
         if route.home is None and route.asked_at < 0:
             self._ask(route, now)
         return False
+
+    def find(self, shards: Iterable[ShardId], now: float) -> None:
+        """Learn where these live, and have those placed that live nowhere, without a message for them."""
+        for shard in shards:
+            route = self.routes.setdefault(shard, Route(shard))
+            if route.home is None:
+                route.sought = True
+                self._ask(route, now)
 
     # -- From the homes --------------------------------------------------------------------------------------------
 
@@ -165,6 +176,7 @@ class Region:
         route = self.routes.get(shard)
         if route is None or epoch < max(route.epoch, route.next_epoch):
             return
+        route.sought = False
         if route.outstanding and (route.epoch != epoch or route.home is None):
             route.next_home, route.next_epoch = home, epoch
             route.held = False
@@ -221,7 +233,11 @@ class Region:
         """Ask again for the homes that are still not known, and for holds that nobody has lifted."""
         again = []
         for route in self.routes.values():
-            wants = route.waiting and (route.home is None or route.held) and route.next_home is None
+            wants = (
+                (route.waiting or route.sought)
+                and (route.home is None or route.held)
+                and route.next_home is None
+            )
             if wants and now - route.asked_at >= self.limits.retry_seconds:
                 route.asked_at = now
                 again.append(route.shard)

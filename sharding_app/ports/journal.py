@@ -69,6 +69,16 @@ class StoredEvent(NamedTuple):
     payload: bytes
 
 
+class Mark(NamedTuple):
+    """An entity runs (and is to run again), or does not any more."""
+
+    type_id: int
+    shard: ShardId
+    epoch: Epoch
+    entity: str
+    runs: bool
+
+
 class History(msgspec.Struct):
     """What an entity is rebuilt from."""
 
@@ -126,6 +136,18 @@ class Journal(Protocol):
         self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
     ) -> None:
         """Forget events before a number that are older than the retry window, and all but the newest snapshots."""
+        ...
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        """Store which entities run, fenced as events are. Raises as `append` does."""
+        ...
+
+    async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        """Read the entities of these shards that ran."""
+        ...
+
+    async def remembered_shards(self, type_id: int) -> list[ShardId]:
+        """Read which shards have entities that ran."""
         ...
 
     async def close(self) -> None: ...

@@ -103,6 +103,16 @@ class Asker:
             self._roles[type_name] = role
         return region
 
+    def shard_of(self, type_name: str, entity: str) -> ShardId:
+        own = self._shard_ids.get(type_name)
+        return shard_of(entity, self._shards[type_name]) if own is None else own(entity)
+
+    def find(self, type_name: str, shards: list[ShardId]) -> None:
+        """Have these shards placed, without a message for them."""
+        region = self.regions[type_name]
+        region.find(shards, self._clock.now())
+        self._carry_out(region, self._clock.now())
+
     # -- Asking ----------------------------------------------------------------------------------------------------
 
     def ask(
@@ -125,8 +135,7 @@ class Asker:
         future: asyncio.Future[bytes] = self._loop.create_future()
         if timeout is None:
             timeout = self._timeout
-        own = self._shard_ids.get(type_name)
-        shard = shard_of(entity, self._shards[type_name]) if own is None else own(entity)
+        shard = self.shard_of(type_name, entity)
         self._last = request = self._last + 1
         parcel = Parcel(
             request, type_name, shard, entity, command, args,

@@ -45,6 +45,10 @@ class NodeConfig:
     ask_timeout_seconds: float = 5.0
     mailbox_size: int = 1000
     passivate_after_seconds: float = 120.0
+    restart_backoff_seconds: float = 10.0
+    "A remembered entity that stopped without passivating is started again after so long."
+    recovery_rate: tuple[int, float] | None = None
+    "Remembered entities are started so many at a time, with so many seconds between; None: all at once."
     stop_timeout_seconds: float = 10.0
     "An entity that ignores its stop message is stopped by force after so long."
     command_window_seconds: float = 600.0

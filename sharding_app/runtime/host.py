@@ -11,9 +11,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId
-from sharding_app.core.messages import AnyMessage, Deliver, Done, Failed, HandBack
+from sharding_app.core.messages import AnyMessage, Deliver, Done, HandBack
 from sharding_app.core.shard import Shard, Slot, SlotState, Verdict, Work
-from sharding_app.errors import BufferFull, EventUnreadable, ShardingError, to_wire
+from sharding_app.errors import BufferFull, EventUnreadable, ShardingError
 from sharding_app.model.types import EntityType
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
@@ -22,7 +22,8 @@ from sharding_app.runtime.entity_context import HostContext, last_word
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.loader import Loader
-from sharding_app.runtime.owner import Together, Watch
+from sharding_app.runtime.owner import NOBODY, Together, Watch
+from sharding_app.runtime.remembering import Remembering
 
 logger = logging.getLogger("sharding.region")
 
@@ -43,6 +44,10 @@ class Host:
         mailbox_limit: int,
         passivate_after_seconds: float,
         stop_timeout_seconds: float,
+        restart_backoff_seconds: float,
+        recovery_rate: tuple[int, float] | None,
+        shard_of: Callable[[str], ShardId],
+        start_entity: Callable[[str, str], None],
         command_window_seconds: float,
         may_handle: Callable[[], bool],
         together: Together | None,
@@ -62,6 +67,11 @@ class Host:
         self._store = store
         self._clock = clock
         self._mailbox_limit = mailbox_limit
+        self._start_entity = start_entity
+        self._restart_backoff = restart_backoff_seconds
+        self.remembering: Remembering | None = None
+        if entity_type.settings.remember_entities:
+            self.remembering = Remembering(type_id, journal, self, shard_of, clock.now, rate=recovery_rate)
         self._stop_message = entity_type.settings.stop_message
         self._stop_timeout = stop_timeout_seconds
         self._passivate_after = passivate_after_seconds
@@ -82,6 +92,8 @@ class Host:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._loader.run())
             group.create_task(self.execution.snapshots.run())
+            if self.remembering is not None:
+                group.create_task(self.remembering.run())
 
     # -- Shards ----------------------------------------------------------------------------------------------------
 
@@ -94,7 +106,9 @@ class Host:
             return False
         if shard is not None:
             self.drop_shard(number)
-        self.shards[number] = Shard(self.type.name, number, epoch, self._mailbox_limit)
+        shard = self.shards[number] = Shard(self.type.name, number, epoch, self._mailbox_limit)
+        if self.remembering is not None:
+            self.remembering.recall(shard)
         return True
 
     def stop_shard(self, number: ShardId, epoch: Epoch) -> None:
@@ -119,7 +133,7 @@ class Host:
         shard.stopping = True
         self._stopped_at[number] = max(shard.epoch, self._stopped_at.get(number, -1))
         for slot in list(shard.slots.values()):
-            _close_context(slot)
+            _close_context(slot.entity)
             self._hand_back(shard, shard.drop(slot))
 
     @property
@@ -140,23 +154,27 @@ class Host:
                     continue
                 if shard is None:
                     self.counters["handed_back"] += 1
-                    self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
+                    execution.hand_back(source, message)
                     continue
             verdict, slot = shard.deliver(source, message, now)
             if slot is None:
                 self.counters["handed_back"] += 1
-                self.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
+                execution.hand_back(source, message)
             elif verdict is Verdict.RUN:
                 if execution.run(slot, source, message):
                     self.finished(slot)
             elif verdict is Verdict.LOAD:
-                self._loader.want(slot)
+                if self.remembering is None:
+                    self._loader.want(slot)
+                else:
+                    self.remembering.started(slot)
             elif verdict is Verdict.FULL:
                 self._refuse_full(source, message)
 
     def finished(self, slot: Slot) -> None:
         """A command is over: run what waits for the entity, until something has to wait."""
-        shard = slot.shard
+        shard, entity = slot.shard, slot.entity
+        passivated = slot.passivating
         while True:
             if slot.mailbox and not self._may_handle():
                 self._parked.append(slot)
@@ -166,12 +184,47 @@ class Host:
                 break
             if not self.execution.run(slot, *work):
                 return
+        if slot.entity is None:
+            _close_context(entity)
         if slot.state is SlotState.LOADING:
             self._loader.want(slot)
         elif slot.passivating and not slot.ended:
             self._loop.call_later(self._stop_timeout, self._force, slot)
+        elif slot.ended and self.remembering is not None and not shard.stopping:
+            self._stopped_by_itself(slot, passivated=passivated)
         elif shard.stopping and shard.stopped:
             self._shard_stopped(shard)
+
+    def _stopped_by_itself(self, slot: Slot, *, passivated: bool) -> None:
+        """A remembered entity has stopped: for good if it passivated, else until its back-off is over."""
+        if self.remembering is None:
+            return
+        if passivated:
+            self.remembering.stopped(slot.shard, slot.id)
+        else:
+            self._loop.call_later(self._restart_backoff, self._start_again, slot)
+
+    def _start_again(self, former: Slot) -> None:
+        shard = former.shard
+        if self.shards.get(shard.number) is shard:
+            slot = shard.start(former.id, self._clock.now())
+            if slot is not None:
+                self.counters["restarted"] += 1
+                self._loader.want(slot)
+
+    def load(self, slot: Slot) -> None:
+        """Its start is stored: bring it into memory."""
+        if slot.shard.slots.get(slot.id) is slot:
+            self._loader.want(slot)
+
+    def start_elsewhere(self, entity: str) -> None:
+        self._start_entity(self.type.name, entity)
+
+    def fenced_shard(self, number: ShardId) -> None:
+        shard = self.shards.get(number)
+        if shard is not None:
+            self.drop_shard(number)
+            self._on_fenced(self.type.name, number, shard.epoch)
 
     def _passivate(self, slot: Slot) -> None:
         """Let an entity stop, after its stop message if its type has one."""
@@ -187,7 +240,6 @@ class Host:
                 "an entity of %s ignored its stop message", self.type.name,
                 extra={"action": "stopped_by_force", "entity_type": self.type.name},
             )  # fmt: skip
-            _close_context(slot)
             self.finished(slot)
 
     def resume(self) -> None:
@@ -209,13 +261,15 @@ class Host:
             await future
 
     def settled(self, slot: Slot) -> None:
-        shard = slot.shard
+        shard, entity = slot.shard, slot.entity
         shard.settled(slot)
+        if slot.entity is None:
+            _close_context(entity)
         if shard.stopping and shard.stopped:
             self._shard_stopped(shard)
 
     def reload(self, slot: Slot) -> None:
-        _close_context(slot)
+        _close_context(slot.entity)
         slot.shard.reload(slot)
         self._loader.want(slot)
 
@@ -233,6 +287,8 @@ class Host:
                 return any(row.home == self.me and row.epoch == slot.shard.epoch for row in rows)
 
     def done(self, target: Incarnation, request: int) -> None:
+        if target == NOBODY:
+            return
         if not self._done:
             self._loop.call_soon(self._flush_done)
         self._done.setdefault(target, []).append(request)
@@ -244,19 +300,23 @@ class Host:
 
     # -- Time ------------------------------------------------------------------------------------------------------
 
-    def passivate_idle(self) -> None:
-        """Forget entities that nothing was sent to for long."""
-        if self._passivate_after <= 0:
-            return
-        before = self._clock.now() - self._passivate_after
+    def passivate_idle(self, older_than_seconds: float | None = None) -> int:
+        """Forget entities that nothing was sent to for long (the type's setting, if not given); how many there were."""
+        limit = self._passivate_after if older_than_seconds is None else older_than_seconds
+        if limit <= 0 and older_than_seconds is None:
+            return 0
+        before = self._clock.now() - limit
+        forgotten = 0
         for shard in self.shards.values():
             for slot in list(shard.idle_since(before)):
-                self.counters["passivated"] += 1
+                forgotten += 1
                 if self._stop_message is not None:
                     self._passivate(slot)
                     continue
-                _close_context(slot)
+                _close_context(slot.entity)
                 shard.drop(slot)
+        self.counters["passivated"] += forgotten
+        return forgotten
 
     def close(self) -> None:
         for task in self._tasks:
@@ -269,10 +329,20 @@ class Host:
 
     def _call(self, slot: Slot, command: str, args: bytes) -> None:
         """A timer of an entity: its command goes through the mailbox, and counts as no activity."""
-        touched = slot.touched
-        shard = slot.shard
-        self.receive(self.me, (Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, command, args),))
+        shard, touched = slot.shard, slot.touched
+        if shard.slots.get(slot.id) is not slot:
+            return
+        if not self._may_handle():
+            self.spawn(self._call_when_valid(slot, command, args))
+            return
+        self.receive(NOBODY, (Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, command, args),))
         slot.touched = touched
+
+    async def _call_when_valid(self, slot: Slot, command: str, args: bytes) -> None:
+        entity = slot.entity
+        await self.lease()
+        if slot.entity is entity:
+            self._call(slot, command, args)
 
     def _loaded(self, slot: Slot, error: Exception | None) -> None:
         shard = slot.shard
@@ -332,17 +402,14 @@ class Host:
 
     def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
         self.counters["mailbox_full"] += 1
-        kind, text, _ = to_wire(
-            BufferFull(
-                f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
-            )
-        )
-        self.send(source, Failed(message.request, kind, text))
+        text = f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
+        self.execution.fail(source, message, BufferFull(text))
 
     def _hand_back(self, shard: Shard, works: list[Work]) -> None:
         back: dict[tuple[Incarnation, Epoch], list[int]] = {}
         for source, message in works:
-            back.setdefault((source, message.epoch), []).append(message.request)
+            if source != NOBODY:
+                back.setdefault((source, message.epoch), []).append(message.request)
         for (source, epoch), requests in back.items():
             self.send(source, HandBack(shard.type, shard.number, epoch, requests))
 
@@ -363,7 +430,7 @@ class Host:
             logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})
 
 
-def _close_context(slot: Slot) -> None:
-    context = getattr(slot.entity, "context", None)
+def _close_context(entity: object) -> None:
+    context = getattr(entity, "context", None)
     if isinstance(context, HostContext):
         context.close()

@@ -36,7 +36,9 @@ from sharding_app.core.messages import (
     Suspect,
 )
 from sharding_app.core.records import Member, MemberState, Server
+from sharding_app.core.words import START
 from sharding_app.model.types import EntityType
+from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.lifeline import Pulse
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
@@ -120,6 +122,7 @@ class Node(Process):
         await self._wait_for(self._heard)
         await self._store_state("up")
         self.lifeline.set_candidate(config.candidate)
+        self.run(self._recall(), "recall")
         self._log("node_up", "node %s is up, the %d. to join", config.name, self.age)
 
     async def stop(self, timeout: float = 30.0) -> None:
@@ -295,6 +298,24 @@ class Node(Process):
     def _shard_fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         self._log("shard_fenced", "shard %s/%d has moved on from epoch %d", type_name, shard, epoch)
 
+    def _start_entity(self, type_name: str, entity: str) -> None:
+        self.asker.ask(type_name, entity, START, b"", tell=True)
+
+    async def _recall(self) -> None:
+        """Have the shards of remembered entities placed, wherever that is, without waiting for a message."""
+        for name, host in self.hosts.items():
+            if host.remembering is not None:
+                shards = await self._remembered_shards(host.execution.type_id)
+                if shards:
+                    self.asker.find(name, shards)
+
+    async def _remembered_shards(self, type_id: int) -> list[ShardId]:
+        while True:
+            try:
+                return await self.node_ports.journal.remembered_shards(type_id)
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
     def leave_region(self, type_name: str) -> None:
         """GracefulShutdown of one region: its shards move away, and none is given to it any more."""
         self._leaving_regions[type_name] = None
@@ -313,6 +334,10 @@ class Node(Process):
             store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=self.config.mailbox_size,
             passivate_after_seconds=self.config.passivate_after_seconds if passivate is None else passivate,
             stop_timeout_seconds=self.config.stop_timeout_seconds,
+            restart_backoff_seconds=self.config.restart_backoff_seconds,
+            recovery_rate=self.config.recovery_rate,
+            shard_of=lambda entity: self.asker.shard_of(entity_type.name, entity),
+            start_entity=self._start_entity,
             command_window_seconds=self.config.command_window_seconds, may_handle=self.may_handle, together=ports.together,
             on_stopped=self._shard_stopped, on_fenced=self._shard_fenced,
         )  # fmt: skip

@@ -6,11 +6,13 @@ from typing import TypeVar
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost
+from sharding_app.core.ids import ShardId
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
     EventRow,
     History,
     JournalUnavailable,
+    Mark,
     Outcome,
     Snapshot,
     StoredEvent,
@@ -80,6 +82,15 @@ class MemoryJournal:
                 type_id, entity, before, keep_snapshots, self._server.now() - window_seconds
             ),
         )
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        await self._write("remember", lambda: self._rows.remember(marks))
+
+    async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        return await self._read("recall", lambda: self._rows.recall(type_id, shards))
+
+    async def remembered_shards(self, type_id: int) -> list[ShardId]:
+        return await self._read("remembered_shards", lambda: self._rows.remembered_shards(type_id))
 
     async def close(self) -> None:
         self._writer.close()

@@ -8,6 +8,7 @@ from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.ports.journal import (
     EventRow,
     History,
+    Mark,
     Outcome,
     RowRefused,
     ShardsFenced,
@@ -32,6 +33,7 @@ class JournalRows:
         self._epochs = epochs
         self.events: dict[EntityKey, dict[int, Committed]] = {}
         self.snapshots: dict[EntityKey, dict[int, Snapshot]] = {}
+        self.remembered: dict[tuple[int, ShardId], dict[str, None]] = {}
         self.on_commit: Callable[[Sequence[EventRow]], None] | None = None
         "Told of each batch in the moment of its commit: for checks."
 
@@ -82,6 +84,25 @@ class JournalRows:
             for seq in sorted(events)
             if seq > after
         ]
+
+    def remember(self, marks: Sequence[Mark]) -> None:
+        newest = {(each.type_id, each.shard, each.entity): each for each in marks}
+        self.fence((each.type_id, each.shard, each.epoch) for each in newest.values() if each.runs)
+        for each in newest.values():
+            entities = self.remembered.setdefault((each.type_id, each.shard), {})
+            if each.runs:
+                entities[each.entity] = None
+            elif self._epochs.get((each.type_id, each.shard)) == each.epoch:
+                entities.pop(each.entity, None)
+
+    def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        found = {shard: sorted(self.remembered.get((type_id, shard), ())) for shard in sorted(set(shards))}
+        return {shard: entities for shard, entities in found.items() if entities}
+
+    def remembered_shards(self, type_id: int) -> list[ShardId]:
+        return sorted(
+            shard for (owner, shard), entities in self.remembered.items() if owner == type_id and entities
+        )
 
     def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
         found = {}

@@ -16,11 +16,13 @@ from sharding_app.adapters.postgres.copying import copy_events
 from sharding_app.adapters.postgres.failures import LOST, explain, verdict
 from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.core.ids import ShardId
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
     EventRow,
     History,
     JournalUnavailable,
+    Mark,
     Outcome,
     RowRefused,
     Snapshot,
@@ -165,6 +167,28 @@ class PostgresJournal:
                 "window": window_seconds,
             },
         )
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        newest = {(each.type_id, each.shard, each.entity): each for each in marks}
+        for query, runs in (("remember", True), ("forget", False)):
+            chosen = [newest[key] for key in sorted(newest) if newest[key].runs is runs]
+            if chosen:
+                columns = {
+                    "types": [each.type_id for each in chosen],
+                    "shards": [each.shard for each in chosen],
+                    "entities": [each.entity for each in chosen],
+                    "epochs": [each.epoch for each in chosen],
+                }
+                await self._rows(query, columns)
+
+    async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        found: dict[ShardId, list[str]] = {}
+        for shard, entity in await self._rows("recall", {"type_id": type_id, "shards": list(shards)}):
+            found.setdefault(shard, []).append(entity)
+        return found
+
+    async def remembered_shards(self, type_id: int) -> list[ShardId]:
+        return [row[0] for row in await self._rows("remembered_shards", {"type_id": type_id})]
 
     async def close(self) -> None:
         await self._appends.close()

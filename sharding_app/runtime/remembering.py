@@ -1,0 +1,162 @@
+"""Remembered entities: what runs is a row, and what is a row runs again.
+
+Contract: an entity handles nothing before its start is stored; a stop by `Passivate` is stored, a stop without it starts
+the entity again after a back-off. After a move, a crash or a restart of everything, the shard's rows are read and their
+entities are loaded in bulk, or at a constant rate over all shards of the region. Changes are written in batches, the
+newest wish for each entity wins, and a home that has lost its shard can write nothing.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from sharding_app.core.ids import ShardId
+from sharding_app.core.shard import Shard, Slot
+from sharding_app.ports.journal import Journal, JournalUnavailable, Mark, RowRefused, ShardsFenced
+
+logger = logging.getLogger("sharding.region")
+
+MAX_BATCH = 1000
+RETRY_SECONDS = 0.2
+
+
+class Region(Protocol):
+    """The host, as remembering sees it."""
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
+
+    def load(self, slot: Slot) -> None:
+        """Its start is stored: bring it into memory."""
+
+    def start_elsewhere(self, entity: str) -> None:
+        """Its id belongs to another shard now: start it there."""
+
+    def fenced_shard(self, number: ShardId) -> None: ...
+
+
+class Remembering:
+    def __init__(
+        self,
+        type_id: int,
+        journal: Journal,
+        region: Region,
+        shard_of: Callable[[str], ShardId],
+        now: Callable[[], float],
+        *,
+        rate: tuple[int, float] | None = None,
+    ) -> None:
+        """`rate`: so many entities for each interval of seconds, over all shards; None: all at once."""
+        self.counters: Counter[str] = Counter()
+        self._type_id = type_id
+        self._journal = journal
+        self._region = region
+        self._shard_of = shard_of
+        self._now = now
+        self._rate = rate
+        self._wishes: dict[tuple[ShardId, str], tuple[Shard, Slot | None]] = {}
+        self._recalled: deque[tuple[Shard, str]] = deque()
+        self._wake = asyncio.Event()
+        self._more = asyncio.Event()
+        self._wanted: list[Shard] = []
+
+    # -- From the host ---------------------------------------------------------------------------------------------
+
+    def started(self, slot: Slot) -> None:
+        """An entity is needed that did not run: store that, then load it."""
+        self._wishes[slot.shard.number, slot.id] = slot.shard, slot
+        self._wake.set()
+
+    def stopped(self, shard: Shard, entity: str) -> None:
+        """It has passivated: it does not run again by itself."""
+        self._wishes[shard.number, entity] = shard, None
+        self._wake.set()
+
+    def recall(self, shard: Shard) -> None:
+        """A shard has started here: start what its rows say."""
+        self._wanted.append(shard)
+        self._wake.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._store_and_recall())
+            group.create_task(self._start_recalled())
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    async def _store_and_recall(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._wanted or self._wishes:
+                try:
+                    if self._wanted:
+                        await self._read()
+                    if self._wishes:
+                        await self._write()
+                except JournalUnavailable as error:
+                    logger.warning(
+                        "remembered entities wait: %s", error, extra={"action": "remembering_waits"}
+                    )
+                    await asyncio.sleep(RETRY_SECONDS)
+
+    async def _read(self) -> None:
+        shards = {each.number: each for each in self._wanted}
+        found = await self._journal.recall(self._type_id, list(shards))
+        self._wanted = [each for each in self._wanted if shards.get(each.number) is not each]
+        for number, entities in found.items():
+            shard = shards[number]
+            for entity in entities:
+                if self._shard_of(entity) == number:
+                    self._recalled.append((shard, entity))
+                else:
+                    # The extractor has changed since: it lives in another shard from now on.
+                    self.counters["moved"] += 1
+                    self._region.start_elsewhere(entity)
+                    self.stopped(shard, entity)
+        self._more.set()
+
+    async def _write(self) -> None:
+        wishes = dict(list(self._wishes.items())[:MAX_BATCH])
+        marks = [
+            Mark(self._type_id, number, shard.epoch, entity, slot is not None)
+            for (number, entity), (shard, slot) in wishes.items()
+            if not shard.stopping or slot is None
+        ]
+        failed: frozenset[ShardId] = frozenset()
+        try:
+            if marks:
+                await self._journal.remember(marks)
+        except ShardsFenced as fenced:
+            failed = frozenset(number for _, number in fenced.shards)
+        except RowRefused as refused:
+            self.counters["refused"] += 1
+            logger.error(
+                "entities are not remembered: %s", refused.reason, extra={"action": "remember_refused"}
+            )
+        for number in sorted(failed):
+            self._region.fenced_shard(number)
+        for key, (shard, slot) in wishes.items():
+            fresh = self._wishes.get(key) == (shard, slot)
+            if failed and key[0] not in failed:
+                continue  # nothing of the batch was written: the others are written again
+            if fresh:
+                del self._wishes[key]
+            if slot is not None and key[0] not in failed:
+                self.counters["started"] += 1
+                self._region.load(slot)
+
+    async def _start_recalled(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            while self._recalled:
+                many = len(self._recalled) if self._rate is None else self._rate[0]
+                for _ in range(min(many, len(self._recalled))):
+                    shard, entity = self._recalled.popleft()
+                    slot = shard.start(entity, self._now())
+                    if slot is not None:
+                        self.counters["recalled"] += 1
+                        self._region.load(slot)
+                await asyncio.sleep(0 if self._rate is None else self._rate[1])
