@@ -60,8 +60,9 @@ class HandOffs:
 
     def _drain(self, now: float) -> None:
         leaving = {each.incarnation for each in self.coordinator.members.values() if each.state == "leaving"}
-        for type_name, regions in self.coordinator.allocated.items():
-            if leaving and self.coordinator.hosts_of(type_name):
+        placement = self.coordinator.placement
+        for type_name, regions in placement.allocated.items():
+            if leaving and placement.hosts_of(type_name):
                 for home in sorted(leaving & regions.keys()):
                     keys = [(type_name, shard) for shard in regions[home]]
                     self.begin((key for key in keys if key not in self.active), now)
@@ -98,7 +99,7 @@ class HandOffs:
         for shard, epoch in zip(shards, epochs, strict=True):
             key = type_name, shard
             handoff = self.active.get(key)
-            row = self.coordinator.rows.get(key)
+            row = self.coordinator.placement.rows.get(key)
             if handoff is None or row is None or row.epoch != epoch or handoff.home != source:
                 continue
             if handoff.phase in ("begin", "stopping"):
@@ -136,7 +137,7 @@ class HandOffs:
         for key, target in self.queued.items():
             if room <= 0:
                 break
-            row = self.coordinator.rows.get(key)
+            row = self.coordinator.placement.rows.get(key)
             busy = key in self.active or key in self.coordinator.writing
             if row is None or row.home is None or row.home == target:
                 over.append(key)
@@ -175,12 +176,13 @@ class HandOffs:
         if handoff.phase == "begin":
             tells.begin_hand_off(list(handoff.acks), term, *key)
         elif handoff.phase == "stopping":
-            tells.hand_off(handoff.home, term, *key, self.coordinator.rows[key].epoch)
+            tells.hand_off(handoff.home, term, *key, self.coordinator.placement.rows[key].epoch)
 
     def _move(self, key: ShardKey, handoff: _HandOff) -> HomeChange:
         handoff.phase = "moving"
-        hosts = self.coordinator.hosts_of(key[0])
-        target = handoff.target if handoff.target in hosts else self.coordinator.allocate(key, None)
+        placement = self.coordinator.placement
+        at_hand = handoff.target in placement.hosts_of(key[0])
+        target = handoff.target if at_hand else placement.allocate(key, None)
         return self.coordinator.change(key, target, "home")
 
     def _note(self, action: str, key: ShardKey) -> None:

@@ -1,0 +1,173 @@
+"""The coordinator's map: who is there, who may host what, which shard lives or is about to live where.
+
+Contract: rows come in by `adopt`, members by `know`; nothing in here tells or writes anything. Questions cost next to
+nothing however many shards and regions there are: what follows from the members is worked out once for each reading.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from sharding_app.core.allocation import ClusterView, Host, ShardAllocationStrategy
+from sharding_app.core.ids import Incarnation, ShardId, ShardKey
+from sharding_app.core.records import Member, ShardRow
+
+
+class Placement:
+    def __init__(
+        self,
+        strategy_of: Callable[[str], ShardAllocationStrategy],
+        min_members: int,
+        min_members_of_role: Mapping[str, int],
+    ) -> None:
+        self.strategy_of = strategy_of
+        self.members: dict[Incarnation, Member] = {}
+        self.suspect: frozenset[Incarnation] = frozenset()
+        self.rows: dict[ShardKey, ShardRow] = {}
+        self.at_home: dict[Incarnation, dict[ShardKey, None]] = {}
+        "What the rows say lives at each home."
+        self.allocated: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
+        "How many shards each region has, counting those that are still being written."
+        self.locations: dict[str, Mapping[ShardId, str] | None] = {}
+        "What the application wants, for types whose strategy asks for it; None: it could not be read."
+        self.assembled = False
+        "The wanted number of nodes has been there: from then on fewer will do."
+        self._barred: dict[Incarnation, None] = {}
+        self._barred_regions: dict[tuple[Incarnation, str], None] = {}
+        self._min_members = min_members
+        self._min_members_of_role = min_members_of_role
+        self._counted: dict[ShardKey, Incarnation] = {}
+        self._views: dict[str, ClusterView] = {}
+        self._hosts: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
+
+    # -- What is known ---------------------------------------------------------------------------------------------
+
+    def know(self, members: Sequence[Member], suspect: Iterable[Incarnation] = ()) -> None:
+        self.members = {member.incarnation: member for member in members}
+        self.suspect = frozenset(suspect)
+        self._barred_regions = {key: None for key in self._barred_regions if key[0] in self.members}
+        self._forget_views()
+
+    def adopt(self, row: ShardRow) -> None:
+        """Take a row in, unless a newer one of the shard is known."""
+        key = row.type, row.shard
+        old = self.rows.get(key)
+        if old is not None and old.epoch > row.epoch:
+            return
+        self.count(key, row.home)
+        if old is not None and old.home is not None:
+            self.at_home.get(old.home, {}).pop(key, None)
+        if row.home is not None:
+            self.at_home.setdefault(row.home, {})[key] = None
+        self.rows[key] = row
+
+    def count(self, key: ShardKey, home: Incarnation | None) -> None:
+        """Let a shard count as this region's alone."""
+        type_name, shard = key
+        before = self._counted.pop(key, None)
+        regions = self.allocated.setdefault(type_name, {})
+        if before is not None:
+            regions.get(before, {}).pop(shard, None)
+        if home is not None:
+            regions.setdefault(home, {})[shard] = None
+            self._counted[key] = home
+
+    def locate(self, type_name: str, locations: Mapping[ShardId, str] | None) -> None:
+        self.locations[type_name] = locations
+        self._views.pop(type_name, None)
+
+    def bar(self, incarnation: Incarnation) -> None:
+        """It is dead and will be buried: it gets nothing more."""
+        self._barred[incarnation] = None
+        self._forget_views()
+
+    def unbar(self, incarnation: Incarnation) -> None:
+        self._barred.pop(incarnation, None)
+        self._forget_views()
+
+    def bar_region(self, incarnation: Incarnation, type_name: str) -> None:
+        """Its region of that type is leaving: it gets nothing more."""
+        self._barred_regions[incarnation, type_name] = None
+        self._hosts.pop(type_name, None)
+
+    def forget(self, incarnation: Incarnation) -> None:
+        """It is gone: nothing counts as its own. Rows that name it stay until they are written anew."""
+        self.members.pop(incarnation, None)
+        for type_name, regions in self.allocated.items():
+            for shard in regions.pop(incarnation, ()):
+                self._counted.pop((type_name, shard), None)
+        if not self.at_home.get(incarnation):
+            self.at_home.pop(incarnation, None)
+        self._forget_views()
+
+    # -- What follows ----------------------------------------------------------------------------------------------
+
+    def hosts_of(self, type_name: str) -> dict[Incarnation, dict[ShardId, None]]:
+        """The regions that may take shards of a type now, oldest first, with what they have."""
+        found = self._hosts.get(type_name)
+        if found is None:
+            regions = self.allocated.setdefault(type_name, {})
+            found = self._hosts[type_name] = {
+                each.incarnation: regions.setdefault(each.incarnation, {})
+                for each in self.members.values()
+                if type_name in each.types
+                and each.state == "up"
+                and not each.deaf
+                and each.incarnation not in self.suspect
+                and each.incarnation not in self._barred
+                and (each.incarnation, type_name) not in self._barred_regions
+            }
+        return found
+
+    def is_hosted(self, type_name: str) -> bool:
+        """Whether any node hosts the type, though it may not take shards just now."""
+        return any(type_name in each.types for each in self.members.values())
+
+    def is_dying(self, home: Incarnation | None) -> bool:
+        """A home whose shards are being given, or will be given, to others."""
+        return home is not None and (home in self._barred or home not in self.members)
+
+    def allocate(self, key: ShardKey, requester: Incarnation | None) -> Incarnation | None:
+        """Choose a home; None: there is none now."""
+        hosts = self.hosts_of(key[0])
+        if not hosts or not self._enough_members():
+            return None
+        return self.strategy_of(key[0]).allocate(requester, key[1], hosts, self.view(key[0]))
+
+    def to_move(self, type_name: str, moving: set[ShardId]) -> list[ShardId]:
+        """Ask the type's strategy which shards should move now."""
+        allocations = {each: sorted(shards) for each, shards in self.hosts_of(type_name).items()}
+        return self.strategy_of(type_name).rebalance(allocations, moving, self.view(type_name))
+
+    def view(self, type_name: str) -> ClusterView:
+        found = self._views.get(type_name)
+        if found is None:
+            found = self._views[type_name] = self._view(type_name)
+        return found
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _forget_views(self) -> None:
+        self._views.clear()
+        self._hosts.clear()
+
+    def _view(self, type_name: str) -> ClusterView:
+        members = self.members.values()
+        hosts = {
+            each.incarnation: Host(each.incarnation, each.app_version, each.state == "leaving", each.name)
+            for each in members
+            if each.state != "joining"
+        }
+        unsettled = self.suspect or any(each.state != "up" or each.deaf for each in members)
+        return ClusterView(hosts, not unsettled, self.locations.get(type_name))
+
+    def _enough_members(self) -> bool:
+        if not self.assembled:
+            up = [
+                each
+                for each in self.members.values()
+                if each.state == "up" and each.incarnation not in self._barred
+            ]
+            self.assembled = len(up) >= self._min_members and all(
+                sum(role in each.roles for each in up) >= number
+                for role, number in self._min_members_of_role.items()
+            )
+        return self.assembled

@@ -1,0 +1,70 @@
+"""Rounds of rebalancing: the strategy is asked at intervals, and again as soon as what it chose has moved.
+
+Contract: a round begins when nothing of the former one moves any more. In rounds that follow each other a shard is
+chosen once, so that they come to an end whatever the strategy says; the next interval begins anew.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from sharding_app.core.ids import ShardId, ShardKey
+
+if TYPE_CHECKING:
+    from sharding_app.core.coordinator import Coordinator
+
+
+class Rounds:
+    """A part of the coordinator."""
+
+    def __init__(self, coordinator: "Coordinator") -> None:
+        self.enabled = True
+        self._coordinator = coordinator
+        self._began_at = float("-inf")
+        self._unfinished: dict[str, set[ShardId]] = {}
+        "Types to ask, with what their rounds have chosen since the interval began."
+
+    def loaded(self, now: float) -> None:
+        self._began_at = now
+
+    def begin(self, now: float, types: Collection[str] | None = None) -> None:
+        """Ask the strategies of these types, or of all, which shards should move."""
+        for name in self._coordinator.placement.allocated if types is None else types:
+            self._unfinished[name] = set()
+        self._go_on(now)
+
+    def tick(self, now: float) -> None:
+        if now - self._began_at >= self._coordinator.settings.rebalance_interval_seconds:
+            self._began_at = now
+            self.begin(now)
+        elif self._unfinished:
+            self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        if not self.enabled:
+            self._unfinished.clear()
+        if not self._unfinished:
+            return
+        handoffs, placement = self._coordinator.handoffs, self._coordinator.placement
+        moving = _by_type(chain(handoffs.active, handoffs.queued))
+        landing = {name for (name, _), start in self._coordinator.starting.items() if start.announce}
+        for name, chosen_before in list(self._unfinished.items()):
+            if chosen_before and (name in moving or name in landing):
+                continue
+            chosen = [
+                shard
+                for shard in placement.to_move(name, moving.get(name, set()))
+                if shard not in chosen_before
+            ]
+            if not chosen:
+                del self._unfinished[name]
+                continue
+            chosen_before.update(chosen)
+            handoffs.begin([(name, shard) for shard in chosen], now)
+
+
+def _by_type(keys: Iterable[ShardKey]) -> dict[str, set[ShardId]]:
+    found: dict[str, set[ShardId]] = {}
+    for name, shard in keys:
+        found.setdefault(name, set()).add(shard)
+    return found
