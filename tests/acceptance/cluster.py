@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+from psycopg import sql
 
 from project.servers import OwnPostgres, OwnRedis
 from sharding_app.core.lockkeys import coordinator_key
@@ -182,8 +183,16 @@ class Servers:
         self.made += 1
         template = urlsplit(self.postgres.url).path.lstrip("/")
         with psycopg.connect(with_database(self.postgres.url, "postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE scenario_{self.made} TEMPLATE {template}")
+            made, model = sql.Identifier(f"scenario_{self.made}"), sql.Identifier(template)
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(made, model))
         return with_database(self.postgres.url, f"scenario_{self.made}")
+
+    def drop_database(self, url: str) -> None:
+        """Leave nothing behind that a recovery would have to look through in the scenarios to come."""
+        if self.postgres.running:
+            with psycopg.connect(with_database(self.postgres.url, "postgres"), autocommit=True) as connection:
+                name = urlsplit(url).path.lstrip("/")
+                connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def close(self) -> None:
         # What it holds is thrown away: no need to let it write a last checkpoint.
@@ -262,6 +271,7 @@ class Cluster:
         for proxies in self.proxies.values():
             for proxy in proxies.values():
                 proxy.close()
+        self.servers.drop_database(self.database_url)
 
     # -- What the database says ----------------------------------------------------------------------------------------
 
@@ -309,6 +319,12 @@ class Cluster:
             coordinator_key(cluster_id),
         )
         return found[0][0] if found else ""
+
+    def busiest_but_the_coordinator(self) -> str:
+        """Return the node with the most shards that does not coordinate: one that has just joined has none yet."""
+        coordinator = self.coordinator()
+        shards = {name: len(self.shards_of(name)) for name in self.members() if name != coordinator}
+        return max(shards, key=lambda name: shards[name])
 
     def wait_moved(self, name: str, seconds: float = 10.0) -> None:
         """Wait until no shard's row names that node any more."""

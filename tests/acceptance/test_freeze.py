@@ -29,23 +29,13 @@ def wake(run: Scenario, name: str) -> None:
     )  # fmt: skip
 
 
-def _weight(run: Scenario, name: str, coordinator: str) -> int:
-    return -1 if name == coordinator else len(run.cluster.shards_of(name))
-
-
 def test_freeze_for_longer_than_the_lease(scenario: NewScenario) -> None:
     run = scenario()
     cluster = run.cluster
     run.begin("a", "b", "c")
     run.go_on(1)
     for coordinates in (True, False):
-        coordinator = cluster.coordinator()
-        # One that has woken up has no shards yet.
-        victim = (
-            coordinator
-            if coordinates
-            else max(cluster.nodes, key=lambda name: _weight(run, name, coordinator))
-        )
+        victim = cluster.coordinator() if coordinates else cluster.busiest_but_the_coordinator()
         shards = cluster.shards_of(victim)
         assert shards
         at = time.monotonic()
@@ -65,7 +55,7 @@ def test_a_short_freeze_moves_nothing(scenario: NewScenario) -> None:
     run.begin("a", "b", "c")
     run.go_on(1)
     epochs = cluster.epochs()
-    victim = min(set(cluster.nodes) - {cluster.coordinator()})
+    victim = cluster.busiest_but_the_coordinator()
     at = time.monotonic()
     cluster.nodes[victim].signal(signal.SIGSTOP)
     shards = cluster.shards_of(victim)
@@ -92,7 +82,7 @@ def test_freeze_in_the_middle_of_an_append(scenario: NewScenario) -> None:
     run.begin("a", "b", "c", rate=400)
     run.go_on(1)
     incarnations = cluster.members()
-    victim = min(set(cluster.nodes) - {cluster.coordinator()})
+    victim = cluster.busiest_but_the_coordinator()
     node, incarnation = cluster.nodes[victim], incarnations[victim]
     for _ in range(TRIES):
         node.signal(signal.SIGSTOP)
@@ -123,7 +113,7 @@ def test_freeze_while_the_append_commits(scenario: NewScenario) -> None:
     run.begin("a", "b", "c", rate=400)
     run.go_on(1)
     incarnations = cluster.members()
-    victim = min(set(cluster.nodes) - {cluster.coordinator()})
+    victim = cluster.busiest_but_the_coordinator()
     incarnation = incarnations[victim]
     shards = cluster.shards_of(victim)
     shard = min(shards)
