@@ -70,8 +70,15 @@ def by_suitability(allocations: Allocations, view: ClusterView) -> list[Incarnat
 
 
 def most_suitable(allocations: Allocations, view: ClusterView) -> Incarnation:
-    """Return the first of `by_suitability` without sorting."""
-    return min(allocations, key=lambda each: suitability(each, allocations, view))
+    """Return the first of `by_suitability` without sorting: it is asked for every shard that needs a home."""
+    rank = view.rank
+    unknown = len(rank) * 2
+    best, best_rank, best_size = "", unknown + 1, 0
+    for each, shards in allocations.items():
+        its_rank = rank.get(each, unknown)
+        if its_rank < best_rank or (its_rank == best_rank and len(shards) < best_size):
+            best, best_rank, best_size = each, its_rank, len(shards)
+    return best
 
 
 class ShardAllocationStrategy(Protocol):
