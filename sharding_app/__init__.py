@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from sharding_app.model.region_questions import GracefulShutdown as GracefulShutdown
     from sharding_app.model.remote import Remote as Remote
     from sharding_app.model.settings import ShardingSettings as ShardingSettings
+    from sharding_app.model.singleton import ClusterSingleton as ClusterSingleton
+    from sharding_app.model.singleton import SingletonProxy as SingletonProxy
 
 _ERRORS = (
     "AskTimeout BadCall BadEntityId BufferFull DeclarationError EntityFailed EventUnreadable NotStorable"
@@ -71,6 +73,8 @@ _HOMES = {
     "GetClusterShardingStats": "model.region_questions",
     "ClusterShardingStats": "model.region_questions",
     "GetCurrentRegions": "model.region_questions",
+    "ClusterSingleton": "model.singleton",
+    "SingletonProxy": "model.singleton",
     "DurableState": "model.entity",
     "Entity": "model.entity",
     "EntityContext": "model.context",

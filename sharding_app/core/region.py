@@ -55,6 +55,8 @@ class RegionLimits(msgspec.Struct, frozen=True):
     "Waiting and outstanding together, over all shards of the region."
     max_bytes: int = 256 * 1024 * 1024
     retry_seconds: float = 0.25
+    max_waiting: int | None = None
+    "So many wait while their home is not known; then the oldest gives way to the newest. None: no such limit."
 
 
 class Route:
@@ -123,6 +125,8 @@ class Region:
             route.outstanding += 1
             return True
         route.waiting.append(parcel)
+        if self.limits.max_waiting is not None and len(route.waiting) > self.limits.max_waiting:
+            self._refuse(route.waiting.popleft(), "buffer_full")
         if route.home is None and route.asked_at < 0:
             self._ask(route, now)
         return False

@@ -22,7 +22,16 @@ from collections.abc import Iterable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
-from sharding_app.errors import BadCall, DeclarationError, EntityFailed, NotStorable, Rejected, ShardingError
+from sharding_app.errors import (
+    BadCall,
+    DeclarationError,
+    EntityFailed,
+    EventUnreadable,
+    NotStorable,
+    Rejected,
+    ShardingError,
+    StateUnreadable,
+)
 from sharding_app.model import naming
 from sharding_app.model.annotations import Scope, resolved, substituted, type_arguments, type_names
 from sharding_app.model.event_codec import Apply, EventCodec, Happening
@@ -39,6 +48,11 @@ if TYPE_CHECKING:
 __all__ = ["EntityType", "Handler", "Kind"]
 
 Kind = Literal["event_sourced", "durable_state", "memory"]
+
+SYNC_ORM = (
+    " Handlers run on the event loop, which a blocking query would hold up. Either make {command} an `async def` and use"
+    " the async ORM (`await Book.objects.aget(...)`), or declare it `@command(thread=True)`, and it runs in a thread"
+)
 
 
 class EntityType:
@@ -77,6 +91,10 @@ class EntityType:
         self.extractor: MessageExtractor | None = None
         #: Known by its name only: other processes host it.
         self.proxy_only = False
+        #: Of a singleton: its one entity, which runs without a message.
+        self.singleton_id: str | None = None
+        #: So many messages wait while its home is not known, and the oldest give way; None: the region's limits alone.
+        self.waiting_limit: int | None = None
         self._defers_init = cls.__init__ is not object.__init__
 
     @functools.cached_property
@@ -103,6 +121,8 @@ class EntityType:
         )
         made.extractor = self.extractor
         made.proxy_only = self.proxy_only
+        made.singleton_id = self.singleton_id
+        made.waiting_limit = self.waiting_limit
         return made
 
     @functools.cached_property
@@ -133,9 +153,9 @@ class EntityType:
         """Change the state of `obj` by one event, as `persist` and recovery do."""
         self.event_codec.apply(obj, event)
 
-    def replay(self, obj: Any, records: Iterable[tuple[str, int, bytes | str]]) -> int:
-        """Apply stored ``(name, version, data)`` records in order; how many there were."""
-        return self.event_codec.replay(obj, records)
+    def replay(self, obj: Any, records: Iterable[tuple[str, int, bytes | str]], *, first: int = 1) -> int:
+        """Apply stored ``(name, version, data)`` records in order, numbered from `first`; how many there were."""
+        return self.event_codec.replay(obj, records, first=first)
 
     def happening(self, event: object) -> Happening:
         """How an event is stored and applied."""
@@ -195,6 +215,16 @@ class EntityType:
         arguments = type_arguments(self.cls).get(owner, {})
         return {key: substituted(value, arguments) for key, value in found.items()}
 
+    def unrecoverable(self, entity_id: str, error: Exception) -> ShardingError:
+        """What the callers of an entity learn that cannot be rebuilt from what is stored of it."""
+        kind = StateUnreadable if isinstance(error, StateUnreadable) else EventUnreadable
+        params = error.params if isinstance(error, ShardingError) else {"error": type(error).__qualname__}
+        what = error.message if isinstance(error, ShardingError) else f"{type(error).__qualname__}: {error}"
+        return kind(
+            f"{self.name} {entity_id!r} cannot be recovered: {what}",
+            params={"type": self.name, "entity_id": entity_id, **params},
+        )
+
     def failed(self, entity_id: str, command: str, error: BaseException) -> ShardingError:
         """What the caller learns when a handler raised: a `Rejected` as itself, all else by name.
 
@@ -203,8 +233,11 @@ class EntityType:
         if isinstance(error, Rejected):
             return error
         failure = NotStorable if isinstance(error, NotStorable) else EntityFailed
+        # By name: nothing here imports Django.
+        blocked = type(error).__name__ == "SynchronousOnlyOperation"
+        hint = SYNC_ORM.format(command=command) if blocked else ""
         return failure(
-            f"{self.name} {entity_id!r}: {command} raised {type(error).__qualname__}: {error}",
+            f"{self.name} {entity_id!r}: {command} raised {type(error).__qualname__}: {error}{hint}",
             params={
                 "type": self.name,
                 "entity_id": entity_id,

@@ -95,12 +95,24 @@ class Asker:
         self._blocked: dict[Incarnation, list[Parcel]] = {}
         self._closed = False
 
-    def add_type(self, type_name: str, number_of_shards: int, role: str = "") -> Region:
+    def add_type(
+        self,
+        type_name: str,
+        number_of_shards: int,
+        role: str = "",
+        *,
+        shard_id: Callable[[str], ShardId] | None = None,
+        max_waiting: int | None = None,
+    ) -> Region:
+        """Make the region of a type; `shard_id` goes before the hash."""
         region = self.regions.get(type_name)
         if region is None:
-            region = self.regions[type_name] = Region(type_name, self.pending, self._limits)
+            limits = msgspec.structs.replace(self._limits, max_waiting=max_waiting)
+            region = self.regions[type_name] = Region(type_name, self.pending, limits)
             self._shards[type_name] = number_of_shards
             self._roles[type_name] = role
+            if shard_id is not None:
+                self._shard_ids[type_name] = shard_id
         return region
 
     def shard_of(self, type_name: str, entity: str) -> ShardId:

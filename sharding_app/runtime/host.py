@@ -13,7 +13,7 @@ from typing import Any
 from sharding_app.core.ids import Epoch, Incarnation, ShardId
 from sharding_app.core.messages import AnyMessage, Deliver, Done, HandBack
 from sharding_app.core.shard import Shard, Slot, SlotState, Verdict, Work
-from sharding_app.errors import BufferFull, EventUnreadable, ShardingError
+from sharding_app.errors import BufferFull
 from sharding_app.model.types import EntityType
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
@@ -21,7 +21,7 @@ from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.runtime.entity_context import HostContext, last_word
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
-from sharding_app.runtime.loader import Loader
+from sharding_app.runtime.loader import Loader, Permits
 from sharding_app.runtime.owner import NOBODY, Together, Watch
 from sharding_app.runtime.remembering import Remembering
 
@@ -49,6 +49,9 @@ class Host:
         shard_of: Callable[[str], ShardId],
         start_entity: Callable[[str, str], None],
         command_window_seconds: float,
+        max_reply_bytes: int,
+        max_state_bytes: int,
+        recoveries: Permits,
         may_handle: Callable[[], bool],
         together: Together | None,
         on_stopped: Callable[[str, ShardId, Epoch], None],
@@ -61,9 +64,10 @@ class Host:
         self.send = send
         self.execution = Execution(
             entity_type, type_id, writer, journal, self, watch,
-            command_window_seconds=command_window_seconds, pipeline_limit=mailbox_limit, together=together,
+            command_window_seconds=command_window_seconds, pipeline_limit=mailbox_limit,
+            max_reply_bytes=max_reply_bytes, max_state_bytes=max_state_bytes, together=together,
         )  # fmt: skip
-        self._loader = Loader(entity_type, type_id, journal, self._new, self._loaded)
+        self._loader = Loader(entity_type, type_id, journal, self._new, self._loaded, recoveries)
         self._store = store
         self._clock = clock
         self._mailbox_limit = mailbox_limit
@@ -72,6 +76,7 @@ class Host:
         self.remembering: Remembering | None = None
         if entity_type.settings.remember_entities:
             self.remembering = Remembering(type_id, journal, self, shard_of, clock.now, rate=recovery_rate)
+        self._runs_again = self.remembering is not None or entity_type.singleton_id is not None
         self._stop_message = entity_type.settings.stop_message
         self._stop_timeout = stop_timeout_seconds
         self._passivate_after = passivate_after_seconds
@@ -109,6 +114,8 @@ class Host:
         shard = self.shards[number] = Shard(self.type.name, number, epoch, self._mailbox_limit)
         if self.remembering is not None:
             self.remembering.recall(shard)
+        if self.type.singleton_id is not None:
+            self._start_in(shard, self.type.singleton_id)
         return True
 
     def stop_shard(self, number: ShardId, epoch: Epoch) -> None:
@@ -190,26 +197,26 @@ class Host:
             self._loader.want(slot)
         elif slot.passivating and not slot.ended:
             self._loop.call_later(self._stop_timeout, self._force, slot)
-        elif slot.ended and self.remembering is not None and not shard.stopping:
+        elif slot.ended and not shard.stopping and self._runs_again:
             self._stopped_by_itself(slot, passivated=passivated)
         elif shard.stopping and shard.stopped:
             self._shard_stopped(shard)
 
     def _stopped_by_itself(self, slot: Slot, *, passivated: bool) -> None:
         """A remembered entity has stopped: for good if it passivated, else until its back-off is over."""
-        if self.remembering is None:
-            return
-        if passivated:
+        if passivated and self.remembering is not None:
             self.remembering.stopped(slot.shard, slot.id)
         else:
             self._loop.call_later(self._restart_backoff, self._start_again, slot)
 
     def _start_again(self, former: Slot) -> None:
-        shard = former.shard
+        self.counters["restarted"] += 1
+        self._start_in(former.shard, former.id)
+
+    def _start_in(self, shard: Shard, entity: str) -> None:
         if self.shards.get(shard.number) is shard:
-            slot = shard.start(former.id, self._clock.now())
+            slot = shard.start(entity, self._clock.now())
             if slot is not None:
-                self.counters["restarted"] += 1
                 self._loader.want(slot)
 
     def load(self, slot: Slot) -> None:
@@ -357,9 +364,7 @@ class Host:
             "an entity of %s cannot be recovered: %s", self.type.name, error,
             extra={"action": "recovery_failed", "entity_type": self.type.name},
         )  # fmt: skip
-        failure = error if isinstance(error, ShardingError) else EventUnreadable(
-            f"{self.type.name} {slot.id!r} cannot be recovered: {type(error).__qualname__}: {error}"
-        )  # fmt: skip
+        failure = self.type.unrecoverable(slot.id, error)
         for source, message in shard.drop(slot):
             self.execution.fail(source, message, failure)
         if shard.stopping and shard.stopped:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 
+from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.core.lease import resume_check
 from sharding_app.core.lockkeys import lifeline_keys
@@ -35,6 +36,7 @@ from sharding_app.core.messages import (
     ShardStopped,
     Suspect,
 )
+from sharding_app.core.oldest import SINGLETON, OldestAllocation
 from sharding_app.core.records import Member, MemberState, Server
 from sharding_app.core.words import START
 from sharding_app.model.types import EntityType
@@ -47,6 +49,7 @@ from sharding_app.runtime.coordinator import CoordinatorShell
 from sharding_app.runtime.host import Host
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.lifeline_types import LifelineControl
+from sharding_app.runtime.loader import Permits
 from sharding_app.runtime.process import Process
 
 logger = logging.getLogger("sharding.node")
@@ -54,6 +57,9 @@ logger = logging.getLogger("sharding.node")
 RETRY_SECONDS = 0.1
 REGISTER_SECONDS = 0.5
 PASSIVATE_SWEEP_SECONDS = 5.0
+_OLDEST = OldestAllocation()
+REPLY_ROOM_BYTES = 1024
+"""What a message holds beside a reply."""
 
 
 class Node(Process):
@@ -87,6 +93,7 @@ class Node(Process):
         self._leaving_regions: dict[str, None] = {}
         self._held: list[tuple[Incarnation, list[Deliver]]] = []
         "Envelopes that came while the lease was lost."
+        self._recoveries = Permits(config.max_concurrent_recoveries)
 
     # -- Life ------------------------------------------------------------------------------------------------------
 
@@ -175,11 +182,14 @@ class Node(Process):
         self._stop_coordinating()
         ports, config = self.node_ports, self.config
         self.coordinator = CoordinatorShell(
-            self.incarnation, term, ports.store, ports.clock, self.try_send, config.coordinator, config.strategy_of,
+            self.incarnation, term, ports.store, ports.clock, self.try_send, config.coordinator, self._strategy_of,
             config.lease_ttl_seconds, ports.on_decision,
         )  # fmt: skip
         self.homes.coordinator_told(self.incarnation, term)
         self._coordinating = self.run(self._coordinate(self.coordinator), "coordinator")
+
+    def _strategy_of(self, type_name: str) -> ShardAllocationStrategy:
+        return _OLDEST if type_name.startswith(SINGLETON) else self.config.strategy_of(type_name)
 
     def on_deposed(self) -> None:
         self._stop_coordinating()
@@ -302,12 +312,14 @@ class Node(Process):
         self.asker.ask(type_name, entity, START, b"", tell=True)
 
     async def _recall(self) -> None:
-        """Have the shards of remembered entities placed, wherever that is, without waiting for a message."""
+        """Have singletons and the shards of remembered entities placed, wherever, without waiting for a message."""
         for name, host in self.hosts.items():
             if host.remembering is not None:
                 shards = await self._remembered_shards(host.execution.type_id)
                 if shards:
                     self.asker.find(name, shards)
+            elif host.type.singleton_id is not None:
+                self.asker.find(name, [0])
 
     async def _remembered_shards(self, type_id: int) -> list[ShardId]:
         while True:
@@ -338,7 +350,10 @@ class Node(Process):
             recovery_rate=self.config.recovery_rate,
             shard_of=lambda entity: self.asker.shard_of(entity_type.name, entity),
             start_entity=self._start_entity,
-            command_window_seconds=self.config.command_window_seconds, may_handle=self.may_handle, together=ports.together,
+            command_window_seconds=self.config.command_window_seconds,
+            max_reply_bytes=min(self.config.max_reply_bytes, self.config.links.max_message_bytes - REPLY_ROOM_BYTES),
+            max_state_bytes=self.config.max_state_bytes,
+            recoveries=self._recoveries, may_handle=self.may_handle, together=ports.together,
             on_stopped=self._shard_stopped, on_fenced=self._shard_fenced,
         )  # fmt: skip
         channel = self.channel_of(self.incarnation)

@@ -105,7 +105,14 @@ class Process:
         )
         self.homes.told = self.asker
         for name, config in self.configs.items():
-            self.asker.add_type(name, config.number_of_shards, config.role)
+            extractor = self.types[name].extractor
+            self.asker.add_type(
+                name,
+                config.number_of_shards,
+                config.role,
+                shard_id=extractor.shard_id if extractor else None,
+                max_waiting=self.types[name].waiting_limit,
+            )
         self.run(self.links.receive_loop(), "receive")
         self.run(self.homes.run(), "homes")
         self.run(self._tick_loop(), "tick")
@@ -156,8 +163,11 @@ class Process:
         if type_name in self.refused:
             raise BadCall(self.why_refused(type_name))
         called_by = calls.chain() if chain is None else chain
-        if called_by and not tell:
-            calls.refuse_cycle(called_by, type_name, entity_id, command)
+        if called_by:
+            if tell:
+                called_by = calls.told(called_by)
+            else:
+                calls.refuse_cycle(called_by, type_name, entity_id, command)
         return self.asker.ask(
             type_name, entity_id, command, args, timeout, command_id or "", tell=tell, chain=called_by
         )
