@@ -100,24 +100,27 @@ class EventCodec:
         """Change the state of `obj` by one event."""
         self.happening(event).apply(obj, event)
 
-    def replay(self, obj: Any, records: Iterable[tuple[str, int, bytes | str]]) -> int:
-        """Apply stored records in order; how many there were. Names the one that fails."""
-        decode, happenings, count = self.decode, self.happenings, 0
+    def replay(self, obj: Any, records: Iterable[tuple[str, int, bytes | str]], *, first: int = 1) -> int:
+        """Apply stored records in order; how many there were. Names the one that fails, with its number."""
+        decode, happenings, number = self.decode, self.happenings, first
         for name, version, data in records:
-            event = decode(name, version, data)
-            count += 1
-            if event is None:
-                continue
             try:
-                found = happenings.get(type(event)) or self.happening(event)
-                found.apply(obj, event)
+                event = decode(name, version, data)
+                if event is not None:
+                    found = happenings.get(type(event)) or self.happening(event)
+                    found.apply(obj, event)
+            except EventUnreadable as error:
+                raise EventUnreadable(
+                    f"event {number}: {error.message}", params={**error.params, "number": number}
+                ) from error
             except Exception as error:
                 raise EventUnreadable(
-                    f"{self._what}: applying event {name!r}, the {count}. in a row, raised"
+                    f"event {number}: {self._what}: applying {name!r} of version {version} raised"
                     f" {type(error).__qualname__}: {error}",
-                    params={"event": name, "version": version, "index": count - 1},
+                    params={"event": name, "version": version, "number": number},
                 ) from error
-        return count
+            number += 1
+        return number - first
 
     def _reader(self, name: str, version: int) -> Callable[[Any], Any]:
         spec = self._specs.get(name) or self._subclass(name)

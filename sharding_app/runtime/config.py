@@ -52,6 +52,12 @@ class NodeConfig:
     stop_timeout_seconds: float = 10.0
     "An entity that ignores its stop message is stopped by force after so long."
     command_window_seconds: float = 600.0
+    max_reply_bytes: int = 256 * 1024
+    "Of a command that persists: its reply is kept beside its last event."
+    max_state_bytes: int = 16 * 1024 * 1024
+    "Of a snapshot, and of a durable-state entity's value."
+    max_concurrent_recoveries: int = 1000
+    "Entities of all types that are read and rebuilt at a time."
     echo_interval_seconds: float = 1.0
     deaf_after_seconds: float = 3.0
     region: RegionLimits = field(default_factory=RegionLimits)

@@ -1,8 +1,9 @@
 """`self.context`: what an entity may ask of its host."""
 
 import asyncio
+import concurrent.futures
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,9 +13,12 @@ from sharding_app.core.words import MESSAGE
 from sharding_app.errors import BadCall
 from sharding_app.model.message import encode_message
 from sharding_app.model.registry import registry
+from sharding_app.model.remote import Remote, Unbound
 from sharding_app.model.types import EntityType
 from sharding_app.runtime import calls
+from sharding_app.runtime.owner import NOBODY
 
+T = TypeVar("T")
 Call = Callable[[Slot, str, bytes], None]
 """Delivers a command to an entity here, through its mailbox."""
 
@@ -22,12 +26,13 @@ Call = Callable[[Slot, str, bytes], None]
 class HostContext:
     """One for each object in memory; timers are made only when used and end with the object."""
 
-    __slots__ = ("_call", "_slot", "_timers", "_type")
+    __slots__ = ("_call", "_loop", "_slot", "_timers", "_type")
 
     def __init__(self, entity_type: EntityType, slot: Slot, call: Call) -> None:
         self._type = entity_type
         self._slot = slot
         self._call = call
+        self._loop = asyncio.get_running_loop()
         self._timers: dict[str, asyncio.TimerHandle] | None = None
 
     @property
@@ -37,11 +42,8 @@ class HostContext:
     @property
     def sender(self) -> Any:
         """A ref of the entity whose command led to this one, or None."""
-        chain = calls.chain()
-        if len(chain) < 2:
-            return None
-        type_name, _, entity_id = chain[-2].partition("/")
-        return registry.get(type_name).ref_class(entity_id)
+        found = calls.sender()
+        return None if found is None else registry.get(found[0]).ref_class(found[1])
 
     def stop(self) -> None:
         self._slot.ended = True
@@ -51,31 +53,55 @@ class HostContext:
         self._slot.shard.passivate(self._slot, None if message is None else last_word(self._slot, message))
 
     def start_timer(self, key: str, seconds: float, call: Any, /, *args: Any, **kwargs: Any) -> None:
-        name = getattr(call, "name", None)
-        if not isinstance(name, str) or name not in self._type.commands:
-            raise BadCall(
-                f"start_timer takes a command of {self._type.name}, such as {self._type.cls.__name__}.expire"
-            )
+        """`EntityContext.start_timer`: what is started in a handler that fails is cancelled with its object."""
         if not 0 <= seconds < float("inf"):
             raise BadCall(f"seconds must be a number from 0 on, not {seconds!r}")
-        data = self._type.commands[name].encode(args, kwargs)
-        self.cancel_timer(key)
-        if self._timers is None:
-            self._timers = {}
-        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._fire, key, name, data)
+        name, data = self._encoded(call, args, kwargs)
+        self._on_loop(lambda: self._start(key, seconds, name, data))
 
     def cancel_timer(self, key: str) -> bool:
-        timer = self._timers.pop(key, None) if self._timers else None
-        if timer is None:
-            return False
-        timer.cancel()
-        return True
+        return self._on_loop(lambda: self._cancel(key))
 
     def close(self) -> None:
         """The object is thrown away."""
         for timer in (self._timers or {}).values():
             timer.cancel()
         self._timers = None
+
+    def _encoded(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bytes]:
+        if isinstance(call, Unbound | Remote):
+            handler = self._type.commands.get(call.name)
+            if handler is not None:
+                return handler.name, handler.encode(args, kwargs)
+        elif self._type.receives and not args and not kwargs:
+            return MESSAGE, msgspec.msgpack.encode(encode_message(call))
+        example = f"{self._type.cls.__name__}.{next(iter(self._type.commands), 'expire')}"
+        raise BadCall(f"start_timer takes a command of {self._type.name}, such as {example}, not {call!r}")
+
+    def _start(self, key: str, seconds: float, name: str, data: bytes) -> None:
+        self._cancel(key)
+        if self._timers is None:
+            self._timers = {}
+        self._timers[key] = self._loop.call_later(seconds, self._fire, key, name, data)
+
+    def _cancel(self, key: str) -> bool:
+        timer = self._timers.pop(key, None) if self._timers else None
+        if timer is None:
+            return False
+        timer.cancel()
+        return True
+
+    def _on_loop(self, work: Callable[[], T]) -> T:
+        """Do it on the loop, also for a handler that runs in a thread."""
+        if asyncio._get_running_loop() is self._loop:
+            return work()
+        done: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+        def run() -> None:
+            done.set_result(work())
+
+        self._loop.call_soon_threadsafe(run)
+        return done.result()
 
     def _fire(self, key: str, command: str, data: bytes) -> None:
         if self._timers and self._timers.pop(key, None) is not None:
@@ -86,4 +112,4 @@ def last_word(slot: Slot, message: object) -> Work:
     """A stop message as an envelope that nobody waits for."""
     shard = slot.shard
     args = msgspec.msgpack.encode(encode_message(message))
-    return "", Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, MESSAGE, args)
+    return NOBODY, Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, MESSAGE, args)

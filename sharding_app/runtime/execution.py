@@ -12,6 +12,7 @@ whose state they have seen; if one fails, all behind it fail, and the object is 
 import hashlib
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -33,10 +34,11 @@ from sharding_app.errors import (
 from sharding_app.model.staging import Record, Staging
 from sharding_app.model.types import EntityType, Handler
 from sharding_app.ports.journal import Journal
+from sharding_app.runtime import calls
 from sharding_app.runtime.commits import CommandCommit, number_rows
 from sharding_app.runtime.journal_writer import JournalWriter, NotCommitted
 from sharding_app.runtime.message_handler import MessageHandler
-from sharding_app.runtime.owner import Owner, Together, Watch
+from sharding_app.runtime.owner import NOBODY, Owner, Together, Watch
 from sharding_app.runtime.snapshots import Snapshots
 from sharding_app.runtime.waiting import WaitingCommands
 
@@ -60,6 +62,8 @@ class Execution:
         *,
         command_window_seconds: float,
         pipeline_limit: int,
+        max_reply_bytes: int,
+        max_state_bytes: int,
         together: Together | None = None,
     ) -> None:
         self.type = entity_type
@@ -68,11 +72,14 @@ class Execution:
         self.counters: Counter[str] = Counter()
         self.writer = writer
         self.watch = watch
-        self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds)
+        self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds, max_state_bytes)
+        self.max_reply = max_reply_bytes
+        self.max_state = max_state_bytes
         self._commands: dict[str, Handler] = dict(entity_type.commands)
         if entity_type.receives:
             self._commands[MESSAGE] = cast(Handler, MessageHandler(entity_type))
         self._durable = entity_type.kind == "durable_state"
+        self._memory = entity_type.kind == "memory"
         self._pipelined = bool(entity_type.settings.pipelined)
         self._pipeline_limit = pipeline_limit
         self._staging = Staging(self._commit_too_late)
@@ -84,7 +91,7 @@ class Execution:
         """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""
         handler = self._commands.get(message.command)
         if handler is None and message.command in (EXISTS, START):
-            self.answer(source, message, b"1" if slot.seq else b"")
+            self.answer_seen(slot, source, message, b"1" if slot.seq else b"")
             return True
         try:
             if handler is None:
@@ -93,7 +100,7 @@ class Execution:
         except ShardingError as error:
             self.fail(source, message, error)
             return True
-        if message.command_id and not handler.is_query and self.type.kind != "memory":
+        if message.command_id and not handler.is_query and not self._memory:
             self.owner.spawn(self._waiting.run_again(slot, source, message, handler, args))
             return False
         return self.start(slot, source, message, handler, args)
@@ -108,6 +115,7 @@ class Execution:
         staging = self._staging
         entity._sharding_staging = None if handler.is_query else staging
         self.watch.running = (self.type.name, handler.name)
+        token = calls.enter((message.chain, self.type.name, slot.id))
         try:
             result = handler.function(entity, *args)
             if staging.broken is not None:
@@ -115,11 +123,14 @@ class Execution:
             value = handler.encode_result(result)
             if self._durable and not handler.is_query:
                 self.stage_state(slot, staging)
+            if staging.records and len(value) > self.max_reply:
+                raise self.reply_too_large(message, value)
         except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
             staged = bool(staging.records) or staging.broken is not None
             staging.clear()
             return self.raised(slot, source, message, error, staged=staged)
         finally:
+            calls.leave(token)
             self.watch.running = None
             entity._sharding_staging = None
         if staging.also:
@@ -128,6 +139,8 @@ class Execution:
             return False
         records = staging.records
         if not records:
+            if self._memory and not handler.is_query:
+                slot.seq += 1  # nothing is stored, but it exists
             self.answer_seen(slot, source, message, value)
             return True
         staging.records = []
@@ -140,9 +153,9 @@ class Execution:
         command_id = message.command_id or f"{source}:{message.request}"
         rows = number_rows(self.type_id, slot, records, command_id, message.command, value, partial=False)
         commit = CommandCommit(slot, rows, self, source, message, value)
-        self.snapshots.note(slot, records[-1][3])
+        commit.snapshot = self.snapshots.due(slot, records[-1][3])
         self.writer.put(commit)
-        if self._pipelined and slot.pending < self._pipeline_limit:
+        if self._pipelined and not commit.snapshot and slot.pending < self._pipeline_limit:
             commit.overlapping = True
             slot.shard.overlaps(slot)
             slot.tail = commit
@@ -152,6 +165,12 @@ class Execution:
     def stage_state(self, slot: Slot, staging: Staging) -> None:
         """A durable-state entity stages its state if that differs from what was stored last."""
         state = self.type.dump_state(slot.entity)
+        if len(state) > self.max_state:
+            raise NotStorable(
+                f"{self.type.name} {slot.id!r}: its state has {len(state)} bytes, more than the {self.max_state}"
+                " of MAX_STATE_BYTES: nothing of the command is stored",
+                code="state_too_large",
+            )
         mark = fingerprint(state)
         if mark != slot.stored or staging.also:
             staging.records = [(STATE, 1, state, None)]
@@ -180,13 +199,42 @@ class Execution:
                 "%s.%s raised %s", self.type.name, message.command, type(error).__qualname__,
                 exc_info=error, extra={"action": "handler_failed", "entity_type": self.type.name},
             )  # fmt: skip
-        self.fail(source, message, failed)
-        kept = isinstance(error, Rejected | NotStorable) and not staged
-        if kept and self._durable and fingerprint(self.type.dump_state(slot.entity)) != slot.stored:
-            kept = False
+        self._after_tail(slot, source, message, lambda: self.fail(source, message, failed))
+        kept = isinstance(error, Rejected | NotStorable) and not staged and self._as_stored(slot)
         if not kept:
-            self.owner.reload(slot)
+            self._rebuild(slot)
         return kept
+
+    def _as_stored(self, slot: Slot) -> bool:
+        """Whether a durable-state entity is as it was before a command that failed."""
+        if not self._durable:
+            return True
+        try:
+            return fingerprint(self.type.dump_state(slot.entity)) == slot.stored
+        except NotStorable:
+            return False
+
+    def _rebuild(self, slot: Slot) -> None:
+        """Throw the object away, once the commits of those before it, which are as good as ever, are through."""
+        tail = slot.tail
+        if tail is None:
+            self.owner.reload(slot)
+            return
+        generation = slot.generation
+
+        def follow(why: NotCommitted | None) -> None:
+            if generation == slot.generation:
+                self.owner.reload(slot)
+
+        cast(CommandCommit, tail).follow(follow)
+
+    def reply_too_large(self, message: Deliver, value: bytes) -> NotStorable:
+        """A reply is stored beside the events, for a retry: it has to fit there, and into a message."""
+        return NotStorable(
+            f"{self.type.name}.{message.command}: its reply has {len(value)} bytes, more than {self.max_reply}:"
+            " nothing of the command is stored. Return less of it at a time, or raise MAX_REPLY_BYTES",
+            code="reply_too_large",
+        )
 
     async def _commit_too_late(self, staging: Staging) -> None:
         raise WrongContext(
@@ -203,16 +251,16 @@ class Execution:
         if commit.overlapping:
             if slot.tail is commit:
                 slot.tail = None
-            self.snapshots.take(slot, if_settled=slot.pending == 1)
             self.owner.settled(slot)
         else:
-            self.snapshots.take(slot)
+            # Nothing else of this entity runs or is under way: its state is what is committed.
+            self.snapshots.committed(slot, due=commit.snapshot)
             self.owner.finished(slot)
 
     def not_committed(self, commit: CommandCommit, why: NotCommitted, detail: str) -> None:
         slot = commit.slot
         current = commit.generation == slot.generation
-        if why is NotCommitted.FENCED:
+        if why is NotCommitted.FENCED or (why is NotCommitted.SUPERSEDED and is_gone(slot)):
             self.hand_back(commit.source, commit.message)
             if current:
                 self.owner.fenced(slot)
@@ -223,26 +271,35 @@ class Execution:
 
     def answer_seen(self, slot: Slot, source: Incarnation, message: Deliver, value: bytes) -> None:
         """Answer what persisted nothing: at once, or when what it has seen is committed."""
+        if slot.tail is None:
+            self.answer(source, message, value)
+        else:
+            self._after_tail(slot, source, message, lambda: self.answer(source, message, value))
+
+    def _after_tail(
+        self, slot: Slot, source: Incarnation, message: Deliver, send: Callable[[], None]
+    ) -> None:
+        """Say something when the commits are through whose state it is about; if they fail, it is not true."""
         tail = slot.tail
         if tail is None:
-            self.answer(source, message, value)
+            send()
             return
 
         def follow(why: NotCommitted | None) -> None:
             if why is None:
-                self.answer(source, message, value)
-            elif why is NotCommitted.FENCED:
+                send()
+            elif why is NotCommitted.FENCED or is_gone(slot):
                 self.hand_back(source, message)
             else:
                 self.fail(source, message, self.refusal(slot, message, NotCommitted.SUPERSEDED, ""))
 
         cast(CommandCommit, tail).follow(follow)
 
-    def abandoned(self, source: Incarnation, message: Deliver, *, partly: bool) -> None:
+    def abandoned(self, slot: Slot, source: Incarnation, message: Deliver, *, partly: bool) -> None:
         """The object was thrown away while its command waited for something: nothing (more) of it is stored."""
-        if partly:
+        if partly or not is_gone(slot):
             self.fail(
-                source, message, PartlyApplied(f"{message.command} had committed a part when its shard moved")
+                source, message, self.refusal(slot, message, NotCommitted.SUPERSEDED, "", partly=partly)
             )
         else:
             self.hand_back(source, message)
@@ -254,12 +311,19 @@ class Execution:
             self.owner.done(source, message.request)
 
     def fail(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
+        if source == NOBODY:
+            logger.warning(
+                "%s.%s, which a timer called, failed: %s", self.type.name, message.command, error,
+                extra={"action": "timer_failed", "entity_type": self.type.name},
+            )  # fmt: skip
+            return
         kind, text, params = to_wire(error)
         packed = msgspec.msgpack.encode(params) if params else b""
         self.owner.send(source, Failed(message.request, kind, text, packed))
 
     def hand_back(self, source: Incarnation, message: Deliver) -> None:
-        self.owner.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
+        if source != NOBODY:
+            self.owner.send(source, HandBack(message.type, message.shard, message.epoch, [message.request]))
 
     def refusal(
         self, slot: Slot, message: Deliver, why: NotCommitted, detail: str, *, partly: bool = False
@@ -274,7 +338,14 @@ class Execution:
             return Unavailable(
                 f"{what}: an earlier commit of this entity failed; nothing of this one is stored"
             )
+        if why is NotCommitted.UNAVAILABLE:
+            return Unavailable(f"{what}: nothing of it is stored: {detail}")
         return EntityFailed(f"{what}: its shard moved before it was stored")
+
+
+def is_gone(slot: Slot) -> bool:
+    """Whether the entity is not at home here any more (or not in memory)."""
+    return slot.shard.slots.get(slot.id) is not slot
 
 
 def fingerprint(state: bytes) -> bytes:

@@ -31,6 +31,8 @@ class NotCommitted(Enum):
     "The server would not take a row of it."
     SUPERSEDED = "superseded"
     "A commit before it failed, so its numbers no longer follow."
+    UNAVAILABLE = "unavailable"
+    "The connection was lost before the commit."
 
 
 class Commit:

@@ -1,7 +1,8 @@
 """Recovery: entities that are wanted together are read together, in one query, and rebuilt a slice at a time.
 
-Contract: `loaded` is called once for each wanted slot, with an error if it cannot be rebuilt; that concerns this
-entity only. While the journal is not reachable, slots wait. The event loop is given back between slices.
+Contract: `loaded` is called once for each wanted slot, with an error if it cannot be rebuilt, which names the event by
+its number; that concerns this entity only. While the journal is not reachable, slots wait. The event loop is given back
+between slices. No more entities are under way at a time, over all types of the node, than there are permits.
 
 A snapshot that cannot be read falls back to the one before it, then to the events alone if they reach back to number
 1; else the recovery fails, and says why.
@@ -9,6 +10,7 @@ A snapshot that cannot be read falls back to the one before it, then to the even
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from sharding_app.core.shard import Slot
@@ -19,8 +21,34 @@ from sharding_app.runtime.execution import fingerprint
 
 logger = logging.getLogger("sharding.journal")
 
+MAX_BATCH = 1000
 SLICE = 200
 RETRY_SECONDS = 0.1
+
+
+class Permits:
+    """How many entities of all types may be under way at a time."""
+
+    def __init__(self, limit: int) -> None:
+        self.free = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def take(self, wanted: int) -> int:
+        """Take as many as there are, up to `wanted`; wait while there are none."""
+        while not self.free:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
+        taken = min(wanted, self.free)
+        self.free -= taken
+        return taken
+
+    def give_back(self, count: int) -> None:
+        self.free += count
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
 
 
 class Loader:
@@ -31,14 +59,14 @@ class Loader:
         journal: Journal,
         new: Callable[[Slot], object],
         loaded: Callable[[Slot, Exception | None], None],
-        max_batch: int = 1000,
+        permits: Permits,
     ) -> None:
         self._type = entity_type
         self._type_id = type_id
         self._journal = journal
         self._new = new
         self._loaded = loaded
-        self._max_batch = max_batch
+        self._permits = permits
         self._wanted: list[Slot] = []
         self._wake = asyncio.Event()
         self.entities = 0
@@ -54,8 +82,12 @@ class Loader:
             await self._wake.wait()
             self._wake.clear()
             while self._wanted:
-                batch, self._wanted = self._wanted[: self._max_batch], self._wanted[self._max_batch :]
-                await self._load(batch)
+                count = await self._permits.take(min(len(self._wanted), MAX_BATCH))
+                try:
+                    batch, self._wanted = self._wanted[:count], self._wanted[count:]
+                    await self._load(batch)
+                finally:
+                    self._permits.give_back(count)
 
     async def _load(self, batch: list[Slot]) -> None:
         kind = self._type.kind
@@ -124,7 +156,7 @@ class Loader:
                 raise EventUnreadable(
                     f"{self._type.name} {slot.id!r} cannot be rebuilt from its journal: {lacks}"
                 )
-            self._type.replay(entity, [event[1:] for event in events])
+            self._type.replay(entity, [event[1:] for event in events], first=seq + 1)
             seq = events[-1].seq
         elif history.snapshots and not seq:
             raise EventUnreadable(

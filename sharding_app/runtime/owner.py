@@ -8,6 +8,9 @@ from sharding_app.core.messages import AnyMessage
 from sharding_app.core.shard import Slot
 from sharding_app.ports.journal import EventRow
 
+NOBODY = ""
+"""Who asked for what nobody waits for: a timer's command, a stop message."""
+
 
 class Owner(Protocol):
     """The host, as an execution sees it."""

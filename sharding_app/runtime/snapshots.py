@@ -1,7 +1,8 @@
 """Snapshots: when they are due, and how they reach the journal beside everything else.
 
 Contract: a snapshot is of committed state only, is never waited for by a reply, and its failure costs nothing but a
-longer recovery. Of several that wait for one entity the newest is written.
+longer recovery. Of several that wait for one entity the newest is written. `due` is asked when a command is committed; a
+pipelined entity runs nothing else until that commit is through, so that its state is then what the journal holds.
 """
 
 import asyncio
@@ -23,7 +24,12 @@ FORGET_EVERY = 100
 
 class Snapshots:
     def __init__(
-        self, entity_type: EntityType, type_id: int, journal: Journal, command_window_seconds: float
+        self,
+        entity_type: EntityType,
+        type_id: int,
+        journal: Journal,
+        command_window_seconds: float,
+        max_bytes: int,
     ) -> None:
         settings = entity_type.settings
         self.counters: Counter[str] = Counter()
@@ -37,36 +43,43 @@ class Snapshots:
         self._delete_events = bool(settings.delete_events)
         self._sourced = entity_type.kind == "event_sourced"
         self._forgets = entity_type.kind == "durable_state"
-        self._asked: set[Slot] = set()
+        self._max_bytes = max_bytes
         self._waiting: dict[str, Snapshot] = {}
         self._former: dict[str, int] = {}
         self._wake = asyncio.Event()
 
-    def note(self, slot: Slot, event: object) -> None:
-        """A command is about to be committed: ask the type's predicate, if it has one."""
-        if self._when is not None and event is not None and self._when(slot.entity, event, slot.seq):
-            self._asked.add(slot)
+    def due(self, slot: Slot, event: object) -> bool:
+        """Whether a snapshot is to be taken after the commit that ends with this event."""
+        if not self._sourced:
+            return self._forgets and slot.seq % FORGET_EVERY == 0
+        if self._every and slot.seq - slot.snapshot_seq >= self._every:
+            return True
+        if self._when is None:
+            return False
+        try:
+            return bool(self._when(slot.entity, event, slot.seq))
+        except Exception as error:  # noqa: BLE001  (the user's predicate may raise anything: nothing else depends on it)
+            self._failed(f"snapshot_when raised {type(error).__qualname__}: {error}")
+            return False
 
-    def take(self, slot: Slot, *, if_settled: bool = True) -> None:
-        """A commit of this entity is done: take a snapshot if one is due, and all of its state is committed."""
+    def committed(self, slot: Slot, *, due: bool) -> None:
+        """A commit of this entity is done, and all of its state is committed: take the snapshot that is due."""
+        if not due or slot.entity is None:
+            return
         if self._forgets:
-            if slot.seq % FORGET_EVERY == 0:
-                self._former[slot.id] = slot.seq
-                self._wake.set()
+            self._former[slot.id] = slot.seq
+            self._wake.set()
             return
-        due = self._sourced and bool(self._every) and slot.seq - slot.snapshot_seq >= self._every
-        if not (due or slot in self._asked) or not if_settled or slot.entity is None:
-            return
-        self._asked.discard(slot)
         slot.snapshot_seq = slot.seq
         try:
             state = self._type.dump_state(slot.entity)
         except ShardingError as error:
-            self.counters["failed"] += 1
-            logger.error(
-                "no snapshot of an entity of %s: %s", self._type.name, error,
-                extra={"action": "snapshot_failed", "entity_type": self._type.name},
-            )  # fmt: skip
+            self._failed(str(error))
+            return
+        if len(state) > self._max_bytes:
+            self._failed(
+                f"its state has {len(state)} bytes, more than the {self._max_bytes} of MAX_STATE_BYTES"
+            )
             return
         shard = slot.shard
         self._waiting[slot.id] = Snapshot(self._type_id, slot.id, slot.seq, shard.number, shard.epoch, state)
@@ -117,6 +130,13 @@ class Snapshots:
                 del self._waiting[each.entity]
             before = each.seq if self._delete_events else 0
             await self._journal.trim(self._type_id, each.entity, before, self._keep, self._window)
+
+    def _failed(self, reason: str) -> None:
+        self.counters["failed"] += 1
+        logger.error(
+            "no snapshot of an entity of %s: %s", self._type.name, reason,
+            extra={"action": "snapshot_failed", "entity_type": self._type.name},
+        )  # fmt: skip
 
     def _drop(self, batch: list[Snapshot], reason: str) -> None:
         for each in batch:

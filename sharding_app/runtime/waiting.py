@@ -60,10 +60,10 @@ class WaitingCommands:
         try:
             await owner.lease()
             if generation != slot.generation:
-                execution.abandoned(source, message, partly=False)
+                execution.abandoned(slot, source, message, partly=False)
                 return
             entity._sharding_staging = None if handler.is_query else command.staging
-            with within(execution.type.name, slot.id, message.chain):
+            with within(message.chain, execution.type.name, slot.id):
                 result = await _call(handler, entity, args)
             if command.staging.broken is not None:
                 raise command.staging.broken
@@ -74,13 +74,15 @@ class WaitingCommands:
                 and generation == slot.generation
             ):
                 execution.stage_state(slot, command.staging)
+            if command.staging.records and len(value) > execution.max_reply:
+                raise execution.reply_too_large(message, value)
         except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
             command.failed(error, generation)
             return
         finally:
             entity._sharding_staging = None
         if generation != slot.generation:
-            execution.abandoned(source, message, partly=command.steps > 0)
+            execution.abandoned(slot, source, message, partly=command.steps > 0)
         elif command.staging.also:
             await self.finish_together(slot, source, message, command.staging, value)
         elif command.staging.records:
@@ -104,7 +106,7 @@ class WaitingCommands:
         found = await self._outcome(slot, message)
         await owner.lease()
         if generation != slot.generation:
-            execution.abandoned(source, message, partly=False)
+            execution.abandoned(slot, source, message, partly=False)
             return
         if found is None:
             if execution.start(slot, source, message, handler, args):
@@ -140,7 +142,7 @@ class WaitingCommands:
             if generation == slot.generation:
                 execution.raised(slot, source, message, error, staged=True)
             else:
-                execution.abandoned(source, message, partly=False)
+                execution.abandoned(slot, source, message, partly=False)
         else:
             execution.committed(commit)
 
@@ -149,9 +151,14 @@ class WaitingCommands:
     ) -> None:
         if self._together is None:
             raise WrongContext("persist(..., also=...) needs the real cluster: there is no database here")
+        generation = slot.generation
         await _settled(slot)
+        if generation != slot.generation:
+            raise StepFailed(NotCommitted.SUPERSEDED)
         try:
             await self._together(rows, functions)
+        except JournalUnavailable as lost:
+            raise StepFailed(NotCommitted.UNAVAILABLE, str(lost)) from lost
         except ShardsFenced as fenced:
             raise StepFailed(NotCommitted.FENCED) from fenced
         except RowRefused as refused:
@@ -219,21 +226,30 @@ class _Command:
         self._message = message
 
     async def _commit_now(self, staging: Staging) -> None:
-        if await self._commands.step(self._slot, self._source, self._message, staging):
-            self.steps += 1
+        if staging.broken is not None:
+            raise staging.broken
+        try:
+            if await self._commands.step(self._slot, self._source, self._message, staging):
+                self.steps += 1
+        except BaseException as error:
+            # The object is ahead of the journal now: whatever the handler makes of this, its command fails.
+            staging.broken = error
+            raise
 
     def failed(self, error: Exception, generation: int) -> None:
         execution, slot = self._commands._execution, self._slot
         partly = self.steps > 0
+        if isinstance(self.staging.broken, StepFailed):
+            error = self.staging.broken
         if generation != slot.generation:
-            execution.abandoned(self._source, self._message, partly=partly)
+            execution.abandoned(slot, self._source, self._message, partly=partly)
         elif not isinstance(error, StepFailed):
             staged = bool(self.staging.records) or self.staging.broken is not None or partly
             if execution.raised(slot, self._source, self._message, error, staged=staged, partly=partly):
                 execution.owner.finished(slot)
         elif error.why is NotCommitted.FENCED:
-            execution.abandoned(self._source, self._message, partly=partly)
             execution.owner.fenced(slot)
+            execution.abandoned(slot, self._source, self._message, partly=partly)
         else:
             failure = execution.refusal(slot, self._message, error.why, error.detail, partly=partly)
             execution.fail(self._source, self._message, failure)

@@ -268,10 +268,10 @@ def test_replay_names_the_event_that_fails() -> None:
     assert kind is not None
     records = [codec(Fragile).encode(ItemAdded("a", n)) for n in (1, 2, 3)]
     with pytest.raises(
-        EventUnreadable, match=r"'ItemAdded', the 3. in a row, raised RuntimeError: too many"
+        EventUnreadable, match=r"event 3: .*'ItemAdded' of version 1 raised RuntimeError: too many"
     ) as caught:
         kind.replay(kind.new("1"), records)
-    assert caught.value.params["index"] == 2
+    assert caught.value.params["number"] == 3
 
 
 def test_records_that_already_are_one_stay_what_they_are() -> None:

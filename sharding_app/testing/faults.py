@@ -1,0 +1,74 @@
+"""What a test may break in the in-memory cluster: a process that is dead, and journal writes that fail."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sharding_app.adapters.memory import MemoryJournal, MemoryServer, Plan
+from sharding_app.ports.journal import EventRow, RowRefused
+
+
+class DeadProcesses:
+    """`ServerFaults` and `NetworkFaults` at once: whoever was killed reaches nothing any more, and nobody reaches it."""
+
+    def __init__(self) -> None:
+        self.killed: set[str] = set()
+
+    def plan(self, client: str, kind: str) -> Plan | None:
+        return Plan(execute_after=None, lost_after=0.0) if client in self.killed else None
+
+    def refuses(self, client: str) -> bool:
+        return client in self.killed
+
+    def route(self, client: str, channel: str) -> Sequence[float] | None:
+        dead = client in self.killed or channel.rpartition(".")[2] in self.killed
+        return () if dead else None
+
+
+class WriteFailure(NamedTuple):
+    """One append that is to fail."""
+
+    type_id: int | None
+    entity: str | None
+    reason: str
+    times: int
+
+
+class WriteFailures:
+    """The writes of a cluster that are to fail, in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self._planned: list[WriteFailure] = []
+        self.failed = 0
+
+    def add(self, type_id: int | None, entity: str | None, reason: str, times: int) -> None:
+        self._planned.append(WriteFailure(type_id, entity, reason, times))
+
+    def check(self, rows: Sequence[EventRow]) -> None:
+        """Raise as the server would, if one of these rows is to fail."""
+        for place, wanted in enumerate(self._planned):
+            for index, row in enumerate(rows):
+                if wanted.type_id in (None, row.type_id) and wanted.entity in (None, row.entity):
+                    self.failed += 1
+                    if wanted.times > 1:
+                        self._planned[place] = wanted._replace(times=wanted.times - 1)
+                    else:
+                        del self._planned[place]
+                    raise RowRefused(wanted.reason, index)
+
+
+class BreakableJournal(MemoryJournal):
+    """The in-memory journal, whose next writes may be told to fail, or to wait."""
+
+    def __init__(
+        self, server: MemoryServer, client: str, failures: WriteFailures, gate: Callable[[], object]
+    ) -> None:
+        super().__init__(server, client)
+        self._failures = failures
+        self._gate = gate
+
+    async def append(self, rows: Sequence[EventRow]) -> None:
+        waits = self._gate()
+        if waits is not None:
+            await waits  # type: ignore[misc]
+        self._failures.check(rows)
+        await super().append(rows)
