@@ -1,0 +1,5 @@
+from django.contrib.admin import ModelAdmin
+
+
+class ClusterAdmin(ModelAdmin):  # type: ignore[type-arg]
+    pass

@@ -1,0 +1,158 @@
+"""The cluster's tables in the admin: to be looked at, never to be changed, whatever permissions somebody has."""
+
+from typing import Any
+
+from django.contrib.admin import ModelAdmin, display
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+
+from sharding_app.admin.jsontext import pretty
+from sharding_app.admin.keyset import KeysetChangeList, TypeFilter, parse_key
+from sharding_app.admin.permissions import may_see_payloads
+from sharding_app.core.ids import shard_of
+from sharding_app.models import EntityType
+
+
+class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the type checker alone
+    """Shows rows. Nothing is counted beyond what is shown."""
+
+    actions = None
+    list_per_page = 50
+    show_full_result_count = False
+    change_form_template = "sharding_app/record.html"
+    payloads: tuple[str, ...] = ()
+    "Columns that only those see who may see payloads; shown by the method `content`."
+    order: tuple[str, ...] = ()
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        names = [
+            field.name for field in self.opts.concrete_fields if field.name not in ("pk", *self.payloads)
+        ]
+        if self.payloads and may_see_payloads(request.user):
+            names.append("content")
+        return names
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        return self.get_fields(request, obj)
+
+    @display(description=_("content"))
+    def content(self, row: Any) -> str:
+        return format_html("<pre class='sharding-json'>{}</pre>", pretty(getattr(row, self.payloads[0])))
+
+
+class KeysetAdmin(ReadOnlyAdmin):
+    """A table that may have any number of rows."""
+
+    change_list_template = "sharding_app/keyset_list.html"
+    list_filter = (TypeFilter,)
+    sortable_by = ()
+    search_fields = ("entity",)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
+        return KeysetChangeList
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        key = parse_key(object_id, self.model)
+        return None if key is None else self.model._default_manager.filter(pk=key).first()
+
+    def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
+        """Rows of one type that a search finds along the index; None: it has none."""
+        if "\x00" in query:
+            return None
+        return rows.filter(entity__startswith=query) if query else rows
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """The change list searches for itself, type by type."""
+        return queryset, False
+
+
+class NodeAdmin(ReadOnlyAdmin):
+    list_display = ("name", "state", "incarnation", "host", "pid", "app_version", "deaf", "joined_at")
+    search_fields = ("name__startswith", "incarnation__startswith")
+
+
+class EntityTypeAdmin(ReadOnlyAdmin):
+    list_display = ("name", "kind", "number_of_shards", "role", "store_mode", "extractor")
+    search_fields = ("name__startswith",)
+
+
+class LeaseAdmin(ReadOnlyAdmin):
+    list_display = ("name", "owner", "token", "acquired_at", "expires_at")
+    search_fields = ("name__startswith",)
+
+
+class DecisionAdmin(ReadOnlyAdmin):
+    list_display = ("at", "action", "subject", "detail", "term")
+    search_fields = ("subject__startswith", "action__exact")
+    list_filter = ("action",)
+
+
+class ShardAdmin(KeysetAdmin):
+    list_display = ("shard", "type", "home", "epoch", "step", "updated_at")
+    search_help_text = _("A shard's number.")
+
+    def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
+        if not query:
+            return rows
+        return rows.filter(shard=int(query)) if query.isdecimal() and len(query) < 10 else None
+
+
+class EventAdmin(KeysetAdmin):
+    list_display = ("entity", "seq", "name", "at", "type", "command", "shard", "epoch")
+    search_help_text = _("How an entity's id begins. Upper and lower case differ.")
+    payloads = ("payload", "reply")
+
+
+class SnapshotAdmin(KeysetAdmin):
+    list_display = ("entity", "seq", "at", "type", "shard", "epoch")
+    search_help_text = EventAdmin.search_help_text
+    payloads = ("state",)
+
+
+class DurableStateAdmin(KeysetAdmin):
+    list_display = ("entity", "revision", "at", "type", "command", "shard", "epoch")
+    search_help_text = EventAdmin.search_help_text
+    payloads = ("state", "reply")
+
+
+class RememberedEntityAdmin(KeysetAdmin):
+    list_display = ("entity", "type", "shard", "epoch", "at")
+    search_help_text = _("An entity's whole id.")
+
+    def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
+        if not query:
+            return rows
+        shards = EntityType.objects.filter(id=number).values_list("number_of_shards", flat=True).first()
+        if shards is None or "\x00" in query:
+            return None
+        return rows.filter(shard=shard_of(query, shards), entity=query)
+
+
+def admins() -> dict[type[Model], type[ReadOnlyAdmin]]:
+    """Which model is shown by which class."""
+    from sharding_app import models
+
+    return {
+        models.Node: NodeAdmin,
+        models.EntityType: EntityTypeAdmin,
+        models.Shard: ShardAdmin,
+        models.Event: EventAdmin,
+        models.Snapshot: SnapshotAdmin,
+        models.DurableState: DurableStateAdmin,
+        models.RememberedEntity: RememberedEntityAdmin,
+        models.Lease: LeaseAdmin,
+        models.Decision: DecisionAdmin,
+    }

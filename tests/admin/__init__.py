@@ -1,0 +1,1 @@
+"""The admin: what it shows, to whom, and what it costs the database."""
