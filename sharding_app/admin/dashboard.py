@@ -1,5 +1,7 @@
-from django.contrib.admin import ModelAdmin
+"""The dashboard, as the admin of the model `Cluster`."""
+
+from sharding_app.admin.model_admins import ReadOnlyAdmin
 
 
-class ClusterAdmin(ModelAdmin):  # type: ignore[type-arg]
-    pass
+class ClusterAdmin(ReadOnlyAdmin):
+    list_display = ("cluster_id", "created_at")

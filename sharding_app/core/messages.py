@@ -221,11 +221,90 @@ class ShardRegionState(Message, tag=31):
     refused: dict[str, str] = {}
 
 
+class GetNodeStats(Message, tag=32):
+    """To a node: what have you done since your start, and how are you?"""
+
+    request: int
+
+
+class TypeStats(msgspec.Struct, array_like=True, gc=False):
+    """One type in one node. `latency` counts sampled commands by `core.histogram.SECONDS`."""
+
+    type: str
+    shards: int
+    entities: int
+    commands: int
+    counters: dict[str, int]
+    latency: list[int]
+    latency_sum: float
+    hottest: list[tuple[str, ShardId, int]]
+    "Entities that get most commands of late, with a number that is larger for hotter ones."
+
+
+class Trouble(msgspec.Struct, array_like=True, gc=False):
+    """One command that failed in a node, or was refused there. No arguments, no state."""
+
+    age_seconds: float
+    type: str
+    entity: str
+    command: str
+    reason: str
+
+
+class Coordination(msgspec.Struct, array_like=True, gc=False):
+    """What a coordinator has in hand."""
+
+    term: Term
+    rebalancing: bool
+    handing_off: int
+    queued: int
+    starting: int
+    waiting: int
+
+
+class NodeStats(Message, tag=33):
+    """The answer. Counters only grow, so that two answers give the rates between them, by `clock`."""
+
+    request: int
+    clock: float
+    "The node's own."
+    gauges: dict[str, float]
+    counters: dict[str, int]
+    histograms: dict[str, tuple[list[int], float]]
+    "Counts by the bounds of `core.histogram`, and the sum of the values."
+    types: list[TypeStats]
+    drops: list[tuple[str, str, int]]
+    "Type, reason, how many: commands that this node had asked for and that were not delivered."
+    troubles: list[Trouble]
+    coordination: Coordination | None = None
+
+
+class Steer(Message, tag=34):
+    """An operator's wish: to the coordinator about shards, to a node about itself or an entity there."""
+
+    request: int
+    action: str
+    type: str = ""
+    shard: ShardId = -1
+    entity: str = ""
+    target: Incarnation = ""
+    by: str = ""
+    "Who wants it, for the log and the timeline."
+
+
+class Steered(Message, tag=35):
+    """What came of it, in words for the operator."""
+
+    request: int
+    ok: bool
+    text: str
+
+
 AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an alias on 3.11)
     Deliver, Answer, Failed, Done, HandBack,
     Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
     BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Suspect, Echo,
-    GetShardRegionState, ShardRegionState,
+    GetShardRegionState, ShardRegionState, GetNodeStats, NodeStats, Steer, Steered,
 ]  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from sharding_app.runtime import calls
 from sharding_app.runtime.commits import CommandCommit, number_rows
 from sharding_app.runtime.journal_writer import JournalWriter, NotCommitted
 from sharding_app.runtime.message_handler import MessageHandler
+from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY, Owner, Together, Watch
 from sharding_app.runtime.snapshots import Snapshots
 from sharding_app.runtime.waiting import WaitingCommands
@@ -59,6 +60,7 @@ class Execution:
         journal: Journal,
         owner: Owner,
         watch: Watch,
+        meter: Meter,
         *,
         command_window_seconds: float,
         pipeline_limit: int,
@@ -72,6 +74,7 @@ class Execution:
         self.counters: Counter[str] = Counter()
         self.writer = writer
         self.watch = watch
+        self.meter = meter
         self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds, max_state_bytes)
         self.max_reply = max_reply_bytes
         self.max_state = max_state_bytes
@@ -195,6 +198,7 @@ class Execution:
             if partly:
                 failed = PartlyApplied(f"{failed.message}; what it had awaited stays", params=failed.params)
             self.counters["handler_failed"] += 1
+            self.meter.trouble(slot.id, message.command, type(error).__qualname__)
             logger.error(
                 "%s.%s raised %s", self.type.name, message.command, type(error).__qualname__,
                 exc_info=error, extra={"action": "handler_failed", "entity_type": self.type.name},
@@ -305,12 +309,17 @@ class Execution:
             self.hand_back(source, message)
 
     def answer(self, source: Incarnation, message: Deliver, value: bytes) -> None:
+        if message is self.meter.watched:
+            self.meter.done()
         if message.timeout_ms:
             self.owner.send(source, Answer(message.request, value))
         else:
             self.owner.done(source, message.request)
 
     def fail(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
+        self.counters["failed"] += 1
+        if message is self.meter.watched:
+            self.meter.done()
         if source == NOBODY:
             logger.warning(
                 "%s.%s, which a timer called, failed: %s", self.type.name, message.command, error,
@@ -330,6 +339,7 @@ class Execution:
     ) -> ShardingError:
         what = f"{self.type.name} {slot.id!r}: {message.command}"
         self.counters[f"not_committed_{why.value}"] += 1
+        self.meter.trouble(slot.id, message.command, f"not_committed: {why.value}")
         if partly:
             return PartlyApplied(f"{what} had committed a part; the rest was {why.value} {detail}".rstrip())
         if why is NotCommitted.REFUSED:

@@ -7,7 +7,7 @@ A thin shell around `core.shard`: it runs what the machine says (`runtime.execut
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId
@@ -22,6 +22,7 @@ from sharding_app.runtime.entity_context import HostContext, last_word
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.loader import Loader, Permits
+from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY, Together, Watch
 from sharding_app.runtime.remembering import Remembering
 
@@ -62,8 +63,9 @@ class Host:
         self.shards: dict[ShardId, Shard] = {}
         self.counters: Counter[str] = Counter()
         self.send = send
+        self.meter = Meter(clock)
         self.execution = Execution(
-            entity_type, type_id, writer, journal, self, watch,
+            entity_type, type_id, writer, journal, self, watch, self.meter,
             command_window_seconds=command_window_seconds, pipeline_limit=mailbox_limit,
             max_reply_bytes=max_reply_bytes, max_state_bytes=max_state_bytes, together=together,
         )  # fmt: skip
@@ -149,9 +151,10 @@ class Host:
 
     # -- Envelopes -------------------------------------------------------------------------------------------------
 
-    def receive(self, source: Incarnation, messages: Iterable[Deliver]) -> None:
+    def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None:
         """Take envelopes in their order. The caller has looked at the lease."""
         now = self._clock.now()
+        self.meter.batch(messages, now)
         shards = self.shards
         execution = self.execution
         for message in messages:
@@ -243,6 +246,7 @@ class Host:
         """An entity that has ignored its stop message is stopped all the same."""
         if slot.shard.end(slot):
             self.counters["stopped_by_force"] += 1
+            self.meter.trouble(slot.id, "", "stopped_by_force")
             logger.warning(
                 "an entity of %s ignored its stop message", self.type.name,
                 extra={"action": "stopped_by_force", "entity_type": self.type.name},
@@ -360,6 +364,7 @@ class Host:
             self.finished(slot)
             return
         self.counters["recovery_failed"] += 1
+        self.meter.trouble(slot.id, "", f"recovery_failed: {type(error).__qualname__}")
         logger.error(
             "an entity of %s cannot be recovered: %s", self.type.name, error,
             extra={"action": "recovery_failed", "entity_type": self.type.name},
@@ -407,6 +412,7 @@ class Host:
 
     def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
         self.counters["mailbox_full"] += 1
+        self.meter.trouble(message.entity, message.command, "mailbox_full")
         text = f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
         self.execution.fail(source, message, BufferFull(text))
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
 
+from sharding_app.core.histogram import ROWS, Histogram
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Slot
 from sharding_app.ports.journal import EventRow, Journal, JournalUnavailable, RowRefused, ShardsFenced
@@ -64,6 +65,8 @@ class JournalWriter:
         self.appends = 0
         self.rows = 0
         self.failures = 0
+        self.batch_rows = Histogram(ROWS)
+        self.append_seconds = Histogram()
         self.in_flight = False
 
     def put(self, commit: Commit) -> None:
@@ -101,9 +104,11 @@ class JournalWriter:
         return batch
 
     async def _write(self, batch: list[Commit]) -> None:
+        loop = asyncio.get_running_loop()
         while batch := self._current(batch):
             rows = [row for commit in batch for row in commit.rows]
             self.appends += 1
+            began = loop.time()
             try:
                 await self._journal.append(rows)
             except ShardsFenced as fenced:
@@ -119,6 +124,8 @@ class JournalWriter:
                     self._commit(batch)
                     return
             else:
+                self.append_seconds.add(loop.time() - began)
+                self.batch_rows.add(len(rows))
                 self._commit(batch)
                 return
 

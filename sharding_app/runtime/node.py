@@ -23,6 +23,7 @@ from sharding_app.core.messages import (
     BeginHandOffAck,
     Deliver,
     Echo,
+    GetNodeStats,
     GetShardRegionState,
     GracefulShutdownReq,
     HandOff,
@@ -51,6 +52,7 @@ from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.lifeline_types import LifelineControl
 from sharding_app.runtime.loader import Permits
 from sharding_app.runtime.process import Process
+from sharding_app.runtime.stats import read_stats
 
 logger = logging.getLogger("sharding.node")
 
@@ -250,6 +252,8 @@ class Node(Process):
                 self._relay(source, message)
             case GetShardRegionState():
                 self.try_send(source, self._region_state(message))
+            case GetNodeStats() if hasattr(self, "lifeline"):
+                self.try_send(source, read_stats(self, message.request))
             case _:
                 super().control(source, message)
 

@@ -22,8 +22,10 @@ from sharding_app.core.messages import (
     Failed,
     HandBack,
     NodeGone,
+    NodeStats,
     RegisterAck,
     ShardRegionState,
+    Steered,
 )
 from sharding_app.core.records import TypeConfig
 from sharding_app.errors import BadCall, NotStorable, to_wire
@@ -33,6 +35,7 @@ from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.config import NodeConfig, ProcessPorts
 from sharding_app.runtime.homes import HomeFinder
 from sharding_app.runtime.links import Links
+from sharding_app.runtime.questions import Questions
 from sharding_app.runtime.region_states import RegionQuestions
 
 logger = logging.getLogger("sharding.node")
@@ -75,6 +78,7 @@ class Process:
         self.asker: Asker
         self.homes: HomeFinder
         self.region_states = RegionQuestions(self.try_send)
+        self.questions = Questions(self.try_send)
         self._backlog: dict[Incarnation, deque[AnyMessage]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -258,6 +262,8 @@ class Process:
                 self._gone(message.incarnation)
         elif isinstance(message, ShardRegionState):
             self.region_states.told(source, message)
+        elif isinstance(message, NodeStats | Steered):
+            self.questions.told(source, message)
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 

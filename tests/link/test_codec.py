@@ -27,6 +27,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 # Strategies from the annotations themselves: a new message type is fuzzed as soon as it exists.
 st.register_type_strategy(str, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 st.register_type_strategy(int, st.integers(-(1 << 63), (1 << 64) - 1))
+st.register_type_strategy(float, st.floats(allow_nan=False))  # which equals nothing, itself neither
 
 
 def message_of(kind: type) -> st.SearchStrategy[Any]:
