@@ -24,7 +24,8 @@ class Questions:
         self, nodes: Iterable[Incarnation], timeout: float = ANSWER_SECONDS
     ) -> Mapping[Incarnation, NodeStats]:
         """What these nodes say of themselves; who is missing did not answer in time."""
-        return await self._ask(dict.fromkeys(nodes, GetNodeStats), timeout)
+        found: Mapping[Incarnation, NodeStats] = await self._ask(dict.fromkeys(nodes, GetNodeStats), timeout)
+        return found
 
     async def steer(self, node: Incarnation, wish: Steer, timeout: float = STEERED_SECONDS) -> Steered | None:
         """Pass an operator's wish on; None: no answer in time, so that it may or may not have been heard."""

@@ -72,8 +72,7 @@ def test_the_meter_times_one_command_at_a_time() -> None:
     assert meter.watched is first
     clock.time += 0.004
     meter.done()
-    assert meter.watched is None
-    assert meter.commands == 2
+    assert [meter.watched, meter.commands] == [None, 2]
     assert quantile(meter.latency.counts, 0.5) == pytest.approx(0.004, rel=0.5)
     meter.batch([second], clock.now())
     assert meter.watched is second
