@@ -120,7 +120,7 @@ def _coordination(node: Node) -> Coordination | None:
     machine = shell.machine
     return Coordination(
         shell.term,
-        machine.rebalancing,
+        machine.rounds.enabled,
         len(machine.handoffs.active),
         len(machine.handoffs.queued),
         len(machine.starting),
