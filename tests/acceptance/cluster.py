@@ -25,6 +25,7 @@ from project.servers import OwnPostgres, OwnRedis
 from sharding_app.core.lockkeys import coordinator_key
 from tests.acceptance.app.entities import TYPE
 from tests.acceptance.judge import Home, Row
+from tests.acceptance.load import round_file
 from tests.acceptance.proxy import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,6 +130,10 @@ class Node(Process):
         until(up, START_SECONDS, f"node {self.name} is up: {self.last_words()}")
         return self
 
+    def recent(self) -> str:
+        """Return what it has logged since it was started last."""
+        return self.log.read_bytes()[self._seen :].decode(errors="replace")
+
     def last_words(self) -> str:
         return " | ".join(self.log.read_text(errors="replace").splitlines()[-5:])
 
@@ -144,7 +149,7 @@ class Load(Process):
     def __init__(
         self, out: Path, environment: Mapping[str, str], log: Path, *, seed: int, **options: object
     ) -> None:
-        self.out = out
+        self.first_out = self.out = out
         arguments = [f"--{name}={value}" for name, value in {"out": out, "seed": seed, **options}.items()]
         super().__init__(["-m", "tests.acceptance.load", *arguments], environment, log, talks=True)
 
@@ -162,6 +167,10 @@ class Load(Process):
     def order(self, order: str) -> str:
         self.send(order)
         return self.answer()
+
+    def new_round(self, number: int) -> None:
+        self.order(f"round {number}")
+        self.out = round_file(self.first_out, number)
 
 
 class Servers:
@@ -236,18 +245,21 @@ class Cluster:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
+    def launch(self, name: str, *extra: str) -> Node:
+        """Start a node, behind its proxies where it has them; one of that name that was there before is ended."""
+        if name in self.nodes:
+            self.nodes[name].end()
+        proxies = self.proxies.get(name, {})
+        environment = self.environment(
+            with_port(self.database_url, proxies["postgres"].port) if "postgres" in proxies else "",
+            with_port(self.redis_url, proxies["redis"].port) if "redis" in proxies else "",
+        )
+        node = self.nodes[name] = Node(name, environment, self.place / f"node-{name}.log", extra)
+        return node
+
     def start(self, *names: str, roles: Mapping[str, str] | None = None) -> list[Node]:
-        """Start nodes, behind their proxies where they have them, and wait until they are up."""
-        started = []
-        for name in names:
-            proxies = self.proxies.get(name, {})
-            environment = self.environment(
-                with_port(self.database_url, proxies["postgres"].port) if "postgres" in proxies else "",
-                with_port(self.redis_url, proxies["redis"].port) if "redis" in proxies else "",
-            )
-            extra = [f"--roles={roles[name]}"] if roles and name in roles else []
-            node = self.nodes[name] = Node(name, environment, self.place / f"node-{name}.log", extra)
-            started.append(node)
+        """Start nodes, and wait until they are up."""
+        started = [self.launch(name, *([f"--roles={roles[name]}"] if roles else [])) for name in names]
         return [node.wait_up() for node in started]
 
     def proxy(self, name: str, server: str) -> Proxy:
@@ -280,10 +292,12 @@ class Cluster:
             cursor = connection.execute(statement, parameters or None)
             return cursor.fetchall() if cursor.description else []
 
-    def rows(self) -> list[Row]:
+    def rows(self, round_number: int) -> list[Row]:
+        """Return the events of a round's entities."""
         found = self.sql(
             "SELECT e.entity, e.seq, e.shard, e.epoch, e.payload->>'token', (e.payload->>'writer')::int"
-            " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id WHERE t.name = %s", TYPE,
+            " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
+            " WHERE t.name = %s AND starts_with(e.entity, %s)", TYPE, f"r{round_number}e",
         )  # fmt: skip
         return [Row(*each) for each in found]
 

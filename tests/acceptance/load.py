@@ -4,7 +4,8 @@
 
 It is told what to do by lines on its standard input, and answers each with one line when it is done: `warm` (touch every
 entity once), `go` (begin), `probe a,b,c` (one append each, at once), `halt` (stop the rate, wait for what is under way),
-`sweep` (read every entity). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
+`sweep` (read every entity), `round n` (go on with entities of their own, and a file
+of their own), `stall entity seconds` (let it hold its node's event loop). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
 """
 
 import argparse
@@ -39,6 +40,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def entities_of(round_number: int, count: int) -> list[str]:
+    """Return the names of a round's entities."""
+    return [f"r{round_number}e{number}" for number in range(count)]
+
+
+def round_file(out: Path, round_number: int) -> Path:
+    return out.with_stem(f"{out.stem}-{round_number}") if round_number else out
+
+
 class Load:
     def __init__(self, options: argparse.Namespace) -> None:
         from tests.acceptance.app.entities import Register
@@ -46,11 +56,15 @@ class Load:
         self.register: Any = Register
         self.options = options
         self.chance = random.Random(options.seed)
-        self.entities = [f"e{number}" for number in range(options.entities)]
         self.numbers = 0
         self.running = False
         self.tasks: set[asyncio.Task[None]] = set()
-        self.file = options.out.open("ab", buffering=0)
+        self.new_round(0)
+
+    def new_round(self, number: int) -> None:
+        out: Path = self.options.out
+        self.entities = entities_of(number, self.options.entities)
+        self.file = round_file(out, number).open("ab", buffering=0)
 
     async def call(
         self, entity: str, op: Op, patience: float = PATIENT_SECONDS, *, own_id: bool = False
@@ -173,6 +187,13 @@ class Load:
                 while self.tasks:
                     await asyncio.wait(list(self.tasks))
                 return "halted"
+            case "round":
+                self.new_round(int(rest))
+                return "new round"
+            case "stall":
+                entity, seconds = rest.split()
+                self.register.ref(entity).stall.tell(float(seconds))
+                return "stalling"
             case "sweep":
                 calls = await asyncio.gather(*(self.call(each, "read") for each in self.entities))
                 return f"swept {sum(each.outcome != 'ok' for each in calls)}"

@@ -25,6 +25,7 @@ from sharding_app.core.ids import shard_of
 from tests.acceptance.cluster import Cluster, Load, Servers, until
 from tests.acceptance.history import Call, export, read_history
 from tests.acceptance.judge import judge
+from tests.acceptance.load import entities_of
 
 REPORT_FOLDER = "ACCEPTANCE_REPORT"
 SECONDS = float(os.environ.get("ACCEPTANCE_SECONDS") or 0)
@@ -79,6 +80,7 @@ class Scenario:
         self.report = Report(name, seed)
         self.load: Load
         self.entities = 1000
+        self.round_number = 0
         self.passed = False
 
     def begin(
@@ -115,8 +117,7 @@ class Scenario:
         """Send one append to each of these shards now."""
         wanted = set(shards)
         chosen: dict[int, str] = {}
-        for number in range(self.entities - 1, -1, -1):
-            entity = f"e{number}"
+        for entity in reversed(entities_of(self.round_number, self.entities)):
             if (shard := self.shard(entity)) in wanted:
                 chosen.setdefault(shard, entity)
         if chosen:
@@ -146,6 +147,15 @@ class Scenario:
             for call in self.calls()
         )
 
+    def new_round(self) -> None:
+        """Go on with new entities: the histories stay short enough to be judged."""
+        self.round_number += 1
+        self.passed = False
+        for load in self.cluster.loads:
+            load.new_round(self.round_number)
+        self.report = Report(self.report.scenario, self.report.seed)
+        self.load.order("go")
+
     def finish(self) -> Report:
         """Stop the load, read every entity, judge all, and report."""
         self.load.order("halt")
@@ -155,7 +165,7 @@ class Scenario:
         final = [call for call in calls if (call.process, call.number) not in before]
         others = [call for call in calls if (call.process, call.number) in before]
         assert len(final) == self.entities
-        rows, homes = self.cluster.rows(), self.cluster.homes()
+        rows, homes = self.cluster.rows(self.round_number), self.cluster.homes()
         report = self.report
         report.calls, report.events = len(calls), len(rows)
         for call in calls:

@@ -26,7 +26,6 @@ def test_kill_the_coordinator_then_another(scenario: NewScenario) -> None:
         cluster.wait_moved(victim)
         cluster.wait_members(*(names - {victim}))
         run.go_on(2)
-        cluster.nodes[victim].end()
         cluster.start(victim)
         cluster.wait_members(*names)
     run.finish()

@@ -5,6 +5,7 @@ or moved. Each event names the process that wrote it, so the journal shows who w
 """
 
 import os
+import time
 from zlib import crc32
 
 from sharding_app import EventSourced, Rejected, ShardingSettings, applies, command, event, query
@@ -44,6 +45,11 @@ class Register(EventSourced):
     @command
     def refuse(self, token: str) -> list[int]:
         raise Rejected(f"never: {token}", code="never")
+
+    @command
+    def stall(self, seconds: float) -> None:
+        """Hold the whole event loop, as a careless handler would."""
+        time.sleep(seconds)
 
     @query
     def read(self) -> list[int]:

@@ -1,0 +1,84 @@
+"""`python -m tests.acceptance --minutes 30 --seed 7`: mixed faults on a real cluster for as long as one likes.
+
+It says what it does, and ends with exit code 1 at the first broken promise: what was broken, where the history and the
+logs lie, and how to see it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.acceptance.cluster import Servers
+from tests.acceptance.faults import FAULTS
+from tests.acceptance.mixed import NAMES, Mixed
+from tests.acceptance.scenario import Scenario
+
+STAGES_PER_ROUND = 6
+SETTINGS: dict[str, object] = {"REBALANCE_INTERVAL_SECONDS": 2.0, "PASSIVATE_AFTER_SECONDS": 10.0}
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.acceptance", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--rate", type=float, default=300.0, help="calls per second")
+    parser.add_argument("--entities", type=int, default=1000)
+    parser.add_argument("--nodes", type=int, default=len(NAMES))
+    parser.add_argument("--faults", default="", help=f"only these, of {','.join(FAULTS)}")
+    parser.add_argument(
+        "--keep", type=Path, help="a new folder for histories and logs (default: a temporary one)"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = options()
+    seed = random.randrange(1_000_000) if given.seed is None else given.seed
+    place = given.keep or Path(tempfile.mkdtemp(prefix="acceptance-"))
+    place.mkdir(parents=True, exist_ok=True)
+    place.chmod(0o711)  # the servers may have to run as another user
+    print(f"seed {seed}, {given.minutes:g} minutes, in {place}", flush=True)
+    servers = Servers(place)
+    calls = events = rounds = 0
+    ends = time.monotonic() + 60 * given.minutes
+    failed = ""
+    counts: dict[str, int] = {}
+    try:
+        with Scenario(servers, place, seed, "mixed", SETTINGS) as run:
+            names = tuple(f"n{number + 1}" for number in range(given.nodes))
+            mixed = Mixed(
+                run, lambda line: print(line, flush=True), [each for each in given.faults.split(",") if each], names,
+                given.rate, given.entities,
+            )  # fmt: skip
+            counts = mixed.counts
+            while time.monotonic() < ends:
+                report = mixed.round(STAGES_PER_ROUND)
+                calls, events, rounds = calls + report.calls, events + report.events, rounds + 1
+                print(report.lines()[0], flush=True)
+                run.new_round()
+            run.passed = True
+    except AssertionError as error:
+        failed = str(error)
+    finally:
+        servers.close()
+    print(f"{rounds} rounds kept every promise: {calls} calls, {events} events")
+    print("faults:", ", ".join(f"{number} {name}" for name, number in sorted(counts.items())))
+    if failed:
+        print(f"BROKEN in round {rounds}:\n{failed}")
+        print(
+            f"histories and logs: {place}\nagain: python -m tests.acceptance --seed {seed} --minutes {given.minutes:g}"
+        )
+        return 1
+    if given.keep is None:
+        shutil.rmtree(place, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The faults of the mixed runs. Each is made, lasts for a while, and is undone; several may overlap.
+
+A fault is a function of the stage that makes it and returns what was done, in words, and how it is undone. Chance comes
+from the run's seed alone, so that the same seed makes the same faults at the same moments.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import psycopg
+
+from tests.acceptance.cluster import Cluster, Node
+from tests.acceptance.scenario import Scenario
+
+
+class Made(NamedTuple):
+    """A fault that has been made."""
+
+    what: str
+    undo: Callable[[], None]
+
+
+class Stage(NamedTuple):
+    """What faults may touch."""
+
+    run: Scenario
+    names: tuple[str, ...]
+    "The nodes that should be there."
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.run.cluster
+
+    def pick(self, what: str = "any") -> Node:
+        """Choose a node by chance, or the coordinator's where the database can say who it is."""
+        name = ""
+        if what == "coordinator":
+            with suppress(psycopg.Error):
+                name = self.cluster.coordinator()
+        return self.cluster.nodes[name if name in self.names else self.cluster.chance.choice(self.names)]
+
+
+Fault = Callable[[Stage], Made]
+
+
+def nothing() -> None:
+    """There is nothing to undo: it is over by itself."""
+
+
+def kill(stage: Stage, what: str = "any") -> Made:
+    node = stage.pick(what)
+    node.signal(signal.SIGKILL)
+    return Made(f"kill -9 of {node.name}", lambda: _launch(stage, node.name))
+
+
+def kill_coordinator(stage: Stage) -> Made:
+    return kill(stage, "coordinator")
+
+
+def leave(stage: Stage) -> Made:
+    """An orderly end, and another version of the application in its place."""
+    node = stage.pick()
+    node.signal(signal.SIGTERM)
+    version = f"1.{stage.cluster.chance.randrange(3)}.0"
+    return Made(
+        f"SIGTERM of {node.name}, then version {version}",
+        lambda: _launch(stage, node.name, f"--app-version={version}"),
+    )
+
+
+def freeze(stage: Stage, what: str = "any") -> Made:
+    node = stage.pick(what)
+    node.signal(signal.SIGSTOP)
+    return Made(f"SIGSTOP of {node.name}", lambda: node.signal(signal.SIGCONT))
+
+
+def freeze_coordinator(stage: Stage) -> Made:
+    return freeze(stage, "coordinator")
+
+
+def join(stage: Stage) -> Made:
+    """Two more nodes, that go again."""
+    guests = [f"guest{number}" for number in (1, 2)]
+    for name in guests:
+        stage.cluster.launch(name)
+
+    def go() -> None:
+        for name in guests:
+            stage.cluster.nodes[name].signal(signal.SIGTERM)
+
+    return Made("two nodes join, then leave", go)
+
+
+def stop_postgres(stage: Stage) -> Made:
+    postgres = stage.cluster.servers.postgres
+    hard = stage.cluster.chance.random() < 0.5
+    if postgres.running:
+        if hard:
+            postgres.kill()
+        else:
+            postgres.end_with(signal.SIGQUIT)
+    return Made(
+        f"Postgres {'killed -9' if hard else 'stopped hard'}", lambda: _run(postgres.running, postgres.start)
+    )
+
+
+def kill_redis(stage: Stage) -> Made:
+    redis = stage.cluster.servers.redis
+    if redis.running:
+        redis.kill()
+    return Made("Redis killed -9", lambda: _run(redis.running, redis.start))
+
+
+def end_sessions(stage: Stage) -> Made:
+    """Some of the sessions of the nodes are ended by the server."""
+    purpose = stage.cluster.chance.choice(["journal", "reads", "control", "lifeline-0", "lifeline-1", ""])
+    with suppress(psycopg.Error):
+        stage.cluster.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%'"
+            " AND application_name LIKE '%%' || %s", purpose,
+        )  # fmt: skip
+    return Made(f"sessions for {purpose or 'everything'} ended", nothing)
+
+
+def cut_off(stage: Stage) -> Made:
+    """One node's way to one server fails in one of the ways in which ways fail."""
+    chance = stage.cluster.chance
+    node, server = stage.pick(), chance.choice(["postgres", "redis"])
+    proxy = stage.cluster.proxies[node.name][server]
+    ways: dict[str, Callable[[], None]] = {
+        "refused": proxy.refuse,
+        "silent": proxy.hang,
+        "not heard": lambda: proxy.one_way("up"),
+        "not answered": lambda: proxy.one_way("down"),
+        "slow": lambda: proxy.slow(0.05),
+        "cut half-way": lambda: proxy.cut(chance.randrange(100, 50_000)),
+        "reset": proxy.reset,
+    }
+    way = chance.choice(list(ways))
+    ways[way]()
+    return Made(f"{node.name} to {server}: {way}", proxy.forward)
+
+
+def lock_rows(stage: Stage) -> Made:
+    """Somebody holds what appends or decisions need, for longer than anybody waits for it."""
+    what = stage.cluster.chance.choice([
+        "SELECT FROM sharding_shard ORDER BY shard LIMIT 10 FOR UPDATE",
+        "LOCK TABLE sharding_event IN SHARE MODE",
+        "SELECT FROM sharding_node FOR UPDATE",
+        "SELECT FROM sharding_coordinator FOR UPDATE",
+    ])  # fmt: skip
+    holder: psycopg.Connection[tuple[object, ...]] | None = None
+    with suppress(psycopg.Error):
+        holder = psycopg.connect(stage.cluster.database_url, connect_timeout=2)
+        holder.execute("SET lock_timeout = '2s'")
+        holder.execute(what)
+
+    def let_go() -> None:
+        if holder is not None:
+            holder.close()
+
+    return Made(f"held: {what}", let_go)
+
+
+def stall(stage: Stage) -> Made:
+    """A handler holds a node's event loop."""
+    entity = f"stall{stage.cluster.chance.randrange(100)}"
+    seconds = stage.cluster.chance.uniform(0.3, 4.0)
+    stage.run.load.order(f"stall {entity} {seconds:.2f}")
+    return Made(f"a handler blocks for {seconds:.1f} s", nothing)
+
+
+def no_descriptors(stage: Stage) -> Made:
+    """A node may open nothing more, and what it has is cut."""
+    node = stage.pick()
+    _, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, hard))
+    for proxy in stage.cluster.proxies[node.name].values():
+        proxy.reset()
+
+    def give() -> None:
+        with suppress(ProcessLookupError):
+            resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (min(1024, hard) if hard > 0 else 1024, hard))
+
+    return Made(f"{node.name} is out of file descriptors", give)
+
+
+FAULTS: dict[str, tuple[Fault, float]] = {
+    "kill": (kill, 2.0),
+    "kill-coordinator": (kill_coordinator, 2.0),
+    "leave": (leave, 2.0),
+    "freeze": (freeze, 2.0),
+    "freeze-coordinator": (freeze_coordinator, 2.0),
+    "join": (join, 1.0),
+    "postgres": (stop_postgres, 1.5),
+    "redis": (kill_redis, 1.5),
+    "sessions": (end_sessions, 2.0),
+    "cut-off": (cut_off, 5.0),
+    "locks": (lock_rows, 1.5),
+    "stall": (stall, 1.0),
+}
+"""By name, with how often each is chosen."""
+if sys.platform == "linux":
+    FAULTS["descriptors"] = (no_descriptors, 1.0)
+
+
+def _launch(stage: Stage, name: str, *extra: str) -> None:
+    stage.cluster.launch(name, *extra)
+
+
+def _run(already: bool, start: Callable[[], object]) -> None:
+    if not already:
+        start()
