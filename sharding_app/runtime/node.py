@@ -159,6 +159,8 @@ class Node(Process):
         self._stop_coordinating()
         await super().close()
         await self.node_ports.journal.close()
+        if self.node_ports.together is not None:
+            self.node_ports.together.close()
 
     def may_send(self) -> bool:
         return self.state == "joining" or self.ports.clock.now() < self.lifeline.valid_until

@@ -50,7 +50,10 @@ class Watch(Protocol):
 class Together(Protocol):
     """Appends rows of the journal in one transaction with a user's own writes (`persist(..., also=fn)`).
 
-    Raises what `Journal.append` raises, or what a function raises; then nothing of it is committed.
+    Raises what `Journal.append` raises, or what a function raises; then nothing of it is committed. A commit whose
+    answer is lost is settled before it returns.
     """
 
     async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None: ...
+
+    def close(self) -> None: ...
