@@ -101,7 +101,13 @@ def node_ports(
         return NodePorts(
             store=PostgresStore(direct, owner=incarnation),
             journal=journal,
-            together=DjangoTogether(settings.database, journal, owner=incarnation),
+            together=DjangoTogether(
+                settings.database,
+                journal,
+                owner=incarnation,
+                threads=settings.also_threads,
+                lock_timeout_seconds=settings.also_lock_timeout_seconds,
+            ),
             transport=_transport(settings),
             clock=clock,
             lifeline=lifeline,

@@ -145,6 +145,25 @@ class Settings:
 
     passivate_after_seconds: float = _knob(_NODE.passivate_after_seconds, "Entities",
         "An entity without messages for so long is stopped; 0: never.", at_least=0.0)
+    snapshot_every: int = _knob(0, "Entities",
+        "A snapshot of an event-sourced entity after so many events, beside its commands; 0: never.", at_least=0)
+    keep_snapshots: int = _knob(2, "Entities",
+        "How many snapshots of an entity are kept: one that cannot be read falls back to the one before it.", at_least=1)
+    delete_events: bool = _knob(False, "Entities",
+        "Delete the events behind the oldest kept snapshot that are older than `COMMAND_WINDOW_SECONDS`.")
+    pipelined: bool = _knob(False, "Entities",
+        "Run an entity's next command while the reply of the former one still waits for its commit.")
+    max_concurrent_recoveries: int = _knob(_NODE.max_concurrent_recoveries, "Entities",
+        "Most entities, over all types of a node, that are read from the journal and rebuilt at a time.", at_least=1)
+    max_reply_bytes: int = _knob(_NODE.max_reply_bytes, "Entities",
+        "A command that persists and whose reply is larger fails, and stores nothing: the reply is kept with its last event.",
+        at_least=1024)
+    max_state_bytes: int = _knob(_NODE.max_state_bytes, "Entities",
+        "A larger state is not taken as a snapshot; a durable-state entity's command that leads to it fails.", at_least=1024)
+    also_threads: int = _knob(4, "Entities",
+        "Threads, and so database connections of a node, for `persist(..., also=...)`.", at_least=1)
+    also_lock_timeout_seconds: float = _knob(10.0, "Entities",
+        "How long a function given to `also=` waits for a lock on a row before its command fails.", above=0.0)
 
     link_max_frame_bytes: int = _knob(_LINK.max_frame_bytes, "Links",
         "A batch is closed at this size; only one larger message makes a larger batch.", at_least=1024)
@@ -223,7 +242,11 @@ class Settings:
         """What a type gets that says nothing itself."""
         return ShardingSettings(
             number_of_shards=self.number_of_shards,
+            snapshot_every=self.snapshot_every,
+            keep_snapshots=self.keep_snapshots,
+            delete_events=self.delete_events,
             passivate_after_seconds=self.passivate_after_seconds,
+            pipelined=self.pipelined,
             ask_timeout_seconds=self.ask_timeout_seconds,
         )
 
@@ -255,6 +278,9 @@ class Settings:
             mailbox_size=self.mailbox_size,
             command_window_seconds=self.command_window_seconds,
             passivate_after_seconds=self.passivate_after_seconds,
+            max_concurrent_recoveries=self.max_concurrent_recoveries,
+            max_reply_bytes=self.max_reply_bytes,
+            max_state_bytes=self.max_state_bytes,
             echo_interval_seconds=self.echo_interval_seconds,
             deaf_after_seconds=self.deaf_after_seconds,
             region=self.region_limits,
