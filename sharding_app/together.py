@@ -26,8 +26,6 @@ from sharding_app.ports.journal import EventRow, JournalUnavailable
 
 logger = logging.getLogger("sharding.journal")
 
-LOCK_TIMEOUT_SECONDS = 10.0
-THREADS = 4
 RETRY_SECONDS = 0.1
 DURABLE = """
 SELECT set_config('synchronous_commit', 'on', true)
@@ -47,8 +45,8 @@ class DjangoTogether:
         journal: PostgresJournal,
         *,
         owner: str,
-        threads: int = THREADS,
-        lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
+        threads: int,
+        lock_timeout_seconds: float,
     ) -> None:
         self._alias = alias
         self._name = application_name(owner, "also")
