@@ -167,6 +167,9 @@ class Coordinator:
                 self.starting[key] = _Starting(row.home, row.epoch, announce=moved)
             elif row.step == "handoff":
                 self.handoffs.marked(row, now)
+            elif row.step == "stopped":
+                # It has stopped and nobody could take it: the next one who can, or who asks, settles that.
+                self.handoffs.forget(key)
         for incarnation in list(self.fencing):
             self._fenced(incarnation, changes)
         self._fence_orphans(now)

@@ -314,7 +314,7 @@ class Host:
     def passivate_idle(self, older_than_seconds: float | None = None) -> int:
         """Forget entities that nothing was sent to for long (the type's setting, if not given); how many there were."""
         limit = self._passivate_after if older_than_seconds is None else older_than_seconds
-        if limit <= 0 and older_than_seconds is None:
+        if older_than_seconds is None and (limit <= 0 or self._runs_again):
             return 0
         before = self._clock.now() - limit
         forgotten = 0

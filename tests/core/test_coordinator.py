@@ -289,3 +289,17 @@ def test_locations_that_cannot_be_read_leave_everything_where_it_is() -> None:
     play.ask("a", 2)
     play.wait(30)
     assert play.homes() == {1: "b", 2: "a"}
+
+
+def test_a_shard_that_stopped_while_nobody_could_take_it_gets_a_home_when_somebody_can() -> None:
+    play = Play([node("a", 1), node("b", 2, state="joining")])
+    play.ask("p-1", 0)
+    assert play.rows[TYPE, 0].home == "a"
+    play.machine.regions_leave("a", [TYPE], play.now)
+    play.play()
+    assert play.rows[TYPE, 0].step == "stopped"
+    play.members["b"] = node("b", 2)
+    play.read()
+    play.ask("p-1", 0)
+    assert play.rows[TYPE, 0].home == "b"
+    assert not play.machine.handoffs.active
