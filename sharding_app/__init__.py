@@ -9,6 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sharding_app.core.allocation import ShardAllocationStrategy as ShardAllocationStrategy
+    from sharding_app.core.consistent_hashing import ConsistentHashAllocation as ConsistentHashAllocation
+    from sharding_app.core.least_shards import LeastShardAllocation as LeastShardAllocation
+    from sharding_app.core.least_shards_old import ThresholdAllocation as ThresholdAllocation
     from sharding_app.errors import AskTimeout as AskTimeout
     from sharding_app.errors import BadCall as BadCall
     from sharding_app.errors import BadEntityId as BadEntityId
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from sharding_app.model.event import applies as applies
     from sharding_app.model.event import event as event
     from sharding_app.model.event import upcasts as upcasts
+    from sharding_app.model.external_allocation import ExternalAllocation as ExternalAllocation
     from sharding_app.model.extractor import EntityEnvelope as EntityEnvelope
     from sharding_app.model.extractor import HashCodeMessageExtractor as HashCodeMessageExtractor
     from sharding_app.model.extractor import MessageExtractor as MessageExtractor
@@ -60,6 +65,11 @@ _ERRORS = (
 _HOMES = {
     **dict.fromkeys(_ERRORS.split(), "errors"),
     "ClusterSharding": "model.cluster_sharding",
+    "ConsistentHashAllocation": "core.consistent_hashing",
+    "ExternalAllocation": "model.external_allocation",
+    "LeastShardAllocation": "core.least_shards",
+    "ShardAllocationStrategy": "core.allocation",
+    "ThresholdAllocation": "core.least_shards_old",
     "Region": "model.cluster_sharding",
     "EntityEnvelope": "model.extractor",
     "StartEntity": "model.extractor",

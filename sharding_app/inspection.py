@@ -1,13 +1,17 @@
 """Answers to what a region can be asked about itself and its cluster (`model.region_questions`)."""
 
+from collections.abc import Mapping
+
 from sharding_app.errors import BadCall, WrongContext
 from sharding_app.model.region_questions import (
     ClusterShardingStats,
     CurrentShardRegionState,
     GetClusterShardingStats,
     GetCurrentRegions,
+    GetShardLocations,
     GetShardRegionState,
     GracefulShutdown,
+    UpdateShardLocations,
 )
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.process import Process
@@ -28,6 +32,12 @@ async def inspect(process: Process, type_name: str, question: object, timeout: f
         case GracefulShutdown():
             leave(process, type_name)
             return None
+        case GetShardLocations():
+            found = await process.ports.store.locations(type_name)
+            return {} if found is None else dict(found[1])
+        case UpdateShardLocations():
+            await _locate(process, type_name, question.locations)
+            return None
     raise BadCall(f"a region cannot be asked {question!r}")
 
 
@@ -36,6 +46,19 @@ def leave(process: Process, type_name: str) -> None:
     if not isinstance(process, Node) or type_name not in process.hosts:
         raise WrongContext(f"nothing of {type_name!r} is hosted in this process")
     process.leave_region(type_name)
+
+
+async def _locate(process: Process, type_name: str, locations: Mapping[int, str]) -> None:
+    config = process.configs.get(type_name)
+    if config is not None:
+        if beyond := sorted(shard for shard in locations if shard >= config.number_of_shards):
+            raise BadCall(
+                f"{type_name!r} has {config.number_of_shards} shards, numbered from 0: there is no shard {beyond[0]}"
+            )
+        # The nodes may come later than the locations.
+        await process.ports.store.register_types([config])
+    if not await process.ports.store.locate(type_name, locations):
+        raise BadCall(f"neither the cluster nor this process knows a type {type_name!r}")
 
 
 def _state(process: Process, type_name: str) -> CurrentShardRegionState:

@@ -8,6 +8,9 @@ from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 
 MemberState = Literal["joining", "up", "leaving"]
 ShardStep = Literal["home", "handoff", "stopped"]
+LeaveRequest = Literal["leave", "prepare", "stop"]
+"""What an operator asked of a node: hand everything over and go; expect that the whole cluster stops, so that nothing
+moves any more; go, with the whole cluster."""
 
 
 class TypeConfig(msgspec.Struct, frozen=True):
@@ -57,6 +60,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     "The server on which its lifeline was last established."
     backends: tuple[Backend, ...] = ()
     "Its journal and control connections, which the coordinator ends before it raises epochs."
+    asked: LeaveRequest | None = None
     locks: int = 0
     "How many of its two lifeline locks are held right now (0, 1, 2)."
 

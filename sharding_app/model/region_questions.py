@@ -41,3 +41,15 @@ class GetCurrentRegions(Question):
 @dataclass(frozen=True, slots=True)
 class GracefulShutdown(Question):
     """Told to the region of a node: hand its shards over, and host nothing of the type any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GetShardLocations(Question):
+    """Where does the application want the type's shards? Answer: node names by shard (`ExternalAllocation`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateShardLocations(Question):
+    """Let these shards live on the nodes of these names."""
+
+    locations: Mapping[int, str]

@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
+from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.errors import DeclarationError
 
 
@@ -39,6 +40,8 @@ class ShardingSettings:
     stop_message: object | None = None
     #: How long an ask waits for its reply.
     ask_timeout_seconds: float | None = None
+    #: Where the shards go, and which ones move: ``ConsistentHashAllocation()``, say, or a class of your own.
+    allocation: ShardAllocationStrategy | None = None
 
     def __post_init__(self) -> None:
         role: object = self.role
@@ -52,6 +55,11 @@ class ShardingSettings:
         _flag(self.pipelined, "pipelined")
         _flag(self.remember_entities, "remember_entities")
         _seconds(self.ask_timeout_seconds, "ask_timeout_seconds", zero=False)
+        _need(
+            self.allocation is None or _decides(self.allocation),
+            "allocation",
+            f"an object with allocate() and rebalance(), not {self.allocation!r}",
+        )
 
     def over(self, base: ShardingSettings) -> ShardingSettings:
         """These settings, completed by `base` where they say nothing."""
@@ -80,6 +88,11 @@ def _init(self: ShardingSettings, *args: Any, **kwargs: Any) -> None:
 
 
 ShardingSettings.__init__ = _init  # type: ignore[method-assign]
+
+
+def _decides(strategy: object) -> bool:
+    methods = (getattr(strategy, name, None) for name in ("allocate", "rebalance"))
+    return not isinstance(strategy, type) and all(callable(each) for each in methods)
 
 
 def _need(fits: object, name: str, what: str) -> None:

@@ -1,6 +1,15 @@
 """The cluster's tables, for reading. The migrations' SQL is what makes them; docs/tables.md explains them."""
 
-from sharding_app.models.cluster import Cluster, Coordinator, Decision, EntityType, Lease, Node, Shard
+from sharding_app.models.cluster import (
+    Cluster,
+    Coordinator,
+    Decision,
+    EntityType,
+    Lease,
+    Location,
+    Node,
+    Shard,
+)
 from sharding_app.models.journal import DurableState, Event, RememberedEntity, Snapshot
 from sharding_app.models.readonly import ReadOnlyError
 
@@ -12,6 +21,7 @@ __all__ = [
     "EntityType",
     "Event",
     "Lease",
+    "Location",
     "Node",
     "ReadOnlyError",
     "RememberedEntity",

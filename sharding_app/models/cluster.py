@@ -58,6 +58,7 @@ class Node(ReadOnlyModel):
     state = models.TextField(choices=[("joining", "joining"), ("up", "up"), ("leaving", "leaving")])
     roles = models.JSONField()
     app_version = models.TextField()
+    asked = models.TextField(null=True)  # noqa: DJ001 - nothing is asked of it
     candidate = models.BooleanField()
     types = models.JSONField()
     deaf = models.BooleanField()
@@ -89,6 +90,7 @@ class EntityType(ReadOnlyModel):
     role = models.TextField()
     store_mode = models.TextField()
     changeable = models.BooleanField()
+    locations_change = models.BigIntegerField(default=0)
     registered_at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):
@@ -135,6 +137,25 @@ class Lease(ReadOnlyModel):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Location(ReadOnlyModel):
+    """Where the application wants a shard (`ExternalAllocation`)."""
+
+    pk = models.CompositePrimaryKey("type_id", "shard")
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, related_name="locations", db_constraint=False, db_index=False
+    )
+    shard = models.IntegerField()
+    node = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_location"
+        ordering = ("type_id", "shard")
+
+    def __str__(self) -> str:
+        return f"{self.type_id}/{self.shard} on {self.node}"
 
 
 class Decision(ReadOnlyModel):

@@ -5,7 +5,7 @@ from typing import Protocol
 import msgspec
 
 from sharding_app.core.ids import Incarnation, Term
-from sharding_app.core.records import Backend, Server
+from sharding_app.core.records import Backend, LeaveRequest, Server
 
 
 class SessionLost(Exception):
@@ -21,6 +21,8 @@ class Pulse(msgspec.Struct, frozen=True):
     "Of the coordinator's row: who raised the term last."
     coordinator_locked: bool
     "Whether anybody holds the coordinator's lock now."
+    asked: LeaveRequest | None = None
+    "What the row of this session's node says that an operator asks of it."
 
 
 class LifelineSession(Protocol):

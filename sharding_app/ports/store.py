@@ -1,6 +1,6 @@
 """The truth that arbitrates: members, homes and the term, as rows (promises 1, 7 and 11)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from sharding_app.core.ids import Incarnation, ShardId, Term
@@ -8,6 +8,7 @@ from sharding_app.core.records import (
     CoordinatorRow,
     Decision,
     HomeChange,
+    LeaveRequest,
     Member,
     MemberState,
     Server,
@@ -72,6 +73,22 @@ class ClusterStore(Protocol):
     async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]: ...
 
     async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]: ...
+
+    async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
+        """Say where the application wants these shards, by node name; False: the type is not known."""
+        ...
+
+    async def locations(
+        self, type_name: str, known: int | None = None
+    ) -> tuple[int, dict[ShardId, str]] | None:
+        """Return what was said of the type, with the number of its last change; None: nothing since `known`."""
+        ...
+
+    async def ask_to(
+        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]
+    ) -> list[Incarnation]:
+        """Write an operator's request into these members' rows, or take it back; return those that have a row."""
+        ...
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         """Write all changes whose row still has the expected epoch, in one transaction guarded by the term; return

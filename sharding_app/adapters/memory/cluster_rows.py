@@ -1,7 +1,7 @@
 """The cluster's tables: types, members, homes, the term and the timeline, with the rules that the store's SQL has."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from sharding_app.core.records import (
     CoordinatorRow,
     Decision,
     HomeChange,
+    LeaveRequest,
     Member,
     MemberState,
     Server,
@@ -33,6 +34,8 @@ class ClusterRows:
         self.last_age = 0
         self.coordinator = CoordinatorRow(0, None)
         self.shards: dict[ShardKey, ShardRow] = {}
+        self.locations: dict[str, dict[ShardId, str]] = {}
+        self.location_changes: dict[str, int] = {}
         self.epochs: dict[tuple[int, ShardId], Epoch] = {}
         "The epochs again, by the type's number: what the journal's fence looks at."
         self.on_decide: Callable[[Term, ShardRow | None, ShardRow], None] | None = None
@@ -57,7 +60,8 @@ class ClusterRows:
         self.last_age += 1
         known = self.members.get(member.incarnation)
         age = self.last_age if known is None else known.age
-        self.members[member.incarnation] = msgspec.structs.replace(member, age=age, locks=0)
+        asked = None if known is None else known.asked
+        self.members[member.incarnation] = msgspec.structs.replace(member, age=age, locks=0, asked=asked)
         self.lock_keys[member.incarnation] = lock_keys
         return age
 
@@ -88,6 +92,12 @@ class ClusterRows:
         self.members.pop(incarnation, None)
         self.lock_keys.pop(incarnation, None)
 
+    def ask_to(self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]) -> list[Incarnation]:
+        there = [each for each in dict.fromkeys(incarnations) if each in self.members]
+        for each in there:
+            self.members[each] = msgspec.structs.replace(self.members[each], asked=request)
+        return sorted(there)
+
     def with_locks(self) -> list[Member]:
         """Every member with the locks it holds at this moment, oldest first."""
         return [
@@ -113,6 +123,21 @@ class ClusterRows:
     def raise_term(self, incarnation: Incarnation) -> Term:
         self.coordinator = CoordinatorRow(self.coordinator.term + 1, incarnation)
         return self.coordinator.term
+
+    # -- Locations -------------------------------------------------------------------------------------------------
+
+    def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
+        if type_name not in self.types:
+            return False
+        self.locations.setdefault(type_name, {}).update(locations)
+        self.location_changes[type_name] = self.location_changes.get(type_name, 0) + 1
+        return True
+
+    def located(self, type_name: str, known: int | None) -> tuple[int, dict[ShardId, str]] | None:
+        change = self.location_changes.get(type_name, 0) if type_name in self.types else None
+        if change is None or change == known:
+            return None
+        return change, dict(sorted(self.locations.get(type_name, {}).items()))
 
     # -- Homes -----------------------------------------------------------------------------------------------------
 

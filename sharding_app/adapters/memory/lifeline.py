@@ -18,6 +18,7 @@ class MemoryLifelineSession:
         self, server: MemoryServer, client: str = "client", *, idle_timeout_seconds: float = 3.0
     ) -> None:
         self._server = server
+        self._client = client
         self._connection = Connection(server, client, idle_timeout_seconds)
         self._holds_lock = False
         self._term: Term | None = None
@@ -39,7 +40,8 @@ class MemoryLifelineSession:
         def pulse(session: Session) -> Pulse:
             row = self._server.cluster.coordinator
             locked = self._server.sessions.holder(COORDINATOR_LOCK) is not None
-            return Pulse(self._server.identity, row.term, row.incarnation, locked)
+            me = self._server.cluster.members.get(self._client)
+            return Pulse(self._server.identity, row.term, row.incarnation, locked, me.asked if me else None)
 
         return await self._ask("ping", pulse)
 

@@ -1,6 +1,6 @@
 """`ports.store.ClusterStore` over the virtual server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
@@ -12,6 +12,7 @@ from sharding_app.core.records import (
     CoordinatorRow,
     Decision,
     HomeChange,
+    LeaveRequest,
     Member,
     MemberState,
     Server,
@@ -86,6 +87,19 @@ class MemoryStore:
         return await self._ask(
             "homes_of", lambda: [row for row in self._rows.rows(None) if row.home == incarnation]
         )
+
+    async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
+        return await self._ask("locate", lambda: self._rows.locate(type_name, locations))
+
+    async def locations(
+        self, type_name: str, known: int | None = None
+    ) -> tuple[int, dict[ShardId, str]] | None:
+        return await self._ask("locations", lambda: self._rows.located(type_name, known))
+
+    async def ask_to(
+        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]
+    ) -> list[Incarnation]:
+        return await self._ask("ask_to", lambda: self._rows.ask_to(request, incarnations))
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         return await self._ask("decide", lambda: self._rows.decide(term, changes))

@@ -45,6 +45,7 @@ class PostgresLifelineSession:
         connect_seconds: float = 3.0,
     ) -> None:
         self._coordinator_key = coordinator_key(cluster_id)
+        self._owner = owner
         self._ttl = ttl_seconds
         self._session = 0
         self._holds_lock = False
@@ -75,9 +76,9 @@ class PostgresLifelineSession:
         await self._rows("unlock", {"key": key})
 
     async def ping(self) -> Pulse:
-        rows = await self._rows("ping", {"coordinator_key": self._coordinator_key})
-        started, timeline, term, incarnation, locked = rows[0]
-        return Pulse(Server(started, timeline), term or 0, incarnation, locked)
+        params = {"coordinator_key": self._coordinator_key, "incarnation": self._owner}
+        started, timeline, term, incarnation, locked, asked = (await self._rows("ping", params))[0]
+        return Pulse(Server(started, timeline), term or 0, incarnation, locked, asked)
 
     async def elect(self, incarnation: Incarnation) -> Term | None:
         if self._term is not None:

@@ -4,7 +4,7 @@ Every statement has a short lock timeout: nothing of ours waits long inside the 
 through functions that lock the term's row first (`migrations/sql/0001_coordinator.sql`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -18,6 +18,7 @@ from sharding_app.core.records import (
     CoordinatorRow,
     Decision,
     HomeChange,
+    LeaveRequest,
     Member,
     MemberState,
     Server,
@@ -153,6 +154,24 @@ class PostgresStore:
     async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]:
         return await self._shards(home=incarnation)
 
+    async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
+        params = {"type": type_name, "shards": list(locations), "nodes": list(locations.values())}
+        return bool((await self._rows("locate", params))[0][0])
+
+    async def locations(
+        self, type_name: str, known: int | None = None
+    ) -> tuple[int, dict[ShardId, str]] | None:
+        rows = await self._rows("locations", {"type": type_name, "known": known})
+        if not rows:
+            return None
+        return rows[0][0], {shard: node for _, shard, node in rows if shard is not None}
+
+    async def ask_to(
+        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]
+    ) -> list[Incarnation]:
+        rows = await self._rows("ask_to", {"request": request, "incarnations": list(incarnations)})
+        return sorted(row[0] for row in rows)
+
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         rows = await self._rows(
             "decide",
@@ -252,5 +271,6 @@ def _member(row: tuple[Any, ...]) -> Member:
         deaf=deaf,
         server=None if started is None else Server(started, timeline),
         backends=tuple(Backend(each["pid"], each["started"]) for each in row[13]),
-        locks=row[14],
+        asked=row[14],
+        locks=row[15],
     )

@@ -1,0 +1,1 @@
+SELECT sharding_locate_v1(%(type)s, %(shards)s::integer[], %(nodes)s::text[]);

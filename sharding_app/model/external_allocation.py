@@ -1,0 +1,90 @@
+"""`ExternalAllocation`: the application says where shards live, by node name, through `client(type)`.
+
+A location may name a node that has not joined yet: the shard goes there when it does. It is kept in the database, until
+it is changed; a running shard moves as soon as the coordinator sees it, within a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sharding_app.core import external_allocation
+from sharding_app.errors import BadCall
+from sharding_app.model import gateway
+from sharding_app.model.region_questions import GetShardLocations, Question, UpdateShardLocations
+from sharding_app.model.registry import registry
+
+
+class ExternalAllocation(external_allocation.ExternalAllocation):
+    """``settings = ShardingSettings(allocation=ExternalAllocation())``; a shard without a location goes to who asks."""
+
+    @staticmethod
+    def client(entity_type: str | type[Any], *, timeout: float = 5.0) -> LocationClient:
+        """Return what changes and shows the locations of one type, from any process of the project."""
+        return LocationClient(entity_type if isinstance(entity_type, str) else _name_of(entity_type), timeout)
+
+
+class LocationClient:
+    """``await client.update_location(7, "node-a")``; ``client.sync`` does the same without a running loop."""
+
+    def __init__(self, type_name: str, timeout: float) -> None:
+        self.type_name = type_name
+        self.timeout = timeout
+
+    async def update_location(self, shard: int, node_name: str) -> None:
+        """Let one shard live on the node of that name."""
+        await self.update_locations({shard: node_name})
+
+    async def update_locations(self, locations: Mapping[int, str]) -> None:
+        """Let many shards live elsewhere; all of them or none take effect."""
+        await self._ask(_update(locations))
+
+    async def locations(self) -> dict[int, str]:
+        """Return what was said so far; nothing, if the cluster does not know the type yet."""
+        found: Any = await self._ask(GetShardLocations())
+        return dict(found)
+
+    @property
+    def sync(self) -> SyncLocationClient:
+        return SyncLocationClient(self)
+
+    async def _ask(self, question: Question) -> object:
+        return await gateway.inspector().inspect(self.type_name, question, self.timeout)
+
+
+class SyncLocationClient:
+    """`LocationClient` for sync views, tasks and the shell."""
+
+    def __init__(self, client: LocationClient) -> None:
+        self._client = client
+
+    def update_location(self, shard: int, node_name: str) -> None:
+        self.update_locations({shard: node_name})
+
+    def update_locations(self, locations: Mapping[int, str]) -> None:
+        self._ask(_update(locations))
+
+    def locations(self) -> dict[int, str]:
+        found: Any = self._ask(GetShardLocations())
+        return dict(found)
+
+    def _ask(self, question: Question) -> object:
+        client = self._client
+        return gateway.inspector().inspect_sync(client.type_name, question, client.timeout)
+
+
+def _update(locations: Mapping[int, str]) -> UpdateShardLocations:
+    for shard, name in locations.items():
+        if type(shard) is not int or shard < 0 or not isinstance(name, str) or not name:
+            raise BadCall(
+                f"a location is the number of a shard and the name of a node, not {shard!r}: {name!r}"
+            )
+    return UpdateShardLocations(dict(locations))
+
+
+def _name_of(entity_class: type[Any]) -> str:
+    for name, known in registry.all().items():
+        if known.cls is entity_class:
+            return name
+    raise BadCall(f"{entity_class!r} is no entity class: give the name of a type, or its class")
