@@ -1,0 +1,188 @@
+"""The nodes of a benchmark, as child processes, and the client that asks them: this process."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from sharding_app.bootstrap import client_process
+from sharding_app.cluster_gateway import ClusterGateway
+from sharding_app.conf import get_settings
+from sharding_app.management.processes import manage
+from sharding_app.model.gateway import use_gateway
+from sharding_app.portal import Portal
+from sharding_app.runtime.process import Process
+
+UP_SECONDS = 30.0
+ANSWER_SECONDS = 10.0
+END_SECONDS = 15.0
+LINES_KEPT = 30
+
+
+class NodeFailed(Exception):
+    """A node did not come up, or ended without being asked to; the message holds its last words."""
+
+
+class NodeProcess:
+    """One child. What it prints is kept for the case that it fails."""
+
+    def __init__(self, name: str, options: tuple[str, ...]) -> None:
+        self.name = name
+        self.incarnation = ""
+        self._options = options
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._up = asyncio.Event()
+        self._figures: asyncio.Queue[dict[str, float]] = asyncio.Queue()
+        self._started: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None]
+
+    async def start(self) -> None:
+        """Return when the node is up. Raises NodeFailed."""
+        self._started = await asyncio.create_subprocess_exec(
+            *manage("sharding_bench", f"--as-node={self.name}", *self._options),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+        self._reader = asyncio.ensure_future(self._read())
+        waiting = asyncio.ensure_future(self._up.wait())
+        await asyncio.wait((waiting, self._reader), timeout=UP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not self._up.is_set():
+            await self.end()
+            raise NodeFailed(f"node {self.name} did not come up:\n{self.last_words}")
+
+    @property
+    def _process(self) -> asyncio.subprocess.Process:
+        if self._started is None:
+            raise NodeFailed(f"node {self.name} was never started")
+        return self._started
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def last_words(self) -> str:
+        return "\n".join(self._lines)
+
+    async def figures(self) -> dict[str, float]:
+        """What it has used and done so far (`bench.node.figures`)."""
+        if self._process.stdin is None:
+            raise NodeFailed(f"node {self.name} has no input")
+        self._process.stdin.write(b"stats\n")
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._figures.get()
+        except TimeoutError:
+            raise NodeFailed(f"node {self.name} says nothing:\n{self.last_words}") from None
+
+    def signal(self, number: int) -> float:
+        """Send a signal, and return when."""
+        now = time.perf_counter()
+        self._process.send_signal(number)
+        return now
+
+    async def end(self) -> None:
+        """Have it leave, and kill it if it does not."""
+        if self._started is None:
+            return
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(END_SECONDS):
+                    await self._process.wait()
+            except TimeoutError:
+                self._process.kill()
+        await self._process.wait()
+        await self._reader
+
+    async def _read(self) -> None:
+        if self._process.stdout is None:
+            return
+        async for raw in self._process.stdout:
+            line = raw.decode(errors="replace").rstrip()
+            word, _, rest = line.partition(" ")
+            if word == "stats":
+                self._figures.put_nowait(json.loads(rest))
+            elif word == "up":
+                self.incarnation = rest
+                self._up.set()
+            else:
+                self._lines.append(line)
+
+
+class BenchCluster:
+    """Nodes by name, and this process as their client."""
+
+    def __init__(self, process: Process, options: tuple[str, ...]) -> None:
+        self.process = process
+        self.nodes: dict[str, NodeProcess] = {}
+        self._options = options
+        self._numbers = 0
+
+    async def add(self, count: int = 1) -> list[NodeProcess]:
+        """Start so many nodes, and return when they are up."""
+        new = []
+        for _ in range(count):
+            self._numbers += 1
+            new.append(NodeProcess(f"bench-{self._numbers}", self._options))
+        self.nodes |= {each.name: each for each in new}
+        await asyncio.gather(*(each.start() for each in new))
+        return new
+
+    async def drop(self, node: NodeProcess) -> None:
+        del self.nodes[node.name]
+        await node.end()
+
+    async def figures(self) -> dict[str, float]:
+        """The figures of all nodes, added up."""
+        total: dict[str, float] = {}
+        for each in await asyncio.gather(*(node.figures() for node in self.nodes.values())):
+            for name, value in each.items():
+                total[name] = total.get(name, 0.0) + value
+        return total
+
+    async def homes(self, type_name: str) -> dict[int, str]:
+        """Which incarnation each shard of a type lives at now."""
+        rows = await self.process.ports.store.shards([type_name])
+        return {row.shard: row.home for row in rows if row.home is not None and row.step == "home"}
+
+    async def close(self) -> None:
+        await asyncio.gather(*(node.end() for node in self.nodes.values()))
+        self.nodes.clear()
+
+
+@asynccontextmanager
+async def bench_cluster(nodes: int, options: tuple[str, ...] = ()) -> AsyncIterator[BenchCluster]:
+    """So many nodes, and refs of this loop that lead to them; all gone at the end. `options` are manage.py's own."""
+    settings = get_settings()
+    portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds)
+    process = client_process()
+    cluster = BenchCluster(process, options)
+    try:
+        await cluster.add(nodes)
+        await process.start()
+        portal.joined(process)
+        with use_gateway(ClusterGateway(portal)):
+            yield cluster
+    finally:
+        portal.close("the benchmark is over")
+        await process.close()
+        await cluster.close()
+
+
+async def until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Wait for a condition. Raises NodeFailed, saying what for, after that time."""
+    deadline = time.perf_counter() + seconds
+    while not condition():
+        if time.perf_counter() > deadline:
+            raise NodeFailed(f"not within {seconds:g} s: {what}")
+        await asyncio.sleep(0.01)

@@ -1,0 +1,98 @@
+"""The database of a run: what kind of server it is, and that nothing of ours is left in it.
+
+All of it happens on one thread with a Django connection of its own: Django allows none on a thread whose loop runs. A
+run holds a lock there, so that no two clean up each other's rows.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+from zlib import crc32
+
+from django.db import connections
+
+from sharding_app.bench.isolation import NODE_PREFIX, PREFIX
+
+T = TypeVar("T")
+
+LOCK = crc32(b"sharding_bench")
+FACTS = ("fsync", "full_page_writes", "synchronous_commit", "server_version")
+CLEANING = (
+    "DELETE FROM sharding_event WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_snapshot WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_state WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_shard WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_type WHERE name LIKE %(types)s",
+    "DELETE FROM sharding_node WHERE incarnation LIKE %(nodes)s",
+    "DELETE FROM sharding_decision WHERE subject LIKE %(types)s OR subject LIKE %(nodes)s",
+)
+
+
+class Busy(Exception):
+    """Another benchmark runs on this database."""
+
+
+class Database:
+    """Its methods are for its own thread: `run` and `arun` lead there."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharding-bench")
+
+    def run(self, work: Callable[..., T], *args: Any) -> T:
+        """Do it on the database's thread, and wait."""
+        return self._thread.submit(work, *args).result()
+
+    async def arun(self, work: Callable[..., T], *args: Any) -> T:
+        """The same, on an event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    @contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Nobody else runs a benchmark here meanwhile, and what it leaves is removed. Raises Busy."""
+        try:
+            if not self.run(self.value, "SELECT pg_try_advisory_lock(%s)", LOCK):
+                raise Busy("another sharding_bench runs on this database")
+            self.run(self.clean)
+            try:
+                yield
+            finally:
+                self.run(self.clean)
+        finally:
+            self.run(self._close)  # and with it goes the lock
+            self._thread.shutdown()
+
+    def _close(self) -> None:
+        connections[self.alias].close()
+
+    def clean(self) -> None:
+        """Remove every row of the benchmarks' types and nodes."""
+        wanted = {"types": f"{PREFIX}%", "nodes": f"{NODE_PREFIX}%"}
+        with connections[self.alias].cursor() as cursor:
+            for statement in CLEANING:
+                cursor.execute(statement, wanted)
+
+    def facts(self) -> dict[str, str]:
+        """The settings by which the figures of two servers differ most."""
+        return {name: str(self.value(f"SHOW {name}")) for name in FACTS}
+
+    def others(self) -> list[str]:
+        """Names of nodes that are not ours."""
+        rows = self.rows("SELECT name FROM sharding_node WHERE incarnation NOT LIKE %s", f"{NODE_PREFIX}%")
+        return [str(name) for (name,) in rows]
+
+    def commits(self) -> int:
+        """How many transactions this database has ended so far."""
+        query = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+        return int(self.value(query))
+
+    def value(self, query: str, *params: str | int) -> Any:
+        return self.rows(query, *params)[0][0]
+
+    def rows(self, query: str, *params: str | int) -> list[tuple[Any, ...]]:
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(query, params)
+            return list(cursor.fetchall())

@@ -1,0 +1,86 @@
+"""Callers: so many at once, each waiting for its answer before it asks again; or a fixed number each second."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from sharding_app.errors import ShardingError
+
+Call = Callable[[int], Awaitable[object]]
+"""Make the operation of that number."""
+
+
+class Driven:
+    """What callers saw."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.elapsed = 0.0
+        self.cpu_seconds = 0.0
+        "Of this process."
+
+
+async def at_once(call: Call, in_flight: int, *, seconds: float = 0.0, count: int = 0) -> Driven:
+    """Keep `in_flight` operations under way, for so long or until so many are done."""
+    driven = Driven()
+    note = driven.seconds.append
+    numbers = iter(range(count)) if count else iter(range(1 << 62))
+    clock = time.perf_counter
+    until = clock() + seconds if seconds else float("inf")
+
+    async def caller() -> None:
+        for number in numbers:
+            begun = clock()
+            if begun >= until:
+                return
+            await call(number)
+            note(clock() - begun)
+
+    begun, cpu = clock(), time.process_time()
+    await asyncio.gather(*(caller() for _ in range(in_flight)))
+    driven.elapsed, driven.cpu_seconds = clock() - begun, time.process_time() - cpu
+    return driven
+
+
+class FixedRate:
+    """So many calls a second, whether answers come or not; `answered` hears of each that succeeds."""
+
+    def __init__(self, call: Call, per_second: int, answered: Callable[[int, float, float], None]) -> None:
+        """`answered(number, begun, ended)`, by the clock of `time.perf_counter`."""
+        self.sent = 0
+        self.succeeded = 0
+        self.failures: dict[str, int] = {}
+        self._call = call
+        self._rate = per_second
+        self._answered = answered
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Send no more, and wait for what is under way."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def _run(self) -> None:
+        begun = time.perf_counter()
+        while True:
+            due = int((time.perf_counter() - begun) * self._rate)
+            for number in range(self.sent, due):
+                task = asyncio.ensure_future(self._one(number))
+                self._under_way.add(task)
+                task.add_done_callback(self._under_way.discard)
+            self.sent = max(self.sent, due)
+            await asyncio.sleep(0.002)
+
+    async def _one(self, number: int) -> None:
+        begun = time.perf_counter()
+        try:
+            await self._call(number)
+        except ShardingError as error:
+            name = type(error).__name__
+            self.failures[name] = self.failures.get(name, 0) + 1
+        else:
+            self.succeeded += 1
+            self._answered(number, begun, time.perf_counter())

@@ -1,0 +1,74 @@
+"""What the benchmarks run: each command adds to a number, so that all that is measured is the way there and back.
+
+Importing this module registers nothing: the types exist only inside `bench.isolation.only_bench_types`.
+"""
+
+from sharding_app import Entity, EventSourced, ShardingSettings, applies, command, event, query
+from sharding_app.model.registry import registry
+from sharding_app.model.types import EntityType
+
+
+@event
+class Increased:
+    by: int
+
+
+class BenchCounter(Entity):
+    """In memory only: an ask and its answer, nothing else."""
+
+    count: int = 0
+
+    @command
+    def increase(self) -> int:
+        self.count += 1
+        return self.count
+
+
+class BenchAccount(EventSourced):
+    """One event for each command, acknowledged after its commit."""
+
+    count: int = 0
+
+    @command
+    def increase(self, by: int = 1) -> int:
+        self.persist(Increased(by))
+        return self.count
+
+    @query
+    def total(self) -> int:
+        return self.count
+
+    @applies(Increased)
+    def on_increased(self, happened: Increased) -> None:
+        self.count += happened.by
+
+
+class BenchHot(BenchAccount):
+    """The same, pipelined: the next command runs while the commit of the former is under way."""
+
+    settings = ShardingSettings(pipelined=True)
+
+
+class BenchMoving(BenchAccount):
+    """Few shards, so that each is asked often enough to see when it is back."""
+
+    settings = ShardingSettings(number_of_shards=60)
+
+
+class BenchSpread(BenchAccount):
+    """A thousand shards, whatever the project's default is."""
+
+    settings = ShardingSettings(number_of_shards=1000)
+
+
+CLASSES: tuple[type[Entity], ...] = (BenchCounter, BenchAccount, BenchHot, BenchMoving, BenchSpread)
+
+
+def _withdrawn() -> list[EntityType]:
+    found = [each._sharding_type for each in CLASSES if each._sharding_type is not None]
+    for each in found:
+        registry.discard(each)
+    return found
+
+
+TYPES = _withdrawn()

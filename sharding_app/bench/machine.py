@@ -1,0 +1,27 @@
+"""What the operating system says of processes and of the machine."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+
+def resident_bytes(pid: int) -> int:
+    """How much of that process lies in memory now."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except FileNotFoundError:
+        # No /proc, as on macOS.
+        shown = subprocess.run(
+            ["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, text=True, check=True
+        )
+        return int(shown.stdout) * 1024
+
+
+def describe() -> str:
+    """The machine in one line, for whoever reads the figures later."""
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    return (
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {platform.python_implementation()} "
+        f"{platform.python_version()}, load {load}"
+    )

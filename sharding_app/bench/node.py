@@ -1,0 +1,100 @@
+"""A node of the benchmarks: like any other, but that it hosts their types alone, and tells what it has used up.
+
+Told "stats" on its standard input, it prints a line of figures; at the end of that input it leaves, so that it never
+outlives the process that started it.
+"""
+
+import asyncio
+import dataclasses
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from sharding_app.bench.isolation import NODE_PREFIX
+from sharding_app.bench.machine import resident_bytes
+from sharding_app.bootstrap import entity_types, node_config, node_ports
+from sharding_app.conf import get_settings
+from sharding_app.runtime.clock import BootClock
+from sharding_app.runtime.config import NodeConfig
+from sharding_app.runtime.runner import NodeRunner
+from sharding_app.runtime.watchdog import Watchdog
+
+LEAVE_SECONDS = 10.0
+
+
+def bench_config(name: str) -> NodeConfig:
+    """As the settings say, but that one node alone is enough and any may coordinate."""
+    config = node_config(name)
+    alone = msgspec.structs.replace(config.coordinator, min_members=1, min_members_of_role={})
+    return dataclasses.replace(config, coordinator=alone, candidate=True)
+
+
+async def run_node(name: str) -> None:
+    settings, clock, loop = get_settings(), BootClock(), asyncio.get_running_loop()
+    watchdog = Watchdog(clock, settings.handler_warning_seconds)
+    watchdog.start()
+    runner = NodeRunner(
+        bench_config(name),
+        entity_types(settings),
+        node_ports(settings, watchdog, clock),
+        lambda: f"{NODE_PREFIX}{secrets.token_hex(8)}",
+    )
+
+    def heard(word: str) -> None:
+        if word == "stats":
+            print(f"stats {json.dumps(figures(runner))}", flush=True)
+        else:
+            runner.request_stop(LEAVE_SECONDS)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, heard, "")
+    _listen(lambda word: loop.call_soon_threadsafe(heard, word))
+    announcing = loop.create_task(_announce(runner))
+    try:
+        await runner.run()
+    finally:
+        announcing.cancel()
+        watchdog.stop()
+
+
+def figures(runner: NodeRunner) -> dict[str, float]:
+    """What this process has used and done since it began."""
+    found: dict[str, float] = {
+        "cpu_seconds": time.process_time(),
+        "resident_bytes": resident_bytes(os.getpid()),
+    }
+    node = runner.node
+    if node is not None and runner.up.is_set():
+        links = node.links.statistics().links.values()
+        found |= {
+            "commits": node.writer.appends,
+            "rows": node.writer.rows,
+            "messages": sum(each.messages_sent + each.messages_received for each in links),
+            "frames": sum(each.frames_sent + each.acks_sent for each in links),
+            "entities": sum(host.entities for host in node.hosts.values()),
+            "shards": sum(len(host.shards) for host in node.hosts.values()),
+            "coordinator": node.coordinator is not None,
+        }
+    return found
+
+
+async def _announce(runner: NodeRunner) -> None:
+    await runner.up.wait()
+    if runner.node is not None:
+        print(f"up {runner.node.incarnation}", flush=True)
+
+
+def _listen(tell: Callable[[str], object]) -> None:
+    def wait() -> None:
+        for line in sys.stdin:
+            tell(line.strip())
+        tell("")
+
+    threading.Thread(target=wait, name="sharding-parent", daemon=True).start()

@@ -1,0 +1,58 @@
+"""One figure of a benchmark: a line of JSON for scripts, a row of the table for people."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(kw_only=True)
+class Result:
+    """Only `workload` is always there; the others as they apply."""
+
+    workload: str
+    in_flight: int | None = None
+    nodes: int | None = None
+    entities: int | None = None
+    ops_per_s: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    count: int | None = None
+    "How many operations, or moved shards, the figures are of."
+    failed: int | None = None
+    client_cpu_us: float | None = None
+    "CPU time of the client's process for each operation, in microseconds."
+    node_cpu_us: float | None = None
+    "The same of all nodes together."
+    bytes_per_entity: float | None = None
+    balanced_s: float | None = None
+    cpu_percent: float | None = None
+    queries_per_s: float | None = None
+    messages_per_op: float | None = None
+    frames_per_op: float | None = None
+    rows_per_op: float | None = None
+    commits_per_op: float | None = None
+    ratio: dict[str, float] | None = None
+    "To what was measured beside it: the bare probe, or the same work done with Django's ORM."
+    note: str | None = None
+
+    def timed(self, seconds: Sequence[float]) -> "Result":
+        """Note how long the operations took."""
+        ordered = sorted(seconds)
+        self.p50_ms = ordered[len(ordered) // 2] * 1e3
+        self.p99_ms = ordered[int(len(ordered) * 0.99)] * 1e3
+        self.max_ms = ordered[-1] * 1e3
+        return self
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            name: _rounded(value) for name, value in dataclasses.asdict(self).items() if value is not None
+        }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if not isinstance(value, float):
+        return value
+    return round(value) if abs(value) >= 1000 else float(f"{value:.4g}")

@@ -1,0 +1,58 @@
+"""One run of the command: its options, its database, and what every workload needs of both."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+from sharding_app.bench.cluster import BenchCluster
+from sharding_app.bench.database import Database
+from sharding_app.bench.driving import Call, Driven, at_once
+from sharding_app.bench.result import Result
+
+ENTITIES = 1000
+WARM_SECONDS = 1.0
+
+
+@dataclass(kw_only=True)
+class Run:
+    """What the command line asks for; 0 or empty where a workload's own default counts."""
+
+    database: Database
+    in_flight: tuple[int, ...] = ()
+    nodes: int = 0
+    seconds: float = 0.0
+    entities: int = 0
+    kills: int = 0
+    freeze: bool = False
+    options: tuple[str, ...] = ()
+    "Options of manage.py that the nodes get as well."
+    progress: Callable[[str], None] = field(default=lambda _: None)
+
+
+Workload = Callable[[Run], AsyncIterator[Result]]
+
+
+async def warm(call: Call, entities: int = ENTITIES) -> None:
+    """Give every shard a home and have every entity in memory, then run for a moment."""
+    await at_once(call, min(200, entities), count=entities)
+    await at_once(call, 64, seconds=WARM_SECONDS)
+
+
+async def measured(cluster: BenchCluster, name: str, in_flight: int, driving: Awaitable[Driven]) -> Result:
+    """What driving the cluster gave, and what it took of all processes."""
+    before = await cluster.figures()
+    driven = await driving
+    after = await cluster.figures()
+    count = len(driven.seconds)
+    return Result(
+        workload=name,
+        in_flight=in_flight,
+        nodes=len(cluster.nodes),
+        ops_per_s=count / driven.elapsed,
+        count=count,
+        client_cpu_us=driven.cpu_seconds / count * 1e6,
+        node_cpu_us=(after["cpu_seconds"] - before["cpu_seconds"]) / count * 1e6,
+        rows_per_op=(after["rows"] - before["rows"]) / count,
+        commits_per_op=(after["commits"] - before["commits"]) / count,
+        messages_per_op=(after["messages"] - before["messages"]) / count,
+        frames_per_op=(after["frames"] - before["frames"]) / count,
+    ).timed(driven.seconds)

@@ -1,0 +1,130 @@
+"""`manage.py sharding_bench`: how fast it is here, on these servers, with these settings."""
+
+import asyncio
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.management.base import BaseCommand, CommandError
+
+from sharding_app.bench.cluster import NodeFailed
+from sharding_app.bench.database import Busy, Database
+from sharding_app.bench.isolation import only_bench_types
+from sharding_app.bench.machine import describe
+from sharding_app.bench.node import run_node
+from sharding_app.bench.report import Progress, json_line, table
+from sharding_app.bench.result import Result
+from sharding_app.bench.run import Run
+from sharding_app.bench.workloads import WORKLOADS
+from sharding_app.bootstrap import new_loop
+from sharding_app.conf import get_settings
+from sharding_app.management.reach import check_servers
+
+
+class Command(BaseCommand):
+    help = (
+        "Measure the sharding on this machine, with this project's servers and settings. It starts nodes of its own,\n"
+        "with entity types of its own, and removes every row that it made.\n\n"
+        "Examples:\n"
+        "  manage.py sharding_bench                       every workload, a few minutes\n"
+        "  manage.py sharding_bench durable django        these two, for their ratio\n"
+        "  manage.py sharding_bench ask --in-flight 64    one number of callers\n"
+        "  manage.py sharding_bench ask --json | jq .ops_per_s\n\n"
+        f"Workloads: {', '.join(WORKLOADS)}."
+    )
+    requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.formatter_class = RawDescriptionHelpFormatter
+        return parser
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("workloads", nargs="*", metavar="workload", help="which ones (default: all)")
+        parser.add_argument("--nodes", type=_count, default=0, help="so many node processes")
+        parser.add_argument(
+            "--in-flight",
+            type=_counts,
+            default=(),
+            metavar="K",
+            help="callers at a time, such as 64, or 1,64,1000",
+        )
+        parser.add_argument("--seconds", type=_positive, default=0.0, help="how long each measurement takes")
+        parser.add_argument("--entities", type=_count, default=0, help="how many entities, where that counts")
+        parser.add_argument(
+            "--json", action="store_true", help="one JSON line for each result, on standard output"
+        )
+        parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if unknown := [each for each in options["workloads"] if each not in WORKLOADS]:
+            raise CommandError(f"There is no workload {unknown[0]!r}: choose from {', '.join(WORKLOADS)}.")
+        with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
+            if options["as_node"]:
+                runner.run(run_node(options["as_node"]))
+            else:
+                self._measure(runner, options)
+
+    def _measure(self, runner: asyncio.Runner, options: dict[str, Any]) -> None:
+        check_servers()
+        database = Database(get_settings().database)
+        progress = Progress()
+        run = Run(
+            database=database,
+            in_flight=options["in_flight"],
+            nodes=options["nodes"],
+            seconds=options["seconds"],
+            entities=options["entities"],
+            options=tuple(
+                f"--{each}={options[each]}" for each in ("settings", "pythonpath") if options[each]
+            ),
+            progress=progress,
+        )
+        debug, django_settings.DEBUG = django_settings.DEBUG, False
+        try:
+            with database.reserved():
+                if others := database.run(database.others):
+                    progress(f"Beside these nodes, which cost something too: {', '.join(others)}")
+                facts = database.run(database.facts)
+                names = options["workloads"] or list(WORKLOADS)
+                results = runner.run(self._run(run, names, facts if options["json"] else None))
+        except Busy as error:
+            raise CommandError(f"{str(error).capitalize()}.") from error
+        except NodeFailed as error:
+            raise CommandError(str(error)) from error
+        finally:
+            django_settings.DEBUG = debug
+            progress.done()
+        if not options["json"]:
+            self.stdout.write(table(results, facts, describe()))
+
+    async def _run(self, run: Run, names: Sequence[str], told: Mapping[str, str] | None) -> list[Result]:
+        results = []
+        for name in names:
+            async for result in WORKLOADS[name](run):
+                results.append(result)
+                if told is not None:
+                    self.stdout.write(json_line(result, told))
+                    self.stdout.flush()
+        return results
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError("a whole number from 1 on")
+    return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(_count(each) for each in text.split(","))
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError("a number of seconds above 0")
+    return number
