@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -37,13 +37,14 @@ from sharding_app.model.registry import registry
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.model.types import EntityType
 from sharding_app.portal import Portal
-from sharding_app.ports.journal import Snapshot
+from sharding_app.ports.journal import EventRow, Snapshot
 from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineSettings
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.owner import Together
 from sharding_app.runtime.process import Process
+from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
 
 OWN_LIMIT_SECONDS = 2.0
@@ -100,7 +101,7 @@ class MemoryCluster:
         """Start the nodes, and what asks them."""
         for _ in range(self._wanted):
             await self.add_node()
-        await self.client.start()
+        await self._quickly(self.client.start())
         self.portal.joined(self.client)
 
     async def close(self) -> None:
@@ -143,13 +144,13 @@ class MemoryCluster:
         incarnation = f"n-{name}-{number}"
         config = dataclasses.replace(self.config, name=name, roles=roles)
         node = self.nodes[name] = Node(incarnation, config, self._node_ports(incarnation), self._list())
-        await node.start()
+        await self._quickly(node.start())
         return node
 
     async def stop_node(self, name: str) -> None:
         """Let a node leave in order: its shards move first."""
         node = self._node(name)
-        await node.stop(LEAVE_SECONDS)
+        await self._quickly(node.stop(LEAVE_SECONDS))
         del self.nodes[name]
 
     async def kill_node(self, name: str) -> None:
@@ -207,8 +208,6 @@ class MemoryCluster:
 
     def append_raw(self, entity: type[Any], entity_id: EntityId, *records: tuple[str, int, bytes]) -> None:
         """The same with plain records (name, version, JSON): what former code of yours may have left."""
-        from sharding_app.ports.journal import EventRow
-
         if self.is_in_memory(entity, entity_id):
             raise BadCall(
                 "the entity is in memory already and would not see these events: `forget()` it before"
@@ -245,6 +244,13 @@ class MemoryCluster:
             self._writes_wait = None
 
     # -- Inside ----------------------------------------------------------------------------------------------------
+
+    async def _quickly(self, work: Coroutine[Any, Any, None]) -> None:
+        """Where time can be skipped, what only waits takes none."""
+        if isinstance(self.loop, TravelLoop):
+            await self.loop.hurry(work)
+        else:
+            await work
 
     def _list(self) -> list[EntityType]:
         return list(self.types.values())

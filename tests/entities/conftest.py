@@ -1,10 +1,16 @@
-"""A cluster in memory for each test, on the test's own event loop."""
+"""A cluster in memory for each test, on the test's own event loop, whose time can be moved on."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest_asyncio
 
+from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"travel": TravelLoop}
 
 
 @pytest_asyncio.fixture
