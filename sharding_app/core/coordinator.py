@@ -301,10 +301,13 @@ class Coordinator:
         for key in keys:
             self.starting.pop(key, None)
             self.handoffs.forget(key)
-        changes = [self.change(key, self.placement.allocate(key, None), "home") for key in keys]
+        changes = [self.change(key, self._next_home(key), "home") for key in keys]
         self.placement.forget(dead)
         self._note("shards_fenced", dead, f"{len(keys)} shards")
         self.out.append(Decide(changes))
+
+    def _next_home(self, key: ShardKey) -> Incarnation | None:
+        return None if self.placement.all_stops else self.placement.allocate(key, None)
 
     def _fence_orphans(self, now: float) -> None:
         """Homes without a member row: they left, or gave up, or a former coordinator buried them and died."""

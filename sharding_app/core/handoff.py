@@ -59,7 +59,11 @@ class HandOffs:
         self._drain(now)
 
     def _drain(self, now: float) -> None:
-        leaving = {each.incarnation for each in self.coordinator.members.values() if each.state == "leaving"}
+        leaving = {
+            each.incarnation
+            for each in self.coordinator.members.values()
+            if each.state == "leaving" and each.asked not in ("prepare", "stop")
+        }
         placement = self.coordinator.placement
         for type_name, regions in placement.allocated.items():
             if leaving and placement.hosts_of(type_name):
@@ -133,6 +137,8 @@ class HandOffs:
     def _start_queued(self, now: float) -> None:
         changes = []
         room = self.coordinator.settings.max_concurrent_hand_offs - len(self.active)
+        if self.coordinator.placement.all_stops:
+            self.queued.clear()
         over: list[ShardKey] = []
         for key, target in self.queued.items():
             if room <= 0:

@@ -28,6 +28,8 @@ class Placement:
         "How many shards each region has, counting those that are still being written."
         self.locations: dict[str, Mapping[ShardId, str] | None] = {}
         "What the application wants, for types whose strategy asks for it; None: it could not be read."
+        self.all_stops = False
+        "An operator has said that the whole cluster is to stop: nothing moves any more unless it is asked for."
         self.assembled = False
         "The wanted number of nodes has been there: from then on fewer will do."
         self._barred: dict[Incarnation, None] = {}
@@ -43,6 +45,7 @@ class Placement:
     def know(self, members: Sequence[Member], suspect: Iterable[Incarnation] = ()) -> None:
         self.members = {member.incarnation: member for member in members}
         self.suspect = frozenset(suspect)
+        self.all_stops = any(each.asked in ("prepare", "stop") for each in members)
         self._barred_regions = {key: None for key in self._barred_regions if key[0] in self.members}
         self._forget_views()
 

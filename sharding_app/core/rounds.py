@@ -19,6 +19,7 @@ class Rounds:
 
     def __init__(self, coordinator: "Coordinator") -> None:
         self.enabled = True
+        "False: an operator has paused it."
         self._coordinator = coordinator
         self._began_at = float("-inf")
         self._unfinished: dict[str, set[ShardId]] = {}
@@ -41,7 +42,7 @@ class Rounds:
             self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        if not self.enabled:
+        if not self.enabled or self._coordinator.placement.all_stops:
             self._unfinished.clear()
         if not self._unfinished:
             return

@@ -75,7 +75,8 @@ class SyncLocationClient:
 
 
 def _update(locations: Mapping[int, str]) -> UpdateShardLocations:
-    for shard, name in locations.items():
+    given: Mapping[Any, Any] = locations
+    for shard, name in given.items():
         if type(shard) is not int or shard < 0 or not isinstance(name, str) or not name:
             raise BadCall(
                 f"a location is the number of a shard and the name of a node, not {shard!r}: {name!r}"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
 from sharding_app.core.effects import Bury, Decide, Note, Tell
-from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.ids import Incarnation, ShardId, Term
 from sharding_app.core.membership import Membership
 from sharding_app.core.messages import (
     AnyMessage,
@@ -67,6 +67,7 @@ class CoordinatorShell:
         self._quick_until = 0.0
         self._loaded = False
         self._early: list[tuple[Incarnation, AnyMessage]] = []
+        self._location_changes: dict[str, int] = {}
 
     async def run(self) -> None:
         """Coordinate until a newer term is met. Cancelled when the lock is lost."""
@@ -129,6 +130,8 @@ class CoordinatorShell:
             with contextlib.suppress(StoreUnavailable):
                 server, members = await self._store.members()
                 rows = await self._store.shards()
+                for type_name, locations in (await self._read_locations(members)).items():
+                    self.machine.placement.locate(type_name, locations)
                 self._take_over(server, members, rows)
                 return
             await asyncio.sleep(RETRY_SECONDS)
@@ -179,6 +182,23 @@ class CoordinatorShell:
             self._quick_until = 0.0
         self.machine.members_read(members, verdict.dead, verdict.suspect, now)
         self._look_at = min(self._look_at, max(verdict.next_look, now + QUICK_LOOK_SECONDS))
+        for type_name, locations in (await self._read_locations(members)).items():
+            self.machine.locations_read(type_name, locations, self._clock.now())
+
+    async def _read_locations(self, members: list[Member]) -> dict[str, dict[ShardId, str] | None]:
+        """Where the application wants shards, of the types that ask for it: what has changed, None if that is unknown."""
+        found: dict[str, dict[ShardId, str] | None] = {}
+        for name in dict.fromkeys(each for member in members for each in member.types):
+            if getattr(self.machine.placement.strategy_of(name), "wants_locations", False):
+                try:
+                    news = await self._store.locations(name, self._location_changes.get(name))
+                except StoreUnavailable:
+                    found[name] = None
+                    self._location_changes.pop(name, None)
+                else:
+                    if news is not None:
+                        self._location_changes[name], found[name] = news
+        return found
 
     async def _carry_out(self) -> None:
         machine = self.machine

@@ -81,6 +81,10 @@ class Node(Process):
         self.writer: JournalWriter
         self.ended: asyncio.Future[str]
         "Set with the reason when this incarnation is over, whether it wanted to or not."
+        self.asked_to_leave = asyncio.Event()
+        "An operator wants this process to end."
+        self.all_stops = False
+        "The whole cluster is to stop: nothing is handed over any more."
         self._coordinating: asyncio.Task[None] | None = None
         self._valid = asyncio.Event()
         self._heard = asyncio.Event()
@@ -193,7 +197,11 @@ class Node(Process):
         self._coordinating = self.run(self._coordinate(self.coordinator), "coordinator")
 
     def _strategy_of(self, type_name: str) -> ShardAllocationStrategy:
-        return _OLDEST if type_name.startswith(SINGLETON) else self.config.strategy_of(type_name)
+        if type_name.startswith(SINGLETON):
+            return _OLDEST
+        known = self.types.get(type_name)
+        own = None if known is None else known.settings.allocation
+        return self.config.strategy_of(type_name) if own is None else own
 
     def on_deposed(self) -> None:
         self._stop_coordinating()
@@ -201,6 +209,9 @@ class Node(Process):
     def on_pulse(self, pulse: Pulse) -> None:
         if pulse.coordinator_locked:
             self.homes.coordinator_told(pulse.coordinator, pulse.term)
+        self.all_stops = pulse.asked in ("prepare", "stop")
+        if pulse.asked in ("leave", "stop") and self.state == "up":
+            self.asked_to_leave.set()
 
     # -- Messages --------------------------------------------------------------------------------------------------
 
@@ -418,7 +429,7 @@ class Node(Process):
         ]
         for each in others:
             self.try_send(each.incarnation, Suspect(self.incarnation))
-        while others and self.ports.clock.now() < deadline and not self.ended.done():
+        while others and not self.all_stops and self.ports.clock.now() < deadline and not self.ended.done():
             if not any(host.shards for host in self.hosts.values()):
                 break
             if self.homes.coordinator not in (None, self.incarnation):

@@ -31,6 +31,7 @@ class NodeRunner:
         make_ports: Callable[[Incarnation], NodePorts],
         new_incarnation: Callable[[], Incarnation],
         on_node: Callable[[Node], None] = lambda _: None,
+        patience_seconds: float = 30.0,
     ) -> None:
         self.config = config
         self.node: Node | None = None
@@ -41,13 +42,14 @@ class NodeRunner:
         self._new_incarnation = new_incarnation
         self._on_node = on_node
         self._stop = asyncio.Event()
-        self._patience = 30.0
+        self._patience = patience_seconds
         self._trouble = ""
         self._warn_at = 0.0
 
-    def request_stop(self, patience_seconds: float = 30.0) -> None:
+    def request_stop(self, patience_seconds: float | None = None) -> None:
         """Leave in order, within that time."""
-        self._patience = patience_seconds
+        if patience_seconds is not None:
+            self._patience = patience_seconds
         self._stop.set()
 
     async def run(self) -> None:
@@ -76,7 +78,11 @@ class NodeRunner:
                     continue
                 delay = RETRY_SECONDS
                 self.up.set()
-                await asyncio.wait((node.ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+                asked = asyncio.ensure_future(node.asked_to_leave.wait())
+                await asyncio.wait((node.ended, stopping, asked), return_when=asyncio.FIRST_COMPLETED)
+                asked.cancel()
+                if node.asked_to_leave.is_set():
+                    self._stop.set()
                 self.up.clear()
                 if node.ended.done():
                     await node.close()

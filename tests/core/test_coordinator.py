@@ -303,3 +303,58 @@ def test_a_shard_that_stopped_while_nobody_could_take_it_gets_a_home_when_somebo
     play.ask("p-1", 0)
     assert play.rows[TYPE, 0].home == "b"
     assert not play.machine.handoffs.active
+
+
+# -- When everything stops ----------------------------------------------------------------------------------------------
+
+
+def test_b2_23_once_all_is_to_stop_nothing_is_rebalanced_yet_known_and_new_shards_answer() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=LeastShardAllocation(20, 1.0))
+    play.ask("a", *ALL)
+    play.change("a", asked="prepare")
+    play.change("b", asked="prepare")
+    play.join(node("c", 3, asked="prepare"))
+    play.wait(30)
+    assert sizes(play, "abc") == [6, 6, 0]
+    play.ask("a", 1, 12)
+    assert told_home(play, "a", 1) == play.homes()[1]
+    assert play.homes()[12] == "c"
+
+
+def test_what_a_node_leaves_behind_when_all_stops_waits_until_it_is_asked_for() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", *ALL)
+    lost = play.shards_of("b")
+    play.change("a", asked="stop")
+    play.change("b", asked="stop", state="leaving")
+    assert not play.heard("b", HandOff)
+    play.members.pop("b")
+    play.read()
+    assert [play.homes()[shard] for shard in lost] == [None] * 6
+    play.ask("a", lost[0])
+    assert play.homes()[lost[0]] == "a"
+    assert [play.homes()[shard] for shard in lost[1:]] == [None] * 5
+
+
+def test_when_the_request_is_taken_back_rebalancing_goes_on() -> None:
+    play = Play([node("a", 1)], strategy=LeastShardAllocation(20, 1.0))
+    play.ask("a", *ALL)
+    play.change("a", asked="prepare")
+    play.join(node("b", 2))
+    play.wait(30)
+    assert sizes(play, "ab") == [12, 0]
+    play.change("a", asked=None)
+    play.wait(11)
+    assert sizes(play, "ab") == [6, 6]
+
+
+def test_a_paused_cluster_is_not_rebalanced() -> None:
+    play = Play([node("a", 1)], strategy=LeastShardAllocation(20, 1.0))
+    play.ask("a", *ALL)
+    play.machine.rounds.enabled = False
+    play.join(node("b", 2))
+    play.wait(30)
+    assert sizes(play, "ab") == [12, 0]
+    play.machine.rounds.enabled = True
+    play.wait(11)
+    assert sizes(play, "ab") == [6, 6]
