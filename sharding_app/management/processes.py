@@ -19,7 +19,6 @@ RESTART_SECONDS = 0.5
 RESTART_MAX_SECONDS = 10.0
 STEADY_SECONDS = 10.0
 LOOK_SECONDS = 0.1
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Listener = Callable[["Child", str], None]
 
@@ -29,6 +28,12 @@ def manage(*arguments: str) -> list[str]:
     script = sys.argv[0]
     launcher = ["-m", "django"] if Path(script).name in ("__main__.py", "django-admin") else [script]
     return [sys.executable, *launcher, *arguments]
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Signals that ask us to end in order; under nohup a closed terminal is none."""
+    asked = [signal.SIGTERM, signal.SIGINT]
+    return asked if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*asked, signal.SIGHUP]
 
 
 class Child:
@@ -140,7 +145,7 @@ class Supervisor:
 
     def run(self, each_look: Callable[[], None] = lambda: None) -> None:
         """Start the children and stay until a signal comes. `each_look` is called several times a second."""
-        before = {number: signal.signal(number, self._asked) for number in SIGNALS}
+        before = {number: signal.signal(number, self._asked) for number in ending_signals()}
         try:
             for child in self.children:
                 child.start()

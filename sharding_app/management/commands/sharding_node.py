@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import signal
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Coroutine
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from sharding_app.management.processes import Child, Supervisor, manage
+from sharding_app.management.processes import Child, Supervisor, ending_signals, manage
 from sharding_app.management.stdin_guard import at_end_of_input
 
 
@@ -79,13 +78,15 @@ class Command(BaseCommand):
         loop = asyncio.get_running_loop()
         running = loop.create_task(runner.run())
 
+        asked_by = ending_signals()
+
         def stop() -> None:
             if loop.is_running():
-                loop.remove_signal_handler(signal.SIGTERM)
-                loop.remove_signal_handler(signal.SIGINT)
+                for number in asked_by:
+                    loop.remove_signal_handler(number)
             runner.request_stop(options["leave_timeout"])
 
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in asked_by:
             loop.add_signal_handler(number, stop)
         if options["end_with_stdin"]:
             at_end_of_input(lambda: loop.call_soon_threadsafe(stop))

@@ -1,0 +1,68 @@
+"""What README and the guides show works as it stands."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets import Reader, blocks, says, steps
+from tests.live import ROOT, Live
+from tests.scratch_project import ScratchProject
+
+DOCS = ROOT / "docs"
+WRITTEN = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+def test_getting_started_leads_to_a_working_cart(live_servers: Live, tmp_path: Path) -> None:
+    document = DOCS / "getting-started.md"
+    with live_servers.empty_database() as live:
+        reader = Reader(ScratchProject(tmp_path / "mysite", live))
+        reader.follow(document)
+    typed = [
+        command for block in blocks(document) if block.language == "console" for command, _ in steps(block)
+    ]
+    assert len(reader.staying) == 2
+    assert len(typed) >= 9
+    headings = re.findall(r"^## (\d)\. ", document.read_text(), re.MULTILINE)
+    assert headings == list("123456")
+
+
+def test_the_cart_of_the_readme_is_the_demos() -> None:
+    """README shows the code that the demo runs, not a memory of it."""
+    shown = [block.text for block in blocks(ROOT / "README.md") if block.language == "python"]
+    assert (ROOT / "project/shop/entities.py").read_text() == shown[0]
+
+
+@pytest.mark.parametrize("document", WRITTEN, ids=lambda path: path.name)
+def test_install_lines_name_this_package_and_its_extras(document: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for line in re.findall(r"^pip install (.+)$", document.read_text(), re.MULTILINE):
+        for wanted in shlex.split(line.partition("#")[0]):
+            named = re.fullmatch(r"([\w.-]+)(?:\[([\w,]+)\])?", wanted)
+            assert named is not None, line
+            assert named[1] in {project["name"], "."}
+            assert set((named[2] or "").split(",")) <= {"", *project["optional-dependencies"]}
+
+
+@pytest.mark.parametrize("document", WRITTEN, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", WRITTEN, ids=lambda path: path.name)
+def test_python_blocks_are_python(document: Path) -> None:
+    for block in blocks(document):
+        if block.language == "python":
+            compile(block.text, f"{document.name}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_the_reader_notices_what_is_not_said() -> None:
+    assert says("one\ntwo and more\nthree", ["one", "two...", "three"])
+    assert not says("two\none", ["one", "two"])
+    assert not says("", ["anything"])
