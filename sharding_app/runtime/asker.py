@@ -33,6 +33,8 @@ logger = logging.getLogger("sharding.region")
 
 SHORT_TIMEOUT_SECONDS = 1.0
 "Shorter waits get a timer of their own; the others are seen by the sweep."
+WATCH_AFTER_SECONDS = 0.5
+"A home that owes an answer for longer is looked up in the store now and then."
 
 
 class Homes(Protocol):
@@ -43,6 +45,8 @@ class Homes(Protocol):
     def found(self, type_name: str, shards: Iterable[ShardId]) -> None: ...
 
     def not_found(self, type_name: str) -> None: ...
+
+    def watch(self, homes: set[Incarnation]) -> None: ...
 
 
 REASONS = {
@@ -249,9 +253,20 @@ class Asker:
             self._time_out(parcel)
         for target in list(self._blocked):
             self._unblock(target, now)
+        self._homes.watch(self._slow_homes(now))
         for region in self.regions.values():
             region.tick(now)
             self._carry_out(region, now)
+
+    def _slow_homes(self, now: float) -> set[Incarnation]:
+        """Homes that have owed an answer for a while. Their links may be quiet: what was sent is acknowledged."""
+        slow: set[Incarnation] = set()
+        for parcel in self.pending.values():
+            if now - parcel.born < WATCH_AFTER_SECONDS:
+                break
+            if parcel.home is not None:
+                slow.add(parcel.home)
+        return slow
 
     def close(self) -> None:
         """Tell everybody who waits, and whoever asks from now on."""

@@ -2,7 +2,8 @@
 
 The coordinator is asked first. When it is not known or does not answer, the store's rows say the same: known homes keep
 working while there is no coordinator (promise 6), and "no node hosts this type" is learnt within a second. A process that
-gets no acknowledgement from a node tells the others (`Suspect`), and watches the store until that node is back or gone.
+gets no acknowledgement from a node tells the others (`Suspect`), and watches the store until that node is back or gone. A
+node that owes answers is watched there too: nobody else may know that we wait for it.
 """
 
 import asyncio
@@ -59,6 +60,8 @@ class HomeFinder:
         self._is_silent = is_silent
         self._wanted: dict[str, dict[ShardId, float]] = {}
         self._doubted: dict[Incarnation, float] = {}
+        self._watched: dict[Incarnation, float] = {}
+        "They owe answers, and are as good as any until their row is gone."
         self._members: list[Member] = []
         self._renewed_at: dict[str, float] = {}
         self._wake = asyncio.Event()
@@ -109,8 +112,18 @@ class HomeFinder:
             self._put(each, word)
         self._wake.set()
 
+    def watch(self, homes: set[Incarnation]) -> None:
+        """These owe us answers for a while already (and no others)."""
+        if not homes and not self._watched:
+            return
+        now, began = self._clock.now(), not self._watched
+        self._watched = {each: self._watched.get(each, now) for each in sorted(homes - {self._me})}
+        if began and self._watched:
+            self._wake.set()
+
     def gone(self, incarnation: Incarnation) -> None:
         self._doubted.pop(incarnation, None)
+        self._watched.pop(incarnation, None)
         if self.coordinator == incarnation:
             self.coordinator = None
             self._wake.set()
@@ -119,11 +132,10 @@ class HomeFinder:
         """Look at the store while something is unknown or in doubt; wait for that else."""
         pause = LOOK_SECONDS
         while True:
-            if not self._doubted and not any(self._wanted.values()):
+            if not self._looks_for_something():
                 pause = LOOK_SECONDS
                 self._wake.clear()
-                if not any(self._wanted.values()) and not self._doubted:
-                    await self._wake.wait()
+                await self._wake.wait()
             self._wake.clear()
             try:
                 await self._look()
@@ -136,6 +148,9 @@ class HomeFinder:
             except TimeoutError:
                 pause = min(pause * 1.5, LOOK_MAX_SECONDS)
 
+    def _looks_for_something(self) -> bool:
+        return bool(self._doubted or self._watched or any(self._wanted.values()))
+
     async def _look(self) -> None:
         row = await self._store.coordinator()
         if row.incarnation is not None and row.incarnation not in self._doubted:
@@ -143,12 +158,12 @@ class HomeFinder:
         _, self._members = await self._store.members()
         known = {each.incarnation: each for each in self._members}
         now = self._clock.now()
-        for incarnation, since in list(self._doubted.items()):
+        for incarnation, since in list((self._watched | self._doubted).items()):
             if incarnation not in known:
                 if now - since > GRACE_FOR_NODEGONE_SECONDS:
                     self._on_gone(incarnation)
             elif not self._is_silent(incarnation):
-                del self._doubted[incarnation]
+                self._doubted.pop(incarnation, None)
         for type_name, wanted in list(self._wanted.items()):
             await self._look_for(type_name, wanted, known, now)
 

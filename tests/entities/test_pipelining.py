@@ -1,0 +1,197 @@
+"""A pipelined type runs on while commits are under way; nobody hears of what is not committed."""
+
+import asyncio
+
+import pytest
+
+from sharding_app import (
+    EntityFailed,
+    EventSourced,
+    Rejected,
+    ShardingSettings,
+    Unavailable,
+    applies,
+    command,
+    query,
+)
+from sharding_app.runtime.config import NodeConfig
+from sharding_app.testing.cluster import MemoryCluster
+from tests.entities.shop import Added, HotCart
+from tests.entities.waiting import travel, until
+
+pytestmark = pytest.mark.asyncio
+
+
+def seen_by(cluster: MemoryCluster, entity_id: str) -> object:
+    """The object itself."""
+    for node in cluster.nodes.values():
+        for shard in node.hosts["entities.HotCart"].shards.values():
+            if entity_id in shard.slots:
+                return shard.slots[entity_id].entity
+    return None
+
+
+async def test_the_next_command_runs_on_the_applied_state(cluster: MemoryCluster) -> None:
+    cart = HotCart.ref("a")
+    await cart.nothing()
+    with cluster.writes_wait():
+        adds = [asyncio.ensure_future(cart.add("book")) for _ in range(5)]
+        await until(lambda: seen_by(cluster, "a").items == {"book": 5})  # type: ignore[attr-defined]
+        assert not any(add.done() for add in adds), "an answer went out before its commit"
+    assert await asyncio.gather(*adds) == [1, 2, 3, 4, 5]
+    assert len(cluster.events(HotCart, "a")) == 5
+
+
+async def test_a_query_waits_for_what_it_has_seen(cluster: MemoryCluster) -> None:
+    cart = HotCart.ref("a")
+    await cart.nothing()
+    with cluster.writes_wait():
+        add = asyncio.ensure_future(cart.add("book", 3))
+        total = asyncio.ensure_future(cart.total())
+        exists = asyncio.ensure_future(cart.exists())
+        await travel(0.2)
+        assert not total.done()
+        assert not exists.done()
+    assert (await add, await total, await exists) == (3, 3, True)
+
+
+async def test_a_rejection_waits_for_what_it_has_seen(cluster: MemoryCluster) -> None:
+    cart = HotCart.ref("a")
+    await cart.nothing()
+    with cluster.writes_wait():
+        add = asyncio.ensure_future(cart.add("book"))
+        refused = asyncio.ensure_future(cart.add("book", 0))
+        await travel(0.2)
+        assert not refused.done()
+    assert await add == 1
+    with pytest.raises(Rejected):
+        await refused
+
+
+async def test_a_failed_commit_fails_all_behind_it_and_the_object_is_recovered(
+    cluster: MemoryCluster,
+) -> None:
+    cart = HotCart.ref("a")
+    assert await cart.add("book") == 1
+    with cluster.writes_wait():
+        cluster.fail_next_write(HotCart, "a", reason="no room")
+        behind = [asyncio.ensure_future(cart.add("pen")) for _ in range(3)]
+        total = asyncio.ensure_future(cart.total())
+        rejected = asyncio.ensure_future(cart.add("pen", 0))
+        await until(lambda: seen_by(cluster, "a").items == {"book": 1, "pen": 3})  # type: ignore[attr-defined]
+    outcomes = await asyncio.gather(*behind, total, rejected, return_exceptions=True)
+    assert "no room" in str(outcomes[0])
+    assert all(isinstance(each, Unavailable) for each in outcomes[1:]), outcomes
+    assert all("an earlier commit of this entity failed" in str(each) for each in outcomes[1:])
+    assert await cart.content() == {"book": 1}
+    assert await cart.add("pen") == 1
+    assert cluster.events(HotCart, "a") == [Added("book", 1), Added("pen", 1)]
+
+
+async def test_a_handler_that_raises_does_not_fail_the_commits_before_it(cluster: MemoryCluster) -> None:
+    cart = HotCart.ref("a")
+    await cart.nothing()
+    with cluster.writes_wait():
+        before = asyncio.ensure_future(cart.add("book"))
+        failing = asyncio.ensure_future(cart.add_then_raise("ghost"))
+        after = asyncio.ensure_future(cart.add("book"))
+        await travel(0.2)
+    assert await before == 1
+    with pytest.raises(EntityFailed, match="after persist"):
+        await failing
+    assert await after == 2
+    assert cluster.events(HotCart, "a") == [Added("book", 1), Added("book", 1)]
+
+
+async def test_an_intermediate_commit_keeps_its_place_in_the_pipeline(cluster: MemoryCluster) -> None:
+    cart = HotCart.ref("a")
+    await cart.nothing()
+    with cluster.writes_wait():
+        adds = [
+            asyncio.ensure_future(cart.add("book")),
+            asyncio.ensure_future(cart.add_in_two("book")),
+            asyncio.ensure_future(cart.add("book")),
+        ]
+        await travel(0.2)
+        assert not any(add.done() for add in adds)
+    assert await asyncio.gather(*adds) == [1, 12, 13]
+
+
+async def test_what_is_under_way_is_bounded() -> None:
+    async with MemoryCluster([HotCart], config=NodeConfig(mailbox_size=4)) as cluster:
+        with cluster.in_use():
+            cart = HotCart.ref("a")
+            await cart.nothing()
+            with cluster.writes_wait():
+                adds = [asyncio.ensure_future(cart.add("book")) for _ in range(20)]
+                await travel(0.2)
+                assert seen_by(cluster, "a").items == {"book": 5}  # type: ignore[attr-defined]
+            outcomes = await asyncio.gather(*adds, return_exceptions=True)
+    assert [each for each in outcomes if isinstance(each, int)] == list(range(1, 10))
+
+
+async def test_a_snapshot_is_taken_of_committed_state_only_and_under_constant_load() -> None:
+    class Snapped(HotCart, name="entities.Snapped"):
+        settings = ShardingSettings(pipelined=True, snapshot_every=10, keep_snapshots=100)
+
+    async with MemoryCluster([Snapped]) as cluster:
+        with cluster.in_use():
+            cart = Snapped.ref("a")
+
+            async def load() -> None:
+                for _ in range(25):
+                    await cart.add("book")
+
+            await asyncio.gather(*(load() for _ in range(8)))
+            await until(lambda: len(cluster.snapshots(Snapped, "a")) >= 15)
+            for snapshot in cluster.snapshots(Snapped, "a"):
+                assert snapshot.state == b'{"items":{"book":%d}}' % snapshot.seq
+            cluster.forget()
+            assert await cart.total() == 200
+
+
+async def test_it_survives_the_death_of_its_node() -> None:
+    async with MemoryCluster([HotCart], nodes=2) as cluster:
+        with cluster.in_use():
+            cart = HotCart.ref("a")
+            await cart.nothing()
+            with cluster.writes_wait():
+                adds = [asyncio.ensure_future(cart.add("book")) for _ in range(10)]
+                await travel(0.2)
+                await cluster.kill_node(cluster.home_of(HotCart, "a"))
+            assert await asyncio.gather(*adds) == list(range(1, 11))
+            assert len(cluster.events(HotCart, "a")) == 10
+
+
+async def test_a_type_that_does_not_opt_in_runs_one_command_at_a_time() -> None:
+    running: list[str] = []
+
+    class Careful(EventSourced, name="entities.Careful"):
+        count: int = 0
+
+        @command
+        def step(self) -> int:
+            running.append("step")
+            self.persist(Added("x", 1))
+            return self.count
+
+        @query
+        def look(self) -> int:
+            running.append("look")
+            return self.count
+
+        @applies(Added)
+        def on_added(self, happened: Added) -> None:
+            self.count += 1
+
+    async with MemoryCluster([Careful]) as cluster:
+        with cluster.in_use():
+            await Careful.ref("a").look()
+            running.clear()
+            with cluster.writes_wait():
+                calls = [
+                    asyncio.ensure_future(each) for each in (Careful.ref("a").step(), Careful.ref("a").look())
+                ]
+                await travel(0.2)
+                assert running == ["step"], "a query looked at what was not committed"
+            assert await asyncio.gather(*calls) == [1, 1]

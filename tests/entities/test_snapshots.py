@@ -1,0 +1,270 @@
+"""Snapshots: when they are taken, what recovery makes of them, and what is left of the journal."""
+
+import logging
+
+import pytest
+
+from sharding_app import EventSourced, EventUnreadable, ShardingSettings, applies, command, query
+from sharding_app.runtime.config import NodeConfig
+from sharding_app.testing.cluster import MemoryCluster
+from tests.entities.shop import Added, Cart
+from tests.entities.waiting import travel, until
+
+pytestmark = pytest.mark.asyncio
+
+WINDOW = 60.0
+
+
+def settings(**changes: object) -> ShardingSettings:
+    return ShardingSettings(**{"snapshot_every": 5, "keep_snapshots": 2, **changes})  # type: ignore[arg-type]
+
+
+def config(**changes: object) -> NodeConfig:
+    return NodeConfig(**{"command_window_seconds": WINDOW, **changes})  # type: ignore[arg-type]
+
+
+class Snapped(Cart, name="entities.SnappedCart"):
+    settings = settings()
+
+
+class Predicate(Cart, name="entities.PredicateCart"):
+    settings = ShardingSettings(
+        snapshot_when=lambda entity, event, number: isinstance(event, Added) and event.sku == "snap"
+    )
+
+
+class BadPredicate(Cart, name="entities.BadPredicateCart"):
+    settings = ShardingSettings(snapshot_when=lambda entity, event, number: 1 / 0 > 1)
+
+
+class Trimmed(Cart, name="entities.TrimmedCart"):
+    settings = settings(delete_events=True)
+
+
+def seqs(cluster: MemoryCluster, entity: type[Cart], entity_id: str) -> list[int]:
+    return [each.seq for each in cluster.snapshots(entity, entity_id)]
+
+
+def journal(cluster: MemoryCluster, entity: type[Cart], entity_id: str) -> list[int]:
+    return list(cluster._rows(entity, entity_id))
+
+
+async def test_every_n_events_and_the_last_k_are_kept() -> None:
+    async with MemoryCluster([Snapped], config=config()) as cluster:
+        with cluster.in_use():
+            for number in range(1, 24):
+                await Snapped.ref("a").add("book")
+                if number == 5:
+                    await until(lambda: seqs(cluster, Snapped, "a") == [5])
+            await until(lambda: seqs(cluster, Snapped, "a") == [15, 20])
+            assert cluster.snapshots(Snapped, "a")[-1].state == b'{"items":{"book":20}}'
+            assert journal(cluster, Snapped, "a") == list(range(1, 24)), "events stay unless asked otherwise"
+            cluster.forget()
+            assert await Snapped.ref("a").total() == 23
+
+
+async def test_a_command_with_many_events_counts_them_all() -> None:
+    async with MemoryCluster([Snapped], config=config()) as cluster:
+        with cluster.in_use():
+            await Snapped.ref("a").add_all(list("abcdefg"))
+            await until(lambda: seqs(cluster, Snapped, "a") == [7])
+
+
+async def test_by_predicate() -> None:
+    async with MemoryCluster([Predicate]) as cluster:
+        with cluster.in_use():
+            await Predicate.ref("a").add("book")
+            await Predicate.ref("a").add("snap")
+            await Predicate.ref("a").add("book")
+            await until(lambda: seqs(cluster, Predicate, "a") == [2])
+
+
+async def test_a_predicate_that_raises_costs_no_command(caplog: pytest.LogCaptureFixture) -> None:
+    async with MemoryCluster([BadPredicate]) as cluster:
+        with cluster.in_use():
+            assert await BadPredicate.ref("a").add("book") == 1
+            assert seqs(cluster, BadPredicate, "a") == []
+    assert "snapshot_when raised ZeroDivisionError" in caplog.text
+
+
+async def test_recovery_reads_the_newest_and_the_rest() -> None:
+    applied: list[int] = []
+
+    class Counting(EventSourced, name="entities.Counting"):
+        settings = ShardingSettings(snapshot_every=5)
+        count: int = 0
+
+        @command
+        def step(self) -> int:
+            self.persist(Added("x", 1))
+            return self.count
+
+        @applies(Added)
+        def on_added(self, happened: Added) -> None:
+            self.count += 1
+            applied.append(self.count)
+
+    async with MemoryCluster([Counting]) as cluster:
+        with cluster.in_use():
+            for _ in range(7):
+                await Counting.ref("a").step()
+            await until(lambda: len(cluster.snapshots(Counting, "a")) == 1)
+            cluster.forget()
+            applied.clear()
+            assert await Counting.ref("a").step() == 8
+    assert applied == [6, 7, 8]
+
+
+async def test_a_snapshot_is_never_on_the_path_of_a_reply() -> None:
+    async with MemoryCluster([Snapped], config=config()) as cluster:
+        with cluster.in_use():
+            rows = cluster.server.journal
+            rows.save_snapshots = _broken  # type: ignore[method-assign]
+            for number in range(1, 12):
+                assert await Snapped.ref("a").add("book") == number
+            assert seqs(cluster, Snapped, "a") == []
+
+
+def _broken(snapshots: object) -> None:
+    from sharding_app.adapters.memory.sessions import ConnectionLost
+
+    raise ConnectionLost("the server is out of reach for snapshots")
+
+
+async def test_events_behind_the_oldest_kept_one_go_after_the_window_and_the_number_survives() -> None:
+    async with MemoryCluster([Trimmed], config=config()) as cluster:
+        with cluster.in_use():
+            for _ in range(12):
+                await Trimmed.ref("a").add("book")
+            await until(lambda: seqs(cluster, Trimmed, "a") == [5, 10])
+            assert journal(cluster, Trimmed, "a") == list(range(1, 13)), "a retry may still need them"
+            await travel(WINDOW + 1)
+            for _ in range(8):
+                await Trimmed.ref("a").add("book")
+            await until(lambda: seqs(cluster, Trimmed, "a") == [15, 20])
+            await until(lambda: journal(cluster, Trimmed, "a") == list(range(13, 21)))
+            cluster.forget()
+            assert await Trimmed.ref("a").add("book") == 21
+            assert journal(cluster, Trimmed, "a")[-1] == 21
+            await travel(WINDOW + 1)
+            for _ in range(4):
+                await Trimmed.ref("a").add("book")
+            await until(lambda: seqs(cluster, Trimmed, "a") == [20, 25])
+            assert journal(cluster, Trimmed, "a")[-1] == 25
+            cluster.forget()
+            assert await Trimmed.ref("a").total() == 25
+
+
+async def _snapped(cluster: MemoryCluster, entity: type[Cart], count: int) -> None:
+    number = 0
+    for _ in range(count):
+        number = await entity.ref("a").add("book")
+    await until(lambda: seqs(cluster, entity, "a")[-1:] == [number // 5 * 5])
+    cluster.forget()
+
+
+def _spoil(cluster: MemoryCluster, entity: type[Cart], *numbers: int) -> None:
+    import msgspec
+
+    kept = cluster.server.journal.snapshots[cluster._key(entity, "a")]
+    for number in numbers:
+        kept[number] = msgspec.structs.replace(kept[number], state=b'{"items": "not a dict"}')
+
+
+async def test_an_unreadable_snapshot_falls_back_to_the_one_before(caplog: pytest.LogCaptureFixture) -> None:
+    async with MemoryCluster([Snapped], config=config()) as cluster:
+        with cluster.in_use():
+            await _snapped(cluster, Snapped, 12)
+            _spoil(cluster, Snapped, 10)
+            assert await Snapped.ref("a").total() == 12
+    assert "a snapshot of an entity of entities.SnappedCart cannot be read" in caplog.text
+
+
+async def test_with_none_readable_the_events_serve_if_they_reach_back_to_the_first() -> None:
+    async with MemoryCluster([Snapped], config=config()) as cluster:
+        with cluster.in_use():
+            await _snapped(cluster, Snapped, 12)
+            _spoil(cluster, Snapped, 5, 10)
+            assert await Snapped.ref("a").total() == 12
+
+
+async def test_else_the_recovery_fails_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR, "sharding.region")
+    async with MemoryCluster([Trimmed], config=config()) as cluster:
+        with cluster.in_use():
+            await _snapped(cluster, Trimmed, 12)
+            await travel(WINDOW + 1)
+            await _snapped(cluster, Trimmed, 5)  # the 17th: snapshot at 15, the first ten events go
+            assert journal(cluster, Trimmed, "a")[0] > 1
+            _spoil(cluster, Trimmed, *seqs(cluster, Trimmed, "a"))
+            with pytest.raises(
+                EventUnreadable, match=r"'a' cannot be recovered: .*the journal has no number 1"
+            ):
+                await Trimmed.ref("a").total()
+            assert await Trimmed.ref("b").add("book") == 1, "others are not affected"
+    assert "cannot be recovered" in caplog.text
+
+
+async def test_a_state_too_large_for_a_snapshot_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with MemoryCluster([Snapped], config=config(max_state_bytes=1024)) as cluster:
+        with cluster.in_use():
+            await Snapped.ref("a").add_all(
+                [f"a rather long name of an article, number {n}" for n in range(60)]
+            )
+            await Snapped.ref("b").add_all(list("abcdef"))
+            await until(lambda: seqs(cluster, Snapped, "b") == [6])
+            assert seqs(cluster, Snapped, "a") == []
+            cluster.forget()
+            assert await Snapped.ref("a").total() == 60
+    assert "more than the 1024 of MAX_STATE_BYTES" in caplog.text
+
+
+async def test_own_snapshot_and_restore() -> None:
+    class Own(EventSourced, name="entities.Own"):
+        settings = ShardingSettings(snapshot_every=2)
+
+        def __init__(self) -> None:
+            self.seen: set[str] = set()
+
+        def snapshot(self) -> list[str]:
+            return sorted(self.seen)
+
+        def restore(self, state: list[str]) -> None:
+            self.seen = set(state)
+
+        @command
+        def see(self, name: str) -> None:
+            self.persist(Added(name, 1))
+
+        @query
+        def all(self) -> list[str]:
+            return sorted(self.seen)
+
+        @applies(Added)
+        def on_added(self, happened: Added) -> None:
+            self.seen.add(happened.sku)
+
+    async with MemoryCluster([Own]) as cluster:
+        with cluster.in_use():
+            for name in ("b", "a", "c"):
+                await Own.ref("x").see(name)
+            await until(lambda: [each.state for each in cluster.snapshots(Own, "x")] == [b'["a","b"]'])
+            cluster.forget()
+            assert await Own.ref("x").all() == ["a", "b", "c"]
+
+
+async def test_a_fenced_home_writes_no_snapshot() -> None:
+    async with MemoryCluster([Snapped], nodes=2, config=config()) as cluster:
+        with cluster.in_use():
+            await Snapped.ref("a").add("book", 1)
+            former = cluster.nodes[cluster.home_of(Snapped, "a")].hosts["entities.SnappedCart"]
+            shard = next(iter(former.shards.values()))
+            cluster.server.cluster.epochs[former.execution.type_id, shard.number] += 1
+            from sharding_app.ports.journal import Snapshot
+
+            former.execution.snapshots._waiting["a"] = Snapshot(
+                former.execution.type_id, "a", 1, shard.number, shard.epoch, b'{"items": {}}'
+            )
+            former.execution.snapshots._wake.set()
+            await until(lambda: former.execution.snapshots.counters["dropped"] == 1)
+            assert cluster.snapshots(Snapped, "a") == []
