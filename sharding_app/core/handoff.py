@@ -1,12 +1,15 @@
 """Moving a shard on purpose, without losing or reordering a message.
 
-      marking ──row says handoff──> begin ──all acks, or 1 s──> stopping ──ShardStopped, or timeout──> moving
-                                     BeginHandOff to hosts        HandOff to the home                  epoch + 1
+      marking ──row says handoff──> begin ──all acks, or 1 s──> stopping ──ShardStopped──> moving
+                                     BeginHandOff to hosts        HandOff to the home       epoch + 1
 
 Contract: the step stands in the row before anybody is told, so that a new coordinator goes on with it (from `begin`:
 everything in it may be repeated). Hosting regions are waited for, at most a second; proxies are told and not waited
-for, since a region never sends to a new home before the former one has resolved all (promise 5). Nothing hangs: each
-phase ends by an acknowledgement or by its deadline, and the raised epoch fences a home that did not answer.
+for, since a region never sends to a new home before the former one has resolved all (promise 5).
+
+Nothing hangs: the home itself stops by force what still runs after the hand-off timeout. A home that does not answer is
+told again and waited for: its lease may be valid, and a raised epoch would fence what it writes, not what it reads
+(promise 2). If it hears nothing it steps aside as deaf, and if it is dead its shards are fenced at once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -118,18 +121,17 @@ class HandOffs:
         self.queued.pop(key, None)
 
     def tick(self, now: float) -> None:
-        changes = []
         for key, handoff in list(self.active.items()):
             if handoff.phase == "begin" and now >= handoff.deadline:
                 handoff.acks.clear()
                 self._stop_when_acknowledged(key, handoff, now)
             elif handoff.phase == "stopping" and now >= handoff.deadline:
-                self._note("hand_off_timed_out", key)
-                changes.append(self._move(key, handoff))
+                # Not moved: while its lease is valid it may answer what it reads, whatever the epoch says.
+                self._note("hand_off_late", key)
+                handoff.deadline = now + self.coordinator.settings.hand_off_timeout_seconds
+                self._tell(key, handoff, now)
             elif now - handoff.told_at >= self.coordinator.settings.retry_seconds:
                 self._tell(key, handoff, now)
-        if changes:
-            self.coordinator.out.append(Decide(changes))
         self._start_queued(now)
 
     # -- Inside ----------------------------------------------------------------------------------------------------

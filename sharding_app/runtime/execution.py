@@ -308,6 +308,17 @@ class Execution:
         else:
             self.hand_back(source, message)
 
+    def give_up(self, slot: Slot) -> None:
+        """Tell whoever waits for the command that runs now that it is not waited for any longer."""
+        found = self._waiting.give_up(slot)
+        if found is not None:
+            source, message, partly = found
+            what = (
+                f"{self.type.name} {slot.id!r}: {message.command} was stopped by force, its shard had to move"
+            )
+            error: ShardingError = Unavailable(what, code="stopped_by_force")
+            self.fail(source, message, PartlyApplied(what) if partly else error)
+
     def answer(self, source: Incarnation, message: Deliver, value: bytes) -> None:
         if message is self.meter.watched:
             self.meter.done()

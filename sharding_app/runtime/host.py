@@ -45,6 +45,7 @@ class Host:
         mailbox_limit: int,
         passivate_after_seconds: float,
         stop_timeout_seconds: float,
+        hand_off_timeout_seconds: float,
         restart_backoff_seconds: float,
         recovery_rate: tuple[int, float] | None,
         shard_of: Callable[[str], ShardId],
@@ -81,6 +82,7 @@ class Host:
         self._runs_again = self.remembering is not None or entity_type.singleton_id is not None
         self._stop_message = entity_type.settings.stop_message
         self._stop_timeout = stop_timeout_seconds
+        self._hand_off_timeout = hand_off_timeout_seconds
         self._passivate_after = passivate_after_seconds
         self._may_handle = may_handle
         self._parked: list[Slot] = []
@@ -131,8 +133,27 @@ class Host:
             self._hand_back(shard, shard.stop())
             for slot in list(shard.slots.values()) if self._stop_message is not None else ():
                 self._passivate(slot)
+            if not shard.stopped:
+                self._loop.call_later(self._hand_off_timeout, self._force_shard, shard)
         if shard.stopped:
             self._shard_stopped(shard)
+
+    def _force_shard(self, shard: Shard) -> None:
+        """What still runs when the time for a hand-off is over is given up: nothing (more) of it will be stored."""
+        if self.shards.get(shard.number) is not shard:
+            return
+        for slot in list(shard.slots.values()):
+            if slot.state is not SlotState.IDLE:
+                self.counters["stopped_by_force"] += 1
+                self.meter.trouble(slot.id, "", "stopped_by_force")
+                logger.warning(
+                    "an entity of %s was still busy when its shard had to move", self.type.name,
+                    extra={"action": "stopped_by_force", "entity_type": self.type.name},
+                )  # fmt: skip
+                self.execution.give_up(slot)
+            _close_context(slot.entity)
+            self._hand_back(shard, shard.drop(slot))
+        self._shard_stopped(shard)
 
     def drop_shard(self, number: ShardId) -> None:
         """Throw a shard away that lives elsewhere now: nothing of it is answered any more, what waits is handed back."""
@@ -279,10 +300,27 @@ class Host:
         if shard.stopping and shard.stopped:
             self._shard_stopped(shard)
 
-    def reload(self, slot: Slot) -> None:
+    def reload(self, slot: Slot, delay: float = 0.0) -> None:
         _close_context(slot.entity)
         slot.shard.reload(slot)
-        self._loader.want(slot)
+        if delay:
+            self._loop.call_later(delay, self._loader_wants, slot, slot.generation)
+        else:
+            self._loader.want(slot)
+
+    def _loader_wants(self, slot: Slot, generation: int) -> None:
+        if slot.generation == generation and slot.shard.slots.get(slot.id) is slot:
+            self._loader.want(slot)
+
+    def restart_shard(self, shard: Shard) -> None:
+        """Something that its entities share may be broken: all that are idle are rebuilt when they are needed."""
+        self.counters["shards_restarted"] += 1
+        for slot in list(shard.idle_since(float("inf"))):
+            _close_context(slot.entity)
+            shard.drop(slot)
+
+    def now(self) -> float:
+        return self._clock.now()
 
     def fenced(self, slot: Slot) -> None:
         self.drop_shard(slot.shard.number)

@@ -363,6 +363,7 @@ class Node(Process):
             store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=self.config.mailbox_size,
             passivate_after_seconds=self.config.passivate_after_seconds if passivate is None else passivate,
             stop_timeout_seconds=self.config.stop_timeout_seconds,
+            hand_off_timeout_seconds=self.config.coordinator.hand_off_timeout_seconds,
             restart_backoff_seconds=self.config.restart_backoff_seconds,
             recovery_rate=self.config.recovery_rate,
             shard_of=lambda entity: self.asker.shard_of(entity_type.name, entity),

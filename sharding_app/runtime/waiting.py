@@ -48,6 +48,15 @@ class WaitingCommands:
         self._journal = journal
         self._window_ms = int(command_window_seconds * 1000)
         self._together = together
+        self._running: dict[Slot, _Command] = {}
+
+    def give_up(self, slot: Slot) -> tuple[Incarnation, Deliver, bool] | None:
+        """Forget the command that an entity handles now: whatever becomes of it, nothing is said about it."""
+        command = self._running.pop(slot, None)
+        if command is None:
+            return None
+        command.given_up = True
+        return command.source, command.message, command.steps > 0
 
     async def run(
         self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
@@ -56,7 +65,7 @@ class WaitingCommands:
         execution, owner = self._execution, self._execution.owner
         entity: Any = slot.entity
         generation = slot.generation
-        command = _Command(self, slot, source, message)
+        command = self._running[slot] = _Command(self, slot, source, message)
         try:
             await owner.lease()
             if generation != slot.generation:
@@ -65,6 +74,8 @@ class WaitingCommands:
             entity._sharding_staging = None if handler.is_query else command.staging
             with within(message.chain, execution.type.name, slot.id):
                 result = await _call(handler, entity, args)
+            if command.given_up:
+                return
             if command.staging.broken is not None:
                 raise command.staging.broken
             value = handler.encode_result(result)
@@ -77,10 +88,13 @@ class WaitingCommands:
             if command.staging.records and len(value) > execution.max_reply:
                 raise execution.reply_too_large(message, value)
         except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
-            command.failed(error, generation)
+            if not command.given_up:
+                command.failed(error, generation)
             return
         finally:
             entity._sharding_staging = None
+            if self._running.get(slot) is command:
+                del self._running[slot]
         if generation != slot.generation:
             execution.abandoned(slot, source, message, partly=command.steps > 0)
         elif command.staging.also:
@@ -219,17 +233,18 @@ class _Command:
 
     def __init__(self, commands: WaitingCommands, slot: Slot, source: Incarnation, message: Deliver) -> None:
         self.steps = 0
+        self.given_up = False
+        self.source = source
+        self.message = message
         self.staging = Staging(self._commit_now)
         self._commands = commands
         self._slot = slot
-        self._source = source
-        self._message = message
 
     async def _commit_now(self, staging: Staging) -> None:
         if staging.broken is not None:
             raise staging.broken
         try:
-            if await self._commands.step(self._slot, self._source, self._message, staging):
+            if await self._commands.step(self._slot, self.source, self.message, staging):
                 self.steps += 1
         except BaseException as error:
             # The object is ahead of the journal now: whatever the handler makes of this, its command fails.
@@ -242,17 +257,17 @@ class _Command:
         if isinstance(self.staging.broken, StepFailed):
             error = self.staging.broken
         if generation != slot.generation:
-            execution.abandoned(slot, self._source, self._message, partly=partly)
+            execution.abandoned(slot, self.source, self.message, partly=partly)
         elif not isinstance(error, StepFailed):
             staged = bool(self.staging.records) or self.staging.broken is not None or partly
-            if execution.raised(slot, self._source, self._message, error, staged=staged, partly=partly):
+            if execution.raised(slot, self.source, self.message, error, staged=staged, partly=partly):
                 execution.owner.finished(slot)
         elif error.why is NotCommitted.FENCED:
             execution.owner.fenced(slot)
-            execution.abandoned(slot, self._source, self._message, partly=partly)
+            execution.abandoned(slot, self.source, self.message, partly=partly)
         else:
-            failure = execution.refusal(slot, self._message, error.why, error.detail, partly=partly)
-            execution.fail(self._source, self._message, failure)
+            failure = execution.refusal(slot, self.message, error.why, error.detail, partly=partly)
+            execution.fail(self.source, self.message, failure)
             execution.owner.reload(slot)
 
 
