@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sharding_app.core.consistent_hashing import ConsistentHashAllocation as ConsistentHashAllocation
     from sharding_app.core.least_shards import LeastShardAllocation as LeastShardAllocation
     from sharding_app.core.least_shards_old import ThresholdAllocation as ThresholdAllocation
+    from sharding_app.core.supervision import Supervision as Supervision
     from sharding_app.errors import AskTimeout as AskTimeout
     from sharding_app.errors import BadCall as BadCall
     from sharding_app.errors import BadEntityId as BadEntityId
@@ -85,6 +86,7 @@ _HOMES = {
     "GetCurrentRegions": "model.region_questions",
     "ClusterSingleton": "model.singleton",
     "SingletonProxy": "model.singleton",
+    "Supervision": "core.supervision",
     "DurableState": "model.entity",
     "Entity": "model.entity",
     "EntityContext": "model.context",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sharding_app.core.allocation import ShardAllocationStrategy
+from sharding_app.core.supervision import Supervision
 from sharding_app.errors import DeclarationError
 
 
@@ -38,6 +39,8 @@ class ShardingSettings:
     remember_entities: bool | None = None
     #: What an entity gets when it has to stop; None stops it at once.
     stop_message: object | None = None
+    #: What becomes of an entity whose handler raises, by exception type; None restarts it.
+    supervision: Supervision | None = None
     #: How long an ask waits for its reply.
     ask_timeout_seconds: float | None = None
     #: Where the shards go, and which ones move: ``ConsistentHashAllocation()``, say, or a class of your own.
@@ -54,6 +57,11 @@ class ShardingSettings:
         _seconds(self.passivate_after_seconds, "passivate_after_seconds", zero=True)
         _flag(self.pipelined, "pipelined")
         _flag(self.remember_entities, "remember_entities")
+        _need(
+            self.supervision is None or isinstance(self.supervision, Supervision),
+            "supervision",
+            "a Supervision, such as Supervision({KeyError: 'resume'})",
+        )
         _seconds(self.ask_timeout_seconds, "ask_timeout_seconds", zero=False)
         _need(
             self.allocation is None or _decides(self.allocation),

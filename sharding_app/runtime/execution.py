@@ -20,6 +20,7 @@ import msgspec
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Answer, Deliver, Failed, HandBack
 from sharding_app.core.shard import Slot
+from sharding_app.core.supervision import Directive, Failures, Supervision
 from sharding_app.core.words import EXISTS, MESSAGE, START
 from sharding_app.errors import (
     EntityFailed,
@@ -81,6 +82,8 @@ class Execution:
         self._commands: dict[str, Handler] = dict(entity_type.commands)
         if entity_type.receives:
             self._commands[MESSAGE] = cast(Handler, MessageHandler(entity_type))
+        self._supervision = entity_type.settings.supervision or Supervision()
+        self._failures = Failures(self._supervision.forgive_after_seconds)
         self._durable = entity_type.kind == "durable_state"
         self._memory = entity_type.kind == "memory"
         self._pipelined = bool(entity_type.settings.pipelined)
@@ -204,10 +207,26 @@ class Execution:
                 exc_info=error, extra={"action": "handler_failed", "entity_type": self.type.name},
             )  # fmt: skip
         self._after_tail(slot, source, message, lambda: self.fail(source, message, failed))
-        kept = isinstance(error, Rejected | NotStorable) and not staged and self._as_stored(slot)
-        if not kept:
+        refused = isinstance(error, Rejected | NotStorable)
+        directive = "resume" if refused else self._supervision.directive(error)
+        if directive == "resume" and not staged and self._as_stored(slot):
+            return True
+        if refused:
             self._rebuild(slot)
-        return kept
+        else:
+            self._supervise(slot, directive)
+        return False
+
+    def _supervise(self, slot: Slot, directive: Directive) -> None:
+        """A handler has failed: its entity stops, or is rebuilt, later each time that it fails in a row."""
+        if directive == "stop":
+            slot.ended = True
+            self.owner.finished(slot)
+            return
+        if directive == "escalate":
+            self.owner.restart_shard(slot.shard)
+        delay = self._supervision.delay(self._failures.count(slot.id, self.owner.now()))
+        self._rebuild(slot, delay)
 
     def _as_stored(self, slot: Slot) -> bool:
         """Whether a durable-state entity is as it was before a command that failed."""
@@ -218,17 +237,17 @@ class Execution:
         except NotStorable:
             return False
 
-    def _rebuild(self, slot: Slot) -> None:
+    def _rebuild(self, slot: Slot, delay: float = 0.0) -> None:
         """Throw the object away, once the commits of those before it, which are as good as ever, are through."""
         tail = slot.tail
         if tail is None:
-            self.owner.reload(slot)
+            self.owner.reload(slot, delay)
             return
         generation = slot.generation
 
         def follow(why: NotCommitted | None) -> None:
             if generation == slot.generation:
-                self.owner.reload(slot)
+                self.owner.reload(slot, delay)
 
         cast(CommandCommit, tail).follow(follow)
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import AnyMessage
-from sharding_app.core.shard import Slot
+from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import EventRow
 
 NOBODY = ""
@@ -25,7 +25,13 @@ class Owner(Protocol):
     def settled(self, slot: Slot) -> None:
         """The commit of a pipelined command is done."""
 
-    def reload(self, slot: Slot) -> None: ...
+    def reload(self, slot: Slot, delay: float = 0.0) -> None:
+        """Throw its object away, and rebuild it after that time."""
+
+    def restart_shard(self, shard: Shard) -> None:
+        """Throw all idle objects of a shard away."""
+
+    def now(self) -> float: ...
 
     def fenced(self, slot: Slot) -> None:
         """The journal says that the slot's shard lives elsewhere."""

@@ -1,0 +1,79 @@
+"""What becomes of an entity whose handler raised: by the type of the exception, with a back-off that grows.
+
+=========  =======================================================================================================
+restart    the object is thrown away and rebuilt before its next command (the default)
+resume     the object stays as it is; if it had staged events it is rebuilt all the same, for they are not stored
+stop       the entity stops; the next message starts it anew
+escalate   every idle entity of its shard is thrown away too, and it is rebuilt: whatever they share may be broken
+=========  =======================================================================================================
+"""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+Directive = Literal["restart", "resume", "stop", "escalate"]
+DIRECTIVES: tuple[str, ...] = get_args(Directive)
+
+
+class Supervision:
+    """Rules by exception type: the nearest class of the exception's own line of classes counts."""
+
+    __slots__ = ("backoff_seconds", "default", "forgive_after_seconds", "max_backoff_seconds", "rules")
+
+    def __init__(
+        self,
+        rules: Mapping[type[Exception], Directive] | None = None,
+        *,
+        default: Directive = "restart",
+        backoff_seconds: float = 0.1,
+        max_backoff_seconds: float = 10.0,
+        forgive_after_seconds: float = 60.0,
+    ) -> None:
+        """The first failure restarts at once; each further one within `forgive_after_seconds` waits twice as long."""
+        self.rules = dict(rules or {})
+        self.default = default
+        self.backoff_seconds = backoff_seconds
+        self.max_backoff_seconds = max_backoff_seconds
+        self.forgive_after_seconds = forgive_after_seconds
+        for kind, directive in [*self.rules.items(), ("default", default)]:
+            if directive not in DIRECTIVES:
+                raise ValueError(f"{kind}: {directive!r} is none of {', '.join(DIRECTIVES)}")
+        for kind in self.rules:
+            given: object = kind
+            if not (isinstance(given, type) and issubclass(given, Exception)):
+                raise ValueError(f"rules are by exception class, and {given!r} is none")
+        if not 0 <= backoff_seconds <= max_backoff_seconds < float("inf"):
+            raise ValueError("backoff_seconds must be from 0 up to max_backoff_seconds")
+
+    def directive(self, error: BaseException) -> Directive:
+        for kind in type(error).__mro__:
+            if kind in self.rules:
+                return self.rules[kind]
+        return self.default
+
+    def delay(self, failures: int) -> float:
+        """How long the n-th failure in a row keeps its entity away."""
+        if failures < 2:
+            return 0.0
+        return min(self.backoff_seconds * 2.0 ** min(failures - 2, 30), self.max_backoff_seconds)
+
+
+class Failures:
+    """Counts failures in a row, of those entities only that failed lately."""
+
+    __slots__ = ("_counted", "_forgive_after")
+
+    def __init__(self, forgive_after_seconds: float) -> None:
+        self._forgive_after = forgive_after_seconds
+        self._counted: dict[str, tuple[int, float]] = {}
+
+    def count(self, entity: str, now: float) -> int:
+        """Count one more failure; return how many there were in a row."""
+        if len(self._counted) > 1000:
+            self._counted = {
+                key: each for key, each in self._counted.items() if now - each[1] <= self._forgive_after
+            }
+        before, last = self._counted.get(entity, (0, now))
+        number = 1 if now - last > self._forgive_after else before + 1
+        self._counted[entity] = number, now
+        return number

@@ -1,0 +1,137 @@
+"""What becomes of an entity whose handler raised."""
+
+import pytest
+
+from sharding_app import (
+    Entity,
+    EntityFailed,
+    EventSourced,
+    ShardingSettings,
+    Supervision,
+    applies,
+    command,
+    event,
+    query,
+)
+from sharding_app.core.supervision import Failures
+from sharding_app.testing.cluster import MemoryCluster
+
+pytestmark = pytest.mark.asyncio
+
+
+class Worse(KeyError):
+    pass
+
+
+@event
+class Counted:
+    by: int
+
+
+class Shaky(EventSourced):
+    """`notes` is transient: whether the object was rebuilt shows in it."""
+
+    count: int
+    settings = ShardingSettings(
+        number_of_shards=1,
+        supervision=Supervision(
+            {KeyError: "resume", ValueError: "stop", OSError: "escalate"},
+            backoff_seconds=0.02,
+            max_backoff_seconds=0.05,
+        ),
+    )
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._notes: list[str] = []
+
+    @command
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+
+    @command
+    def fail(self, kind: str, staged: bool = False) -> None:
+        if staged:
+            self.persist(Counted(1))
+        errors = {"key": KeyError, "worse": Worse, "value": ValueError, "os": OSError, "type": TypeError}
+        raise errors[kind]("boom")
+
+    @command
+    def add(self, by: int) -> int:
+        self.persist(Counted(by))
+        return self.count
+
+    @query
+    def notes(self) -> list[str]:
+        return self._notes
+
+    @query
+    def total(self) -> int:
+        return self.count
+
+    @applies(Counted)
+    def on_counted(self, happened: Counted) -> None:
+        self.count += happened.by
+
+
+@pytest.mark.parametrize(
+    ("kind", "staged", "kept"),
+    [
+        ("key", False, True),
+        ("worse", False, True),
+        ("key", True, False),
+        ("value", False, False),
+        ("type", False, False),
+    ],
+)
+async def test_the_rule_of_the_nearest_class_counts(kind: str, staged: bool, kept: bool) -> None:
+    async with MemoryCluster([Shaky]) as cluster:
+        with cluster.in_use():
+            ref = Shaky.ref("1")
+            await ref.add(3)
+            await ref.note("here")
+            with pytest.raises(EntityFailed, match="boom"):
+                await ref.fail(kind, staged)
+            assert await ref.notes() == (["here"] if kept else [])
+            assert await ref.total() == 3, "what was stored stays, what was staged does not"
+
+
+async def test_escalation_rebuilds_the_idle_entities_of_the_shard_too() -> None:
+    async with MemoryCluster([Shaky]) as cluster:
+        with cluster.in_use():
+            await Shaky.ref("other").note("here")
+            with pytest.raises(EntityFailed):
+                await Shaky.ref("1").fail("os")
+            assert await Shaky.ref("other").notes() == []
+
+
+async def test_one_that_keeps_failing_keeps_its_place_and_others_go_on() -> None:
+    async with MemoryCluster([Shaky]) as cluster:
+        with cluster.in_use():
+            for _ in range(5):
+                with pytest.raises(EntityFailed):
+                    await Shaky.ref("bad").fail("type")
+                assert await Shaky.ref("good").add(1) >= 1
+            assert await Shaky.ref("bad").add(1) == 1
+            (node,) = cluster.nodes.values()
+            (host,) = node.hosts.values()
+            assert host.execution.counters["handler_failed"] == 5
+
+
+async def test_delays_double_up_to_their_limit_and_are_forgiven() -> None:
+    rules = Supervision(backoff_seconds=1.0, max_backoff_seconds=5.0)
+    assert [rules.delay(number) for number in (1, 2, 3, 4, 5, 99)] == [0.0, 1.0, 2.0, 4.0, 5.0, 5.0]
+    failures = Failures(60.0)
+    assert [failures.count("a", at) for at in (0.0, 10.0, 69.0, 130.0)] == [1, 2, 3, 1]
+    assert failures.count("b", 10.0) == 1
+
+
+async def test_wrong_rules_are_refused() -> None:
+    with pytest.raises(ValueError, match="none of restart, resume, stop, escalate"):
+        Supervision({KeyError: "ignore"})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="rules are by exception class"):
+        Supervision({"KeyError": "stop"})  # type: ignore[dict-item]
+    with pytest.raises(Exception, match="supervision is a Supervision"):
+
+        class Wrong(Entity):
+            settings = ShardingSettings(supervision="restart")  # type: ignore[arg-type]
