@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.least_shards import LeastShardAllocation
+from sharding_app.core.least_shards_old import ThresholdAllocation
 from sharding_app.core.link_limits import LinkLimits
 from sharding_app.core.region import RegionLimits
 from sharding_app.model.settings import ShardingSettings
@@ -24,6 +26,7 @@ _LINK = LinkLimits()
 _NODE = NodeConfig()
 _REGION = RegionLimits()
 _STRATEGY = LeastShardAllocation()
+_OLD_STRATEGY = ThresholdAllocation()
 
 
 class Knob(NamedTuple):
@@ -89,7 +92,7 @@ class Settings:
     runserver_node: bool = _knob(True, "Nodes",
         "With DEBUG on, `runserver` starts one node as a child that ends with it.")
     min_nodes: int = _knob(_COORDINATOR.min_members, "Nodes",
-        "Nothing is allocated while fewer nodes than this are up.", at_least=1)
+        "No shard gets a home before so many nodes are up; afterwards fewer will do.", at_least=1)
     min_nodes_of_role: Mapping[str, int] = _knob({}, "Nodes",
         "The same for each role, such as `{\"backend\": 2}`.")
 
@@ -136,10 +139,15 @@ class Settings:
     rebalance_interval_seconds: float = _knob(_COORDINATOR.rebalance_interval_seconds, "Shards",
         "How often the allocation strategy is asked what to move.", at_least=0.1)
     rebalance_absolute_limit: int = _knob(_STRATEGY.absolute_limit, "Shards",
-        "Most shards of a type that one round of rebalancing moves.", at_least=1)
+        "Most shards of a type that one round of rebalancing moves; the next round begins when it is over. 0: the older "
+        "algorithm with the two limits below.", at_least=0)
     rebalance_relative_limit: float = _knob(_STRATEGY.relative_limit, "Shards",
         "The same as a fraction of the type's shards; the lower limit counts, but one may always move.",
         above=0.0, at_most=1.0)
+    rebalance_threshold: int = _knob(_OLD_STRATEGY.threshold, "Shards",
+        "Older algorithm: the fullest node may have so many shards of a type more than the emptiest.", at_least=1)
+    max_simultaneous_rebalance: int = _knob(_OLD_STRATEGY.max_simultaneous, "Shards",
+        "Older algorithm: most shards of a type on the move at a time.", at_least=1)
     max_concurrent_handoffs: int = _knob(_COORDINATOR.max_concurrent_hand_offs, "Shards",
         "Most shards on the move at a time.", at_least=1)
 
@@ -234,7 +242,9 @@ class Settings:
         )
 
     @cached_property
-    def allocation(self) -> LeastShardAllocation:
+    def allocation(self) -> ShardAllocationStrategy:
+        if not self.rebalance_absolute_limit:
+            return ThresholdAllocation(self.rebalance_threshold, self.max_simultaneous_rebalance)
         return LeastShardAllocation(self.rebalance_absolute_limit, self.rebalance_relative_limit)
 
     @cached_property
