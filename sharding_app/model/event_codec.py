@@ -18,6 +18,10 @@ from sharding_app.model.event import EventSpec, event_spec
 
 Apply = Callable[[Any, Any], None]
 
+FINISHED = "?finished"
+"""Stands in the journal where a command ended that had stored its last event before: its reply is kept there, for a
+retry. It is no event of the user's (no name of one looks like it) and changes nothing."""
+
 
 class Happening(NamedTuple):
     """One event class as `persist` needs it."""
@@ -126,7 +130,7 @@ class EventCodec:
         spec = self._specs.get(name) or self._subclass(name)
         if spec is not None and version == spec.version:
             return Exact(spec.resolve(), self._what).decode
-        if name in self._ignored:
+        if name in self._ignored or name == FINISHED:
             return _nothing
         if spec is None:
             known = ", ".join(sorted(self._specs)) or "none"

@@ -72,6 +72,10 @@ def declared_name(name: object, what: str) -> str:
         )
     if not name.isprintable() or name != name.strip():
         raise DeclarationError(f"the name of {what} is printable, without outer spaces: {name!r}")
+    if name[0] in "?~":
+        raise DeclarationError(
+            f"the name of {what} does not begin with {name[0]!r}, which has a meaning of its own"
+        )
     return name
 
 

@@ -25,7 +25,7 @@ class Outcomes(Protocol):
 class CommandCommit(Commit):
     """The last commit of a command: the answer waits for it, and by default the next command too."""
 
-    __slots__ = ("followers", "message", "outcomes", "overlapping", "snapshot", "source", "value")
+    __slots__ = ("followers", "message", "outcomes", "overlapping", "partly", "snapshot", "source", "value")
 
     def __init__(
         self,
@@ -45,6 +45,8 @@ class CommandCommit(Commit):
         self.value = value
         self.overlapping = False
         "Pipelined: the next command runs already."
+        self.partly = False
+        "The command has committed a part before: it cannot be handed back any more."
         self.snapshot = False
         "A snapshot is due after it."
         self.followers: list[Follower] | None = None

@@ -41,6 +41,7 @@ from sharding_app.runtime.journal_writer import JournalWriter, NotCommitted
 from sharding_app.runtime.message_handler import MessageHandler
 from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY, Owner, Together, Watch
+from sharding_app.runtime.retries import Retries
 from sharding_app.runtime.snapshots import Snapshots
 from sharding_app.runtime.waiting import WaitingCommands
 
@@ -89,7 +90,8 @@ class Execution:
         self._pipelined = bool(entity_type.settings.pipelined)
         self._pipeline_limit = pipeline_limit
         self._staging = Staging(self._commit_too_late)
-        self._waiting = WaitingCommands(self, journal, command_window_seconds, together)
+        self._waiting = WaitingCommands(self, together)
+        self._retries = Retries(self, journal, command_window_seconds)
 
     # -- One command -----------------------------------------------------------------------------------------------
 
@@ -107,7 +109,7 @@ class Execution:
             self.fail(source, message, error)
             return True
         if message.command_id and not handler.is_query and not self._memory:
-            self.owner.spawn(self._waiting.run_again(slot, source, message, handler, args))
+            self.owner.spawn(self._retries.run(slot, source, message, handler, args))
             return False
         return self.start(slot, source, message, handler, args)
 
@@ -153,12 +155,20 @@ class Execution:
         return self.commit(slot, source, message, records, value)
 
     def commit(
-        self, slot: Slot, source: Incarnation, message: Deliver, records: list[Record], value: bytes
+        self,
+        slot: Slot,
+        source: Incarnation,
+        message: Deliver,
+        records: list[Record],
+        value: bytes,
+        *,
+        partly: bool = False,
     ) -> bool:
         """Put a command's last records into the journal; the answer follows."""
         command_id = message.command_id or f"{source}:{message.request}"
         rows = number_rows(self.type_id, slot, records, command_id, message.command, value, partial=False)
         commit = CommandCommit(slot, rows, self, source, message, value)
+        commit.partly = partly
         commit.snapshot = self.snapshots.due(slot, records[-1][3])
         self.writer.put(commit)
         if self._pipelined and not commit.snapshot and slot.pending < self._pipeline_limit:
@@ -170,6 +180,14 @@ class Execution:
 
     def stage_state(self, slot: Slot, staging: Staging) -> None:
         """A durable-state entity stages its state if that differs from what was stored last."""
+        record = self.state_record(slot)
+        mark = fingerprint(record[2])
+        if mark != slot.stored or staging.also:
+            staging.records = [record]
+            slot.stored = mark
+
+    def state_record(self, slot: Slot) -> Record:
+        """A durable-state entity's present state."""
         state = self.type.dump_state(slot.entity)
         if len(state) > self.max_state:
             raise NotStorable(
@@ -177,10 +195,7 @@ class Execution:
                 " of MAX_STATE_BYTES: nothing of the command is stored",
                 code="state_too_large",
             )
-        mark = fingerprint(state)
-        if mark != slot.stored or staging.also:
-            staging.records = [(STATE, 1, state, None)]
-            slot.stored = mark
+        return STATE, 1, state, None
 
     def raised(
         self,
@@ -283,14 +298,17 @@ class Execution:
     def not_committed(self, commit: CommandCommit, why: NotCommitted, detail: str) -> None:
         slot = commit.slot
         current = commit.generation == slot.generation
-        if why is NotCommitted.FENCED or (why is NotCommitted.SUPERSEDED and is_gone(slot)):
+        moved = why is NotCommitted.FENCED or (why is NotCommitted.SUPERSEDED and is_gone(slot))
+        if moved and not commit.partly:
             self.hand_back(commit.source, commit.message)
-            if current:
-                self.owner.fenced(slot)
-            return
-        self.fail(commit.source, commit.message, self.refusal(slot, commit.message, why, detail))
+        else:
+            refusal = self.refusal(slot, commit.message, why, detail, partly=commit.partly)
+            self.fail(commit.source, commit.message, refusal)
         if current:
-            self.owner.reload(slot)
+            if why is NotCommitted.FENCED:
+                self.owner.fenced(slot)
+            else:
+                self.owner.reload(slot)
 
     def answer_seen(self, slot: Slot, source: Incarnation, message: Deliver, value: bytes) -> None:
         """Answer what persisted nothing: at once, or when what it has seen is committed."""

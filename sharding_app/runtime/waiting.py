@@ -1,4 +1,4 @@
-"""Commands that wait for something in between: async handlers, handlers in a thread, retries, shared transactions.
+"""Commands that wait for something in between: async handlers, handlers in a thread, shared transactions.
 
 While one waits, its entity handles nothing else. When its object is thrown away meanwhile (the shard moved, a commit
 failed), whatever it still does is without effect, and its asker is told: by handing the command back if nothing of it is
@@ -14,17 +14,11 @@ from typing import TYPE_CHECKING, Any
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Deliver
 from sharding_app.core.shard import Slot
-from sharding_app.errors import BadCall, PartlyApplied, WrongContext
+from sharding_app.errors import WrongContext
+from sharding_app.model.event_codec import FINISHED
 from sharding_app.model.handler import Handler
 from sharding_app.model.staging import Record, Staging
-from sharding_app.ports.journal import (
-    EventRow,
-    Journal,
-    JournalUnavailable,
-    Outcome,
-    RowRefused,
-    ShardsFenced,
-)
+from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.runtime.calls import within
 from sharding_app.runtime.commits import CommandCommit, StepCommit, StepFailed, number_rows
 from sharding_app.runtime.journal_writer import NotCommitted
@@ -33,20 +27,10 @@ from sharding_app.runtime.owner import Together
 if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
 
-RETRY_SECONDS = 0.1
-
 
 class WaitingCommands:
-    def __init__(
-        self,
-        execution: "Execution",
-        journal: Journal,
-        command_window_seconds: float,
-        together: Together | None,
-    ) -> None:
+    def __init__(self, execution: "Execution", together: Together | None) -> None:
         self._execution = execution
-        self._journal = journal
-        self._window_ms = int(command_window_seconds * 1000)
         self._together = together
         self._running: dict[Slot, _Command] = {}
 
@@ -76,17 +60,7 @@ class WaitingCommands:
                 result = await _call(handler, entity, args)
             if command.given_up:
                 return
-            if command.staging.broken is not None:
-                raise command.staging.broken
-            value = handler.encode_result(result)
-            if (
-                execution.type.kind == "durable_state"
-                and not handler.is_query
-                and generation == slot.generation
-            ):
-                execution.stage_state(slot, command.staging)
-            if command.staging.records and len(value) > execution.max_reply:
-                raise execution.reply_too_large(message, value)
+            value = command.staged(handler, result, generation)
         except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
             if not command.given_up:
                 command.failed(error, generation)
@@ -97,48 +71,33 @@ class WaitingCommands:
                 del self._running[slot]
         if generation != slot.generation:
             execution.abandoned(slot, source, message, partly=command.steps > 0)
-        elif command.staging.also:
-            await self.finish_together(slot, source, message, command.staging, value)
-        elif command.staging.records:
-            if execution.commit(slot, source, message, command.staging.records, value):
-                owner.finished(slot)
+        else:
+            await self._conclude(command, handler, value)
+
+    async def _conclude(self, command: "_Command", handler: Handler, value: bytes) -> None:
+        """The handler has returned: store what it has staged last, and answer."""
+        execution, slot = self._execution, command.slot
+        source, message, staging = command.source, command.message, command.staging
+        partly = command.steps > 0
+        if partly and not staging.records:
+            staging.records = [self._last_word(slot)]
+        if staging.also:
+            await self.finish_together(slot, source, message, staging, value, partly=partly)
+        elif staging.records:
+            if execution.commit(slot, source, message, staging.records, value, partly=partly):
+                execution.owner.finished(slot)
         else:
             await self._answer(slot, source, message, handler, value)
 
-    async def run_again(
-        self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
-    ) -> None:
-        """A command with an id of its own: look what an earlier attempt left in the journal before it runs."""
-        execution, owner = self._execution, self._execution.owner
-        generation = slot.generation
-        if message.age_ms > self._window_ms:
-            text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
-            execution.fail(source, message, BadCall(text, code="too_old"))
-            owner.finished(slot)
-            return
-        await _settled(slot)
-        found = await self._outcome(slot, message)
-        await owner.lease()
-        if generation != slot.generation:
-            execution.abandoned(slot, source, message, partly=False)
-            return
-        if found is None:
-            if execution.start(slot, source, message, handler, args):
-                owner.finished(slot)
-            return
-        execution.counters["retried"] += 1
-        if found.command != message.command:
-            text = f"command id {message.command_id!r} was used for {found.command!r} before: give each command its own"
-            execution.fail(source, message, BadCall(text, code="command_id_reused"))
-        elif found.partial or found.reply is None:
-            text = f"{execution.type.name} {slot.id!r}: {message.command} had committed a part when its node died"
-            execution.fail(source, message, PartlyApplied(text))
-        else:
-            execution.answer(source, message, found.reply)
-        owner.finished(slot)
-
     async def finish_together(
-        self, slot: Slot, source: Incarnation, message: Deliver, staging: Staging, value: bytes
+        self,
+        slot: Slot,
+        source: Incarnation,
+        message: Deliver,
+        staging: Staging,
+        value: bytes,
+        *,
+        partly: bool = False,
     ) -> None:
         """The last commit of a command, in one transaction with the user's own writes."""
         execution = self._execution
@@ -148,15 +107,16 @@ class WaitingCommands:
             execution.type_id, slot, staging.records, command_id, message.command, value, partial=False
         ) if staging.records else []  # fmt: skip
         commit = CommandCommit(slot, rows, execution, source, message, value)
+        commit.partly = partly
         try:
             await self.append_together(slot, rows, staging.also)
         except StepFailed as failed:
             execution.not_committed(commit, failed.why, failed.detail)
         except Exception as error:  # noqa: BLE001  (the user's function may raise anything: the command fails)
             if generation == slot.generation:
-                execution.raised(slot, source, message, error, staged=True)
+                execution.raised(slot, source, message, error, staged=True, partly=partly)
             else:
-                execution.abandoned(slot, source, message, partly=False)
+                execution.abandoned(slot, source, message, partly=partly)
         else:
             execution.committed(commit)
 
@@ -166,7 +126,7 @@ class WaitingCommands:
         if self._together is None:
             raise WrongContext("persist(..., also=...) needs the real cluster: there is no database here")
         generation = slot.generation
-        await _settled(slot)
+        await settled(slot)
         if generation != slot.generation:
             raise StepFailed(NotCommitted.SUPERSEDED)
         try:
@@ -192,16 +152,12 @@ class WaitingCommands:
         if generation == slot.generation:
             owner.finished(slot)
 
-    async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
-        """The window is the command id's, not this call's: its owner may have called before."""
-        age_ms = message.age_ms + self._window_ms
-        while True:
-            try:
-                return await self._journal.outcome(
-                    self._execution.type_id, slot.id, message.command_id, age_ms
-                )
-            except JournalUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
+    def _last_word(self, slot: Slot) -> Record:
+        """A command that has committed a part and stages nothing more still has to leave its reply, for a retry."""
+        entity_type = self._execution.type
+        if entity_type.kind == "durable_state":
+            return self._execution.state_record(slot)
+        return FINISHED, 1, b"{}", None
 
     async def step(self, slot: Slot, source: Incarnation, message: Deliver, staging: Staging) -> bool:
         """`await self.persist(...)`: make durable what is staged so far. False: there was nothing."""
@@ -237,14 +193,26 @@ class _Command:
         self.source = source
         self.message = message
         self.staging = Staging(self._commit_now)
+        self.slot = slot
         self._commands = commands
-        self._slot = slot
+
+    def staged(self, handler: Handler, result: object, generation: int) -> bytes:
+        """The encoded result, once everything is found to be in order that is to be stored with it."""
+        execution, slot, staging = self._commands._execution, self.slot, self.staging
+        if staging.broken is not None:
+            raise staging.broken
+        value = handler.encode_result(result)
+        if execution.type.kind == "durable_state" and not handler.is_query and generation == slot.generation:
+            execution.stage_state(slot, staging)
+        if staging.records and len(value) > execution.max_reply:
+            raise execution.reply_too_large(self.message, value)
+        return value
 
     async def _commit_now(self, staging: Staging) -> None:
         if staging.broken is not None:
             raise staging.broken
         try:
-            if await self._commands.step(self._slot, self.source, self.message, staging):
+            if await self._commands.step(self.slot, self.source, self.message, staging):
                 self.steps += 1
         except BaseException as error:
             # The object is ahead of the journal now: whatever the handler makes of this, its command fails.
@@ -252,7 +220,7 @@ class _Command:
             raise
 
     def failed(self, error: Exception, generation: int) -> None:
-        execution, slot = self._commands._execution, self._slot
+        execution, slot = self._commands._execution, self.slot
         partly = self.steps > 0
         if isinstance(self.staging.broken, StepFailed):
             error = self.staging.broken
@@ -280,7 +248,7 @@ async def _call(handler: Handler, entity: object, args: tuple[Any, ...]) -> Any:
     return handler.function(entity, *args)
 
 
-async def _settled(slot: Slot) -> None:
+async def settled(slot: Slot) -> None:
     """Wait until no commit of the entity is under way."""
     tail = slot.tail
     if isinstance(tail, CommandCommit):

@@ -192,8 +192,13 @@ class MemoryCluster:
     def events(self, entity: type[Any], entity_id: EntityId) -> list[Any]:
         """All events of an entity that the journal holds, oldest first."""
         decode = self._type(entity).event_codec.decode
-        rows = self._rows(entity, entity_id)
-        return [decode(rows[seq].row.name, rows[seq].row.version, rows[seq].row.payload) for seq in rows]
+        events = [decode(*record) for record in self.events_raw(entity, entity_id)]
+        return [each for each in events if each is not None]
+
+    def events_raw(self, entity: type[Any], entity_id: EntityId) -> list[tuple[str, int, bytes]]:
+        """The same as plain records: name, version, JSON. Of a durable-state entity: its values."""
+        rows = [each.row for each in self._rows(entity, entity_id).values()]
+        return [(row.name, row.version, row.payload) for row in rows]
 
     def snapshots(self, entity: type[Any], entity_id: EntityId) -> list[Snapshot]:
         """Its snapshots, oldest first."""

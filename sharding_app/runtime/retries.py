@@ -1,0 +1,73 @@
+"""Commands with an id of their own: before one runs, the journal is asked what an earlier attempt has left there.
+
+Contract: the effect of a command happens once, and its first reply is given again, as long as its id is remembered (the
+*window*). An attempt that is still under way is joined: this one waits in the mailbox until it is over. What is older than
+the window is refused, by its age as each hop has counted it, and never by wall clocks. A command that persisted nothing has
+left nothing, and may run again. Nothing of this is kept in memory.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import Deliver
+from sharding_app.core.shard import Slot
+from sharding_app.errors import BadCall, PartlyApplied
+from sharding_app.model.handler import Handler
+from sharding_app.ports.journal import Journal, JournalUnavailable, Outcome
+from sharding_app.runtime.waiting import settled
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.execution import Execution
+
+RETRY_SECONDS = 0.1
+
+
+class Retries:
+    def __init__(self, execution: "Execution", journal: Journal, command_window_seconds: float) -> None:
+        self._execution = execution
+        self._journal = journal
+        self._window_ms = int(command_window_seconds * 1000)
+
+    async def run(
+        self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
+    ) -> None:
+        """A command with an id of its own: look what an earlier attempt left in the journal before it runs."""
+        execution, owner = self._execution, self._execution.owner
+        generation = slot.generation
+        if message.age_ms > self._window_ms:
+            text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
+            execution.fail(source, message, BadCall(text, code="too_old"))
+            owner.finished(slot)
+            return
+        await settled(slot)
+        found = await self._outcome(slot, message)
+        await owner.lease()
+        if generation != slot.generation:
+            execution.abandoned(slot, source, message, partly=False)
+            return
+        if found is None:
+            if execution.start(slot, source, message, handler, args):
+                owner.finished(slot)
+            return
+        execution.counters["retried"] += 1
+        if found.command != message.command:
+            text = f"command id {message.command_id!r} was used for {found.command!r} before: give each command its own"
+            execution.fail(source, message, BadCall(text, code="command_id_reused"))
+        elif found.partial or found.reply is None:
+            text = f"{execution.type.name} {slot.id!r}: {message.command} had committed a part when its node died"
+            execution.fail(source, message, PartlyApplied(text))
+        else:
+            execution.answer(source, message, found.reply)
+        owner.finished(slot)
+
+    async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
+        """The window is the command id's, not this call's: its owner may have called before."""
+        age_ms = message.age_ms + self._window_ms
+        while True:
+            try:
+                return await self._journal.outcome(
+                    self._execution.type_id, slot.id, message.command_id, age_ms
+                )
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)

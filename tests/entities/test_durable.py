@@ -1,0 +1,148 @@
+"""Durable-state entities: the last value instead of events, the same guarantees."""
+
+import asyncio
+
+import pytest
+
+from sharding_app import EntityFailed, NotStorable, PartlyApplied, Rejected
+from sharding_app.runtime import snapshots
+from sharding_app.runtime.config import NodeConfig
+from sharding_app.testing.cluster import MemoryCluster
+from tests.entities.shop import Profile
+from tests.entities.waiting import travel, until
+
+pytestmark = pytest.mark.asyncio
+
+
+def values(cluster: MemoryCluster, entity_id: str = "p") -> list[bytes]:
+    return [data for _, _, data in cluster.events_raw(Profile, entity_id)]
+
+
+async def test_each_change_is_stored_and_no_change_is_not(cluster: MemoryCluster) -> None:
+    profile = Profile.ref("p")
+    assert not await profile.exists()
+    assert await profile.rename("joe") == ""
+    assert await profile.rename("joe") == "joe"
+    assert await profile.visit() == 1
+    assert values(cluster) == [b'{"name":"joe","visits":0}', b'{"name":"joe","visits":1}']
+    assert await profile.exists()
+
+
+async def test_it_is_recovered_from_the_last_value(cluster: MemoryCluster) -> None:
+    await Profile.ref("p").rename("joe")
+    await Profile.ref("p").visit()
+    cluster.forget()
+    assert await Profile.ref("p").show() == ("joe", 1)
+    assert await Profile.ref("p").visit() == 2
+    assert await Profile.ref("q").show() == ("", 0)
+
+
+async def test_the_answer_comes_after_the_commit(cluster: MemoryCluster) -> None:
+    profile = Profile.ref("p")
+    await profile.show()
+    with cluster.writes_wait():
+        visit = asyncio.ensure_future(profile.visit())
+        show = asyncio.ensure_future(profile.show())
+        await travel(0.2)
+        assert not visit.done()
+        assert not show.done()
+    assert await visit == 1
+    assert await show == ("", 1)
+
+
+async def test_what_fails_is_put_back(cluster: MemoryCluster) -> None:
+    profile = Profile.ref("p")
+    await profile.visit()
+    with pytest.raises(EntityFailed, match="after the change"):
+        await profile.visit_then_raise()
+    with pytest.raises(Rejected, match="changed my mind"):
+        await profile.visit_then_reject()
+    with pytest.raises(NotStorable, match=r"Expected `int`, got `str` - at `\$.visits`"):
+        await profile.break_state()
+    assert await profile.show() == ("", 1)
+    assert len(values(cluster)) == 1
+
+
+async def test_a_refused_write_is_put_back(cluster: MemoryCluster) -> None:
+    profile = Profile.ref("p")
+    await profile.visit()
+    cluster.fail_next_write(Profile, "p", reason="disk on fire")
+    with pytest.raises(NotStorable, match="disk on fire"):
+        await profile.visit()
+    assert await profile.visit() == 2
+
+
+async def test_an_intermediate_persist(cluster: MemoryCluster) -> None:
+    assert await Profile.ref("p").visit_in_two() == 11
+    assert values(cluster) == [b'{"name":"","visits":1}', b'{"name":"","visits":11}']
+
+
+async def test_it_moves_with_its_shard() -> None:
+    async with MemoryCluster([Profile], nodes=2) as cluster:
+        with cluster.in_use():
+            await Profile.ref("p").rename("joe")
+            first = cluster.home_of(Profile, "p")
+            await cluster.stop_node(first)
+            assert await Profile.ref("p").show() == ("joe", 0)
+            assert cluster.home_of(Profile, "p") not in ("", first)
+
+
+async def test_a_retry_takes_effect_once(cluster: MemoryCluster) -> None:
+    first = Profile.ref("p", command_id="visit-1")
+    assert await first.visit() == 1
+    await Profile.ref("p").visit()
+    assert await first.visit() == 1
+    cluster.forget()
+    assert await first.visit() == 1
+    assert await Profile.ref("p").show() == ("", 2)
+
+
+async def test_a_retry_of_what_was_partly_stored(cluster: MemoryCluster) -> None:
+    profile = Profile.ref("p", command_id="two")
+    with cluster.writes_wait():
+        asyncio.ensure_future(profile.visit_in_two()).add_done_callback(lambda each: each.exception())
+        await travel(0.2)
+        cluster.fail_next_write(Profile, "p")
+    await travel(0.2)
+    assert await profile.visit_in_two() == 11, "nothing was stored: it runs"
+
+    other = Profile.ref("q", command_id="two")
+    await Profile.ref("q").show()
+    writes = 0
+
+    def on_commit(rows: object) -> None:
+        nonlocal writes
+        writes += 1
+        if writes == 1:
+            cluster.fail_next_write(Profile, "q")
+
+    cluster.server.journal.on_commit = on_commit
+    with pytest.raises(PartlyApplied):
+        await other.visit_in_two()
+    with pytest.raises(PartlyApplied, match="had committed a part"):
+        await other.visit_in_two()
+    assert await other.show() == ("", 1)
+
+
+async def test_former_values_are_forgotten_after_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "FORGET_EVERY", 10)
+    async with MemoryCluster([Profile], config=NodeConfig(command_window_seconds=60.0)) as cluster:
+        with cluster.in_use():
+            for _ in range(9):
+                await Profile.ref("p").visit()
+            await travel(61.0)
+            for _ in range(3):
+                await Profile.ref("p").visit()
+            await until(lambda: len(values(cluster)) == 3)
+            cluster.forget()
+            assert await Profile.ref("p").visit() == 13
+
+
+async def test_a_state_too_large_fails_its_command_alone() -> None:
+    async with MemoryCluster([Profile], config=NodeConfig(max_state_bytes=1024)) as cluster:
+        with cluster.in_use():
+            await Profile.ref("p").rename("joe")
+            with pytest.raises(NotStorable, match="more than the 1024 of MAX_STATE_BYTES") as caught:
+                await Profile.ref("p").rename("j" * 2000)
+            assert caught.value.code == "state_too_large"
+            assert await Profile.ref("p").show() == ("joe", 0)
