@@ -44,6 +44,8 @@ class Play:
         self.notes: list[Decision] = []
         self.silent: set[str] = set()
         "Processes that do not react."
+        self.starts_nothing: set[str] = set()
+        "Those that never start a shard, but do the rest."
         self.on_decide: Callable[[HomeChange], None] = lambda _: None
         first = next(iter(self.members))
         self.machine = Coordinator(first, 1, settings or CoordinatorSettings(), lambda _: chosen)
@@ -130,7 +132,7 @@ class Play:
         if who in self.silent or who not in self.members:
             return
         match message:
-            case HostShard():
+            case HostShard() if who not in self.starts_nothing:
                 self.machine.shard_started(who, message.type, message.shards, message.epochs)
             case BeginHandOff():
                 self.machine.handoffs.acknowledged(who, message.type, message.shards, self.now)

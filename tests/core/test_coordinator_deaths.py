@@ -1,0 +1,175 @@
+"""Regions that die at the worst moment: during a write, in the middle of a hand-off, several at once, or unseen."""
+
+from typing import TypeVar
+
+import pytest
+
+from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
+from sharding_app.core.effects import Bury, CoordinatorEffect, Decide, Tell
+from sharding_app.core.least_shards import LeastShardAllocation
+from sharding_app.core.messages import BeginHandOff, HandOff, NodeGone, ShardHome
+from sharding_app.core.records import HomeChange, ShardRow
+from tests.core.coordination import TYPE, Play, node, told_home
+
+ALL = range(12)
+
+
+def test_m3_a_death_during_a_write_is_not_lost() -> None:
+    """The write gives a shard to a node that dies before the store has answered."""
+    members = [node("a", 1), node("b", 2)]
+    machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
+    machine.loaded([], members, 0.0)
+    machine.get_shard_home("a", TYPE, [1, 2], 0.0)
+    first = taken(machine, Decide).changes
+    assert sorted(str(change.home) for change in first) == ["a", "b"]
+    machine.members_read(members, ["b"], [], 0.1)
+    assert taken(machine, Bury).incarnation == "b"
+    machine.buried("b", 0.1)
+    machine.decided(first, rows(first), 0.2)
+    (change,) = taken(machine, Decide).changes
+    assert (change.home, change.epoch) == ("a", 2)
+    machine.decided([change], rows([change]), 0.3)
+    assert [each.message for each in effects(machine, Tell) if isinstance(each.message, NodeGone)] == [
+        NodeGone(1, "b")
+    ]
+
+
+def test_m3_several_deaths_at_once() -> None:
+    play = Play([node(name, age) for age, name in enumerate("abcd", 1)])
+    play.ask("a", *ALL)
+    play.read(dead=["b", "c", "d"])
+    assert set(play.homes().values()) == {"a"}
+    assert sorted(each.incarnation for each in play.heard("a", NodeGone)) == ["b", "c", "d"]
+
+
+def test_m3_a_region_without_shards_dies() -> None:
+    play = Play([node("a", 1), node("b", 2, types=())])
+    play.ask("a", 1)
+    play.die("b")
+    assert play.homes() == {1: "a"}
+    assert [each.incarnation for each in play.heard("a", NodeGone)] == ["b"]
+
+
+def test_m3_other_traffic_goes_on_while_the_dead_are_fenced() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 1, 2)
+    before = play.homes()
+    play.die("b")
+    play.ask("a", 3)
+    assert told_home(play, "a", 3) == "a"
+    moved = next(shard for shard, home in before.items() if home == "b")
+    assert play.rows[TYPE, moved].epoch == 2
+    assert told_home(play, "a", moved) == "a"
+
+
+def test_nobody_is_told_that_a_node_is_gone_before_its_epochs_are_raised() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", *ALL)
+    seen: list[int] = []
+    play.on_decide = lambda change: seen.append(len(play.heard("a", NodeGone)))
+    play.die("b")
+    assert seen == [0] * 6
+    assert len(play.heard("a", NodeGone)) == 1
+
+
+@pytest.mark.parametrize("phase", ["begin", "stopping"])
+def test_the_home_of_a_hand_off_dies(phase: str) -> None:
+    play = Play([node("a", 1), node("b", 2), node("c", 3)])
+    play.ask("a", 1)
+    play.silent.update("abc" if phase == "begin" else "a")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    if phase == "stopping":
+        play.wait(1.1)
+    assert bool(play.heard("a", HandOff)) == (phase == "stopping")
+    play.silent.difference_update("bc")
+    play.members["c"] = node("c", 3)
+    play.read(dead=["a"])
+    row = play.rows[TYPE, 1]
+    assert (row.home in ("b", "c"), row.epoch, row.step) == (True, 2, "home")
+    assert not play.machine.handoffs.active
+
+
+def test_the_target_of_a_hand_off_dies() -> None:
+    play = Play([node("a", 1), node("b", 2), node("c", 3)])
+    play.ask("a", 1)
+    play.silent.add("a")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.die("b")
+    play.silent.remove("a")
+    play.wait(1.5)
+    row = play.rows[TYPE, 1]
+    assert (row.home in ("a", "c"), row.step) == (True, "home")
+
+
+def test_a_new_coordinator_finishes_the_hand_off_that_it_finds() -> None:
+    play = Play([node("b", 2), node("a", 1)], rows=[ShardRow(TYPE, 1, 7, "a", "handoff")])
+    assert play.heard("a", BeginHandOff)
+    assert play.heard("a", HandOff)[0].epochs == [7]
+    assert (play.rows[TYPE, 1].epoch, play.rows[TYPE, 1].step) == (8, "home")
+    assert told_home(play, "b", 1) == play.rows[TYPE, 1].home
+
+
+def test_m9_a_home_that_no_member_row_names_is_fenced_and_a_live_one_is_not_touched() -> None:
+    """It left or was buried while there was no coordinator; nobody will ever report its end."""
+    stale = [ShardRow(TYPE, 1, 4, "long gone", "home"), ShardRow(TYPE, 2, 4, "a", "home")]
+    play = Play([node("a", 1)], rows=stale)
+    play.read()
+    assert (play.rows[TYPE, 1].home, play.rows[TYPE, 1].epoch) == ("a", 5)
+    assert (play.rows[TYPE, 2].home, play.rows[TYPE, 2].epoch) == ("a", 4)
+    assert play.noted("shards_fenced") == ["long gone"]
+
+
+def test_a_home_that_is_silent_is_told_again_and_never_passed_over() -> None:
+    """While its lease is valid it may answer what it reads. If it is dead, or deaf, its shards are fenced as such."""
+    play = Play([node("a", 1), node("b", 2)], settings=CoordinatorSettings(hand_off_timeout_seconds=2.0))
+    play.ask("a", 1)
+    play.silent.add("a")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.wait(2.9)
+    assert play.rows[TYPE, 1] == ShardRow(TYPE, 1, 1, "a", "handoff")
+    play.wait(2.5)
+    assert play.rows[TYPE, 1] == ShardRow(TYPE, 1, 1, "a", "handoff")
+    assert play.noted("hand_off_late") == [f"{TYPE}/1"] * 2
+    play.die("a")
+    assert play.rows[TYPE, 1] == ShardRow(TYPE, 1, 2, "b", "home")
+
+
+def test_what_the_store_did_not_take_is_tried_again() -> None:
+    machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
+    machine.loaded([], [node("a", 1)], 0.0)
+    machine.get_shard_home("p-web", TYPE, [1], 0.0)
+    changes = taken(machine, Decide).changes
+    machine.undecided(changes)
+    assert machine.busy
+    assert not effects(machine, Tell)
+    machine.tick(0.5)
+    again = taken(machine, Decide).changes
+    assert again == changes
+    machine.decided(again, rows(again), 0.6)
+    machine.shard_started("a", TYPE, [1], [1])
+    assert any(isinstance(each.message, ShardHome) for each in effects(machine, Tell))
+
+
+# -- The machine alone --------------------------------------------------------------------------------------------------
+
+
+E = TypeVar("E", bound=CoordinatorEffect)
+
+
+def effects(machine: Coordinator, kind: type[E]) -> list[E]:
+    found: list[E] = [each for each in machine.out if isinstance(each, kind)]
+    machine.out.clear()
+    machine.tells.taken()
+    return found
+
+
+def taken(machine: Coordinator, kind: type[E]) -> E:
+    (found,) = effects(machine, kind)
+    return found
+
+
+def rows(changes: list[HomeChange]) -> list[ShardRow]:
+    return [ShardRow(each.type, each.shard, each.epoch, each.home, each.step) for each in changes]
