@@ -37,7 +37,8 @@ class Deliver(Message, tag=1):
     command_id: str = ""
     attempt: int = 1
     age_ms: int = 0
-    "Time since the call, counted by each hop's own clock: a window is never judged by wall clocks."
+    """Time since the call, counted by each hop's own clock: a window is never judged by wall clocks. A process that has
+    taken the message in keeps it as what has to be added to its clock."""
     timeout_ms: int = 0
     "What is left of the asker's patience when this was sent; 0: nobody waits (tell)."
     chain: tuple[str, ...] = ()

@@ -144,6 +144,9 @@ class Process:
     def channel_of(self, incarnation: Incarnation) -> str:
         return f"sharding.{self.cluster_id}.{incarnation}"
 
+    def now_ms(self) -> int:
+        return int(self.ports.clock.now() * 1000)
+
     def may_send(self) -> bool:
         return True
 
@@ -240,6 +243,9 @@ class Process:
         envelopes: list[Deliver] = []
         for message in messages:
             if type(message) is Deliver:
+                if message.command_id:
+                    # From here on its age is this clock's time less this: it counts every wait in this process.
+                    message.age_ms -= self.now_ms()
                 envelopes.append(message)
             elif not self.asker.receive(source, message):
                 self.control(source, message)

@@ -35,7 +35,7 @@ class Retries:
         """A command with an id of its own: look what an earlier attempt left in the journal before it runs."""
         execution, owner = self._execution, self._execution.owner
         generation = slot.generation
-        if message.age_ms > self._window_ms:
+        if self._age_ms(message) > self._window_ms:
             text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
             execution.fail(source, message, BadCall(text, code="too_old"))
             owner.finished(slot)
@@ -61,9 +61,12 @@ class Retries:
             execution.answer(source, message, found.reply)
         owner.finished(slot)
 
+    def _age_ms(self, message: Deliver) -> int:
+        return message.age_ms + int(self._execution.owner.now() * 1000)
+
     async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
         """The window is the command id's, not this call's: its owner may have called before."""
-        age_ms = message.age_ms + self._window_ms
+        age_ms = self._age_ms(message) + self._window_ms
         while True:
             try:
                 return await self._journal.outcome(

@@ -156,10 +156,14 @@ class MemoryCluster:
     async def kill_node(self, name: str) -> None:
         """End a node as ``kill -9`` does: nothing more of it reaches anybody."""
         node = self._node(name)
+        self.cut_off(name)
         del self.nodes[name]
-        self._faults.killed.add(node.incarnation)
         self.server.client_died(node.incarnation)
         await node.close()
+
+    def cut_off(self, name: str) -> None:
+        """Take a node off every network, for good: what it sends from now on arrives nowhere."""
+        self._faults.killed.add(self._node(name).incarnation)
 
     def home_of(self, entity: type[Any], entity_id: EntityId) -> str:
         """The name of the node where the entity's shard lives now; empty while it lives nowhere."""
