@@ -247,10 +247,12 @@ async def test_after_a_restart_of_redis_all_hear_within_a_second(
 
 
 @pytest.mark.parametrize("kind", ["core", "pubsub"])
-async def test_a_cut_off_receiver_hears_again(kind: str, own_redis: OwnRedis) -> None:
+async def test_a_receiver_that_was_opened_twice_and_cut_off_hears_again(kind: str, own_redis: OwnRedis) -> None:
     name = a_channel()
     with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, own_redis.url)}):
         async with opened(name) as here:
+            await here.close()
+            await here.open(name)
             await asyncio.to_thread(own_redis.kill)
             await asyncio.to_thread(own_redis.start)
             with pytest.raises(TransportError, match="may have been lost"):

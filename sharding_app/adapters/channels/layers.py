@@ -4,9 +4,9 @@ The Redis layers get an instance of their own, made from the alias's configurati
 when they have gone deaf without disturbing the project's own consumers, and it belongs to the one event loop that uses
 it. Any other layer (in-memory, a user's own) is the project's shared instance.
 
-A connection on which nothing ever comes back (a cut cable sends no word) must not be waited on for ever, and redis-py 8
-by default gives up reading after 5 s, just when an idle receiver of the core layer would ask again. So our instance waits
-2 s for an answer and 1 s for a connection, unless the configuration says otherwise, and its receiver asks again sooner.
+redis-py 8 by default gives up reading after 5 s, just when an idle receiver of the core layer would ask again, and any
+such limit makes each of its sends a task of its own. So our instance has none, unless the configuration names one:
+the transport bounds its waiting itself. A configured one makes the receiver ask again sooner than it.
 """
 
 import asyncio
@@ -19,9 +19,7 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 from django.utils.module_loading import import_string
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-ANSWER_SECONDS = 2.0
 CONNECT_SECONDS = 1.0
-ASK_AGAIN_SECONDS = 1.0
 CANCEL_AGAIN_SECONDS = 0.05
 
 
@@ -51,7 +49,7 @@ def make_layer(alias: str) -> Layer:
     layer = backend(**options)
     if isinstance(layer, RedisChannelLayer):
         limits = [host["socket_timeout"] for host in layer.hosts if host["socket_timeout"] is not None]
-        layer.brpop_timeout = min([ASK_AGAIN_SECONDS, *(limit / 2 for limit in limits)])
+        layer.brpop_timeout = min([layer.brpop_timeout, *(limit / 2 for limit in limits)])
     own: Layer = layer
     return own
 
@@ -63,7 +61,7 @@ def _host(entry: Any) -> dict[str, Any]:
         host = {"host": entry[0], "port": entry[1]}
     else:
         host = {"address": entry}
-    host.setdefault("socket_timeout", ANSWER_SECONDS)
+    host.setdefault("socket_timeout", None)
     host.setdefault("socket_connect_timeout", CONNECT_SECONDS)
     return host
 
@@ -86,10 +84,14 @@ async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
         # Before the receiver is stopped: it would else try to unsubscribe on a connection that may be dead.
         await layer.flush()
     while not receiver.done():
-        # Again and again: a receiver of the core layer has been seen to swallow a cancellation.
+        # Again and again: where a socket_timeout is configured, redis-py sends by `wait_for`, which can swallow a
+        # cancellation before Python 3.12.
         receiver.cancel()
         await asyncio.wait([receiver], timeout=CANCEL_AGAIN_SECONDS)
     if isinstance(layer, RedisChannelLayer):
+        for cleaner in list(layer.receive_cleaners):
+            # It holds the channel's lock, and may wait for an answer that never comes.
+            cleaner.cancel()
         await layer.close_pools()
     for sentinel in sentinels:
         await sentinel.aclose()

@@ -82,6 +82,7 @@ class ChannelsTransport:
         self._as_text = takes_text_only(self._layer)
         self._channel = channel
         self._interrupted = ""
+        self._closing = False
         self._hearing.clear()
         self._keeper = asyncio.get_running_loop().create_task(
             self._keep(self._layer), name="sharding transport"
