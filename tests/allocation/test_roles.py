@@ -1,0 +1,73 @@
+"""Who may host a type: nodes of its role, and nodes that agree with the cluster about what it is."""
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from sharding_app import BadCall, Entity, ShardingSettings, command
+from sharding_app.core.records import TypeConfig
+from sharding_app.testing.cluster import MemoryCluster
+
+pytestmark = pytest.mark.asyncio
+
+
+class Backend(Entity, name="roles.Backend"):
+    settings = ShardingSettings(role="backend", number_of_shards=8)
+
+    @command
+    def hello(self) -> str:
+        return self.entity_id
+
+
+async def test_b1_10_a_type_of_a_role_lives_only_where_the_role_is() -> None:
+    """B2.11 too: nodes without the role are proxies, and ask as others do."""
+    async with MemoryCluster([Backend], nodes=0) as cluster:
+        front = await cluster.add_node("front")
+        for name in ("back1", "back2"):
+            await cluster.add_node(name, roles=("backend",))
+        with cluster.in_use():
+            ids = [str(number) for number in range(40)]
+            assert [await Backend.ref(each).hello() for each in ids] == ids
+        assert {cluster.home_of(Backend, each) for each in ids} == {"back1", "back2"}
+        assert front.hosts == {}
+        assert await front.ask("roles.Backend", "1", "hello", b"\x90") is not None
+
+
+async def test_b2_7_the_coordinators_node_need_not_host_anything() -> None:
+    async with MemoryCluster([Backend], nodes=0) as cluster:
+        await cluster.add_node("oldest")
+        await cluster.add_node("worker", roles=("backend",))
+        with cluster.in_use():
+            assert await Backend.ref("1").hello() == "1"
+            assert cluster.nodes["oldest"].coordinator is not None
+            await cluster.kill_node("oldest")
+            await cluster.add_node("second", roles=("backend",))
+            await cluster.stop_node("worker")
+            assert await Backend.ref("1").hello() == "1"
+        assert cluster.home_of(Backend, "1") == "second"
+
+
+@pytest.mark.parametrize(
+    ("field", "theirs", "told"),
+    [
+        ("number_of_shards", 16, "number_of_shards is 8 here and 16 in the cluster"),
+        ("extractor", "own", "extractor is 'hash:crc32-1' here and 'own' in the cluster"),
+        ("hash_version", "murmur", "hash_version is 'crc32-1' here and 'murmur' in the cluster"),
+        ("role", "other", "role is 'backend' here and 'other' in the cluster"),
+        ("store_mode", "ddata", "store_mode is 'postgres' here and 'ddata' in the cluster"),
+    ],
+)
+async def test_f7_a_node_that_differs_is_refused_with_both_sides(
+    field: str, theirs: object, told: str
+) -> None:
+    cluster = MemoryCluster([Backend], nodes=1)
+    mine: TypeConfig = cluster.client.configs["roles.Backend"]
+    cluster.server.cluster.register_types([msgspec.structs.replace(mine, **{field: theirs})])
+    cluster.config = dataclasses.replace(cluster.config, roles=("backend",))
+    async with cluster:
+        node = await cluster.add_node("differs", roles=("backend",))
+        assert node.hosts == {}
+        assert told in node.why_refused("roles.Backend")
+        with cluster.in_use(), pytest.raises(BadCall, match="is refused"):
+            await Backend.ref("1").hello()
