@@ -13,7 +13,7 @@ from sharding_app.core.words import MESSAGE
 from sharding_app.errors import BadCall
 from sharding_app.model.message import encode_message
 from sharding_app.model.registry import registry
-from sharding_app.model.remote import Remote, Unbound
+from sharding_app.model.remote import Unbound
 from sharding_app.model.types import EntityType
 from sharding_app.runtime import calls
 from sharding_app.runtime.owner import NOBODY
@@ -69,11 +69,13 @@ class HostContext:
         self._timers = None
 
     def _encoded(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bytes]:
-        if isinstance(call, Unbound | Remote):
+        if isinstance(call, Unbound):
             handler = self._type.commands.get(call.name)
-            if handler is not None:
-                return handler.name, handler.encode(args, kwargs)
-        elif self._type.receives and not args and not kwargs:
+            if handler is not None and issubclass(self._type.cls, call.owner):
+                data = handler.encode(args, kwargs)
+                handler.decode(data)  # a wrong argument is told now, not when the timer fires
+                return handler.name, data
+        elif self._type.receives and hasattr(type(call), "__sharding_message__") and not args and not kwargs:
             return MESSAGE, msgspec.msgpack.encode(encode_message(call))
         example = f"{self._type.cls.__name__}.{next(iter(self._type.commands), 'expire')}"
         raise BadCall(f"start_timer takes a command of {self._type.name}, such as {example}, not {call!r}")
