@@ -247,7 +247,9 @@ async def test_after_a_restart_of_redis_all_hear_within_a_second(
 
 
 @pytest.mark.parametrize("kind", ["core", "pubsub"])
-async def test_a_receiver_that_was_opened_twice_and_cut_off_hears_again(kind: str, own_redis: OwnRedis) -> None:
+async def test_a_receiver_that_was_opened_twice_and_cut_off_hears_again(
+    kind: str, own_redis: OwnRedis
+) -> None:
     name = a_channel()
     with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, own_redis.url)}):
         async with opened(name) as here:
