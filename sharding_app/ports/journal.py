@@ -101,7 +101,10 @@ class Journal(Protocol):
     """One append at a time for each instance; reads go beside it."""
 
     async def append(self, rows: Sequence[EventRow]) -> None:
-        """Commit all rows or none. Raises ShardsFenced, RowRefused, JournalUnavailable."""
+        """Commit all rows or none. Raises ShardsFenced, RowRefused, JournalUnavailable.
+
+        Where the shard's next home has taken a number already, it is ShardsFenced: the row itself is not to blame.
+        """
         ...
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import psycopg
 import pytest
 
+from sharding_app.adapters.memory import MemoryJournal, MemoryLifelineSession, MemoryServer, MemoryStore
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
@@ -79,6 +80,31 @@ async def postgres_world(request: pytest.FixtureRequest) -> AsyncIterator[World]
         await world.close()
 
 
+class MemoryWorld:
+    """The fakes: they have to do whatever the real adapters do."""
+
+    def __init__(self) -> None:
+        self._server = MemoryServer()
+
+    def store(self, owner: str = "") -> MemoryStore:
+        return MemoryStore(self._server, owner)
+
+    def journal(self, owner: str = "") -> MemoryJournal:
+        return MemoryJournal(self._server, owner)
+
+    def session(self, owner: str = "", number: int = 0) -> MemoryLifelineSession:
+        return MemoryLifelineSession(self._server, owner)
+
+    async def end(self, backend: Backend) -> None:
+        self._server.sessions.end_backends([backend])
+
+
+@asynccontextmanager
+async def memory_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    yield MemoryWorld()
+
+
 FACTORIES: dict[str, Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[World]]] = {
+    "memory": memory_world,
     "postgres": postgres_world,
 }

@@ -128,6 +128,17 @@ async def test_a_number_is_given_once(world: World) -> None:
     assert await journal.read(number, ["a", "b"]) == {"a": History([], [stored(1)]), "b": History([], [])}
 
 
+async def test_a_number_that_the_next_home_has_taken_is_fenced(world: World) -> None:
+    number = await homed(world, {0: 1, 1: 1}, home="former")
+    store, former, present = world.store(), world.journal("former"), world.journal("present")
+    term = (await store.coordinator()).term
+    await store.decide(term, [HomeChange(CART.name, 0, 1, 2, "present", "home")])
+    await present.append([event_row(number, "a", 1, epoch=2)])
+    with pytest.raises(ShardsFenced) as fenced:
+        await former.append([event_row(number, "b", 1, shard=1), event_row(number, "a", 1)])
+    assert fenced.value.shards == {(number, 0)}
+
+
 async def test_a_stale_epoch_fails_the_batch_and_names_all_stale_shards(world: World) -> None:
     number = await homed(world, {0: 2, 1: 1, 2: 5})
     journal = world.journal()

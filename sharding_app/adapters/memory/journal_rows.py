@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharding_app.core.ids import Epoch, ShardId
+from sharding_app.core.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 from sharding_app.ports.journal import (
     EventRow,
     History,
@@ -17,6 +17,7 @@ from sharding_app.ports.journal import (
 )
 
 EntityKey = tuple[int, str]
+MAX_BIGINT = 2**63
 
 
 class Committed(NamedTuple):
@@ -38,12 +39,13 @@ class JournalRows:
         "Told of each batch in the moment of its commit: for checks."
 
     def append(self, rows: Sequence[EventRow], now: float) -> None:
-        """All or nothing. A row that the server will not take is found before the fence, as in a COPY."""
+        """All or nothing. A number that is taken by the shard's next home is told as fenced, not as refused."""
         new: set[tuple[int, str, int]] = set()
         for index, row in enumerate(rows):
             check_row(row, index)
             key = row.type_id, row.entity, row.seq
             if key in new or row.seq in self.events.get(key[:2], ()):
+                self.fence((each.type_id, each.shard, each.epoch) for each in rows)
                 raise RowRefused(f"event {row.seq} of this entity exists already", index)
             new.add(key)
         self.fence((row.type_id, row.shard, row.epoch) for row in rows)
@@ -129,6 +131,8 @@ class JournalRows:
         return None
 
     def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        for index, each in enumerate(snapshots):
+            check_json(each.state, index)
         self.fence((each.type_id, each.shard, each.epoch) for each in snapshots)
         for each in snapshots:
             self.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
@@ -149,7 +153,7 @@ class JournalRows:
 
 
 def check_row(row: EventRow, index: int) -> None:
-    """Refuse what Postgres refuses: NUL and lone surrogates in text, and a payload that is not JSON."""
+    """Refuse what Postgres refuses in one of a table's columns."""
     for text in (row.entity, row.name, row.command_id or "", row.command or ""):
         if "\0" in text:
             raise RowRefused("text holds a NUL", index)
@@ -157,7 +161,19 @@ def check_row(row: EventRow, index: int) -> None:
             text.encode()
         except UnicodeEncodeError as error:
             raise RowRefused(f"text is not Unicode: {error.reason}", index) from None
+    if not 1 <= len(row.entity.encode()) <= MAX_ENTITY_ID_BYTES:
+        raise RowRefused("an entity id has 1 to 512 bytes", index)
+    if not 0 < row.seq < MAX_BIGINT:
+        raise RowRefused(f"{row.seq} numbers no event", index)
+    check_json(row.payload, index)
+
+
+def check_json(document: bytes, index: int) -> None:
     try:
-        json.loads(row.payload)
-    except ValueError:
-        raise RowRefused("not JSON", index) from None
+        json.loads(document.decode(), parse_constant=_no_json)
+    except ValueError as error:
+        raise RowRefused(f"not JSON: {error}", index) from None
+
+
+def _no_json(word: str) -> object:
+    raise ValueError(f"{word} is not JSON")

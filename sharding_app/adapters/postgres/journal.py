@@ -25,6 +25,7 @@ from sharding_app.ports.journal import (
     Mark,
     Outcome,
     RowRefused,
+    ShardsFenced,
     Snapshot,
     StoredEvent,
 )
@@ -90,6 +91,10 @@ class PostgresJournal:
             return
         try:
             await self._appends.run(lambda connection: self._copy(connection, rows))
+        except RowRefused as refused:
+            if isinstance(refused.__cause__, psycopg.errors.UniqueViolation):
+                await self._look_for_the_next_home(rows)
+            raise
         except LOST as error:
             raise JournalUnavailable(explain(error)) from error
 
@@ -208,6 +213,14 @@ class PostgresJournal:
             if refused is not None:
                 raise refused from error
             raise
+
+    async def _look_for_the_next_home(self, rows: Sequence[EventRow]) -> None:
+        """A number that is taken is found before the fence is asked. If the taker is the shard's next home, say so."""
+        claims = sorted({(row.type_id, row.shard, row.epoch) for row in rows})
+        types, shards, epochs = (list(column) for column in zip(*claims, strict=True))
+        stale = await self._rows("stale", {"types": types, "shards": shards, "epochs": epochs})
+        if stale:
+            raise ShardsFenced(frozenset((type_id, shard) for type_id, shard in stale))
 
     async def _was_committed(self, rows: Sequence[EventRow]) -> bool:
         """All rows are there or none: one of them tells. The epoch tells it from the next home's of that number."""
