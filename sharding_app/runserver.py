@@ -72,7 +72,9 @@ def start_node_beside() -> None:
 
 
 def _hear(node: "Child", line: str) -> None:
-    if line == f"node {NAME} is up":
+    from sharding_app.management.processes import up_line
+
+    if line == up_line(NAME):
         node.ready.set()
         line = "A node runs beside the site; SHARDING['RUNSERVER_NODE'] = False turns it off."
     if line:

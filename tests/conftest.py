@@ -13,7 +13,7 @@ from django.db import connection
 
 from project.servers import OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database
-from tests.live import live_cluster, live_servers, live_tables  # noqa: F401 - fixtures
+from tests.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
 
 ChildEnvironment = Callable[[], dict[str, str]]
 

@@ -18,9 +18,12 @@ from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from project.servers import OwnPostgres, OwnRedis
-from tests.postgres.scratch import scratch_database
+from project.servers.processes import children as child_processes
+from project.servers.processes import identify
+from tests.postgres.scratch import empty_tables, scratch_database
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = "tests.badinput.settings"
@@ -40,18 +43,11 @@ def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 
 def running(pid: int) -> bool:
     """Whether that process runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state not in "ZX"
+    return identify(pid) is not None
 
 
 def children(pid: int) -> list[int]:
-    answer = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
-    )
-    return [int(each) for each in answer.stdout.split()]
+    return [each.pid for each in child_processes(pid)]
 
 
 class Program:
@@ -188,12 +184,18 @@ def live_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @pytest.fixture(scope="session")
-def live_tables(live_servers: Live) -> Iterator[Live]:
-    """A database with tables, and nobody in it."""
+def live_database(live_servers: Live) -> Iterator[Live]:
     with live_servers.empty_database() as live:
         made = live.manage("migrate", "-v0")
         assert made.returncode == 0, made.stderr
         yield live
+
+
+@pytest.fixture
+def live_tables(live_database: Live) -> Live:
+    """A database with tables, and nobody in it."""
+    empty_tables(dict(conninfo_to_dict(live_database.database_url)))
+    return live_database
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,12 @@ TRY = "from project.shop.entities import Cart; print(Cart.ref('alice').sync.add(
 def first_steps(site: str | None, **_ignored: Any) -> list[tuple[str, str]]:
     """Return the administrator's password file, if the demo has made one, and a cart to fill."""
     lines = []
+    demo = getattr(settings, "DEMO_ADMIN", False)
     password = DataFolder(settings.DATA_FOLDER).path / FILE
-    if getattr(settings, "DEMO_ADMIN", False) and password.exists():
+    if demo and password.exists():
         lines.append(("Login", f"{NAME}, with the password in {short_path(password)}"))
+    elif not demo:
+        lines.append(("Login", f"{manage_line('createsuperuser')} makes an administrator"))
     if site:
         lines.append(("Cart", f"curl -X POST -d sku=book -d quantity=2 {site}carts/alice/"))
     lines.append(("Shell", f'{manage_line("shell", "-c")} "{TRY}"'))

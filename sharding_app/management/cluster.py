@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sharding_app.management.processes import Child, Supervisor, manage
+from sharding_app.management.processes import Child, Supervisor, manage, up_line
 from sharding_app.management.watching import ProjectFiles
 
 UP_SECONDS = 30.0
@@ -45,7 +45,7 @@ class LocalCluster:
 
     def heard(self, child: Child, line: str) -> None:
         """A child has printed a line."""
-        if line == f"node {child.name} is up":
+        if line == up_line(child.name):
             child.ready.set()
         elif line:
             self._say(f"{child.name} | {line}")

@@ -30,6 +30,11 @@ def manage(*arguments: str) -> list[str]:
     return [sys.executable, *launcher, *arguments]
 
 
+def up_line(name: str) -> str:
+    """What a node prints when it is up: whoever started it listens for this line."""
+    return f"node {name} is up"
+
+
 def ending_signals() -> list[signal.Signals]:
     """Signals that ask us to end in order; under nohup a closed terminal is none."""
     asked = [signal.SIGTERM, signal.SIGINT]

@@ -98,6 +98,14 @@ def test_a_node_that_comes_before_its_server_waits_for_it(
         assert node.stop() == 0
 
 
+@pytest.mark.parametrize("server", ["DATABASE_URL", "REDIS_URL"])
+def test_a_node_that_waits_for_a_server_can_be_stopped(live_tables: Live, server: str) -> None:
+    away = elsewhere(live_tables.environment()[server])
+    with live_tables.program("sharding_node", "--name", "waiting", **{server: away}) as node:
+        node.wait_line("cannot join yet, tries again: ")
+        assert node.stop() == 0
+
+
 @pytest.mark.parametrize("server", ["postgres", "redis"])
 def test_a_call_says_which_server_is_away(live_cluster: Live, server: str) -> None:
     """A client that never got in; nothing is waited for longer than the caller said."""

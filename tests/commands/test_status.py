@@ -259,6 +259,21 @@ def test_a_frozen_node_is_listed_as_silent(live_tables: Live) -> None:
         assert "Node cold did not answer within a second." in found["problems"]
 
 
+def test_a_node_of_another_configuration_is_shown_with_the_difference(live_cluster: Live) -> None:
+    with live_cluster.program(
+        "sharding_node", "--name", "odd", TEST_SHARDING='{"NUMBER_OF_SHARDS": 7}'
+    ) as node:
+        node.wait_line("^node odd is up$")
+        answer = live_cluster.manage("sharding_status")
+        assert answer.returncode == 1
+        assert (
+            "Node odd may not host a type: 'shop.Cart' is refused: number_of_shards is 7 here and 1000 in the cluster."
+            in answer.stdout
+        )
+        assert node.stop() == 0
+    assert live_cluster.manage("sharding_status").returncode == 0
+
+
 def test_watching_through_a_pipe_gives_a_line_each_time(live_cluster: Live) -> None:
     with live_cluster.program("sharding_status", "--watch", "0.2") as watch:
         until(lambda: len(watch.lines) >= 3, 30, "three lines")

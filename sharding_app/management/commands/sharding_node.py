@@ -1,6 +1,7 @@
 """`manage.py sharding_node`: run a node of the cluster in this process, or several as children."""
 
 import asyncio
+import logging
 import os
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Coroutine
@@ -8,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from sharding_app.management.processes import Child, Supervisor, ending_signals, manage
+from sharding_app.management.processes import Child, Supervisor, ending_signals, manage, up_line
 from sharding_app.management.stdin_guard import at_end_of_input
 
 
@@ -84,6 +85,8 @@ class Command(BaseCommand):
             if loop.is_running():
                 for number in asked_by:
                     loop.remove_signal_handler(number)
+            # Statements that are under way at the end are cut off, on purpose; psycopg would warn of each.
+            logging.getLogger("psycopg").setLevel(logging.ERROR)
             runner.request_stop(options["leave_timeout"])
 
         for number in asked_by:
@@ -99,7 +102,7 @@ class Command(BaseCommand):
 
     async def _announce(self, up: asyncio.Event, name: str) -> None:
         await up.wait()
-        self.stdout.write(f"node {name} is up")
+        self.stdout.write(up_line(name))
         self.stdout.flush()
 
 

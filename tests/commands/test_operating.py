@@ -1,0 +1,122 @@
+"""The commands that change a cluster, on real nodes: shutting down, removing internal data, erasing an entity."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.live import Live, until
+
+BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'c{n}').sync.add('book')\n"
+
+
+def rows(live: Live, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(**conninfo_to_dict(live.database_url), autocommit=True) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def homes(live: Live) -> set[str]:
+    query = "SELECT DISTINCT n.name FROM sharding_shard s JOIN sharding_node n ON n.incarnation = s.home"
+    return {name for (name,) in rows(live, query)}
+
+
+@pytest.fixture
+def two_nodes(live_tables: Live) -> Iterator[Live]:
+    with live_tables.program("sharding_node", "--name", "one") as one:
+        one.wait_line("^node one is up$")
+        with live_tables.program("sharding_node", "--name", "two") as two:
+            two.wait_line("^node two is up$")
+            bought = live_tables.manage("shell", "-v0", "-c", BUY)
+            assert bought.returncode == 0, bought.stderr
+            until(lambda: homes(live_tables) == {"one", "two"}, 20, "both have shards")
+            yield live_tables
+
+
+def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None:
+    live = two_nodes
+    alive = live.manage("sharding_remove_data", "--yes")
+    assert alive.returncode == 1
+    assert "Nodes are alive: one, two. Stop them first" in alive.stderr
+    assert len(rows(live, "SELECT FROM sharding_node")) == 2
+    erase = live.manage("sharding_erase", "shop.Cart", "c1", "--yes")
+    assert erase.returncode == 1
+    assert "which may hold it in memory" in erase.stderr
+
+    left = live.manage("sharding_shutdown", "two", "--timeout", "30")
+    assert left.returncode == 0, left.stdout + left.stderr
+    assert "two: gone" in left.stdout
+    assert homes(live) == {"one"}
+    again = live.manage("sharding_shutdown", "two")
+    assert again.returncode == 1
+    assert "There is no node two (there are: one)." in again.stderr
+
+    prepared = live.manage("sharding_shutdown", "--all", "--prepare")
+    assert prepared.returncode == 0, prepared.stderr
+    assert rows(live, "SELECT asked FROM sharding_node") == [("prepare",)]
+    assert live.manage("sharding_shutdown", "--all", "--cancel").returncode == 0
+    assert rows(live, "SELECT asked FROM sharding_node") == [(None,)]
+
+    all_left = live.manage("sharding_shutdown", "--all", "--json")
+    assert json.loads(all_left.stdout) == {"done": True, "left": ["one"]}
+    assert rows(live, "SELECT FROM sharding_node") == []
+
+    before = rows(live, "SELECT count(*) FROM sharding_event")
+    tried = live.manage("sharding_remove_data", "--dry-run", "--json")
+    asked = live.manage("sharding_remove_data")
+    assert (asked.returncode, "say --yes" in asked.stderr) == (1, True)
+    done = live.manage("sharding_remove_data", "--yes", "--json")
+    assert json.loads(done.stdout)["removed"] == json.loads(tried.stdout)["removed"]
+    assert rows(live, "SELECT count(*) FROM sharding_event") == before
+    assert rows(live, "SELECT FROM sharding_shard WHERE home IS NOT NULL") == []
+
+    would = live.manage("sharding_erase", "shop.Cart", "c1", "--dry-run")
+    assert would.stdout == "Would be erased: 1 event, 0 snapshots, 0 values, 0 remembered ids.\n"
+    erased = live.manage("sharding_erase", "shop.Cart", "c1", "--yes")
+    assert (erased.returncode, erased.stdout.splitlines()[0]) == (
+        0,
+        "Erased: 1 event, 0 snapshots, 0 values, 0 remembered ids.",
+    )
+    assert rows(live, "SELECT FROM sharding_event WHERE entity = 'c1'") == []
+    assert rows(live, "SELECT count(*) + 1 FROM sharding_event") == before
+    noted = rows(live, "SELECT subject, detail FROM sharding_decision WHERE action = 'entity_erased'")
+    assert noted == [("shop.Cart", "1 events, 0 snapshots, 0 values")]
+    nothing = live.manage("sharding_erase", "shop.Cart", "c1", "--yes", "--json")
+    assert nothing.returncode == 1
+    assert json.loads(nothing.stdout)["done"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "Name the nodes that are to leave, or say --all."),
+        (["one", "--all"], "Name the nodes that are to leave, or say --all."),
+        (["one", "--prepare"], "say --all too"),
+        (["--all", "--prepare", "--cancel"], "not both"),
+        (["--all", "--timeout", "0"], "greater than 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], told: str) -> None:
+    with pytest.raises(CommandError, match=told) as refused:
+        call_command("sharding_shutdown", *arguments)
+    assert refused.value.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["sharding_shutdown", "sharding_remove_data", "sharding_erase"])
+def test_help_shows_examples_and_exit_codes(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(SystemExit) as ended:
+        call_command(command, "--help")
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert f"manage.py {command} " in shown
+    assert "Exit codes: 0 done, 1 refused" in shown
