@@ -18,9 +18,11 @@ from sharding_app.model.types import EntityType
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.runtime.backlog import Backlog
 from sharding_app.runtime.entity_context import HostContext, last_word
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
+from sharding_app.runtime.listener import Listener
 from sharding_app.runtime.loader import Loader, Permits
 from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY, Together, Watch
@@ -56,6 +58,7 @@ class Host:
         recoveries: Permits,
         may_handle: Callable[[], bool],
         together: Together | None,
+        listener: Listener,
         on_stopped: Callable[[str, ShardId, Epoch], None],
         on_fenced: Callable[[str, ShardId, Epoch], None],
     ) -> None:
@@ -63,7 +66,9 @@ class Host:
         self.me = me
         self.shards: dict[ShardId, Shard] = {}
         self.counters: Counter[str] = Counter()
+        self.backlog = Backlog()
         self.send = send
+        self.listener = listener
         self.meter = Meter(clock)
         self.execution = Execution(
             entity_type, type_id, writer, journal, self, watch, self.meter,
@@ -116,6 +121,7 @@ class Host:
         if shard is not None:
             self.drop_shard(number)
         shard = self.shards[number] = Shard(self.type.name, number, epoch, self._mailbox_limit)
+        self.listener.shard_started(self.type, number, epoch)
         if self.remembering is not None:
             self.remembering.recall(shard)
         if self.type.singleton_id is not None:
@@ -165,6 +171,7 @@ class Host:
         for slot in list(shard.slots.values()):
             _close_context(slot.entity)
             self._hand_back(shard, shard.drop(slot))
+        self.listener.shard_stopped(self.type, number, shard.epoch)
 
     @property
     def entities(self) -> int:
@@ -194,7 +201,10 @@ class Host:
             elif verdict is Verdict.RUN:
                 if execution.run(slot, source, message):
                     self.finished(slot)
+            elif verdict is Verdict.QUEUED:
+                self.backlog.waits(source, message)
             elif verdict is Verdict.LOAD:
+                self.backlog.waits(source, message)
                 if self.remembering is None:
                     self._loader.want(slot)
                 else:
@@ -213,6 +223,7 @@ class Host:
             work = shard.finished(slot)
             if work is None:
                 break
+            self.backlog.taken(*work)
             if not self.execution.run(slot, *work):
                 return
         if slot.entity is None:
@@ -407,8 +418,11 @@ class Host:
             "an entity of %s cannot be recovered: %s", self.type.name, error,
             extra={"action": "recovery_failed", "entity_type": self.type.name},
         )  # fmt: skip
+        self.listener.entity_failed(self.type, slot.id, "", error)
         failure = self.type.unrecoverable(slot.id, error)
-        for source, message in shard.drop(slot):
+        works = shard.drop(slot)
+        self.backlog.all_taken(works)
+        for source, message in works:
             self.execution.fail(source, message, failure)
         if shard.stopping and shard.stopped:
             self._shard_stopped(shard)
@@ -455,6 +469,7 @@ class Host:
         self.execution.fail(source, message, BufferFull(text))
 
     def _hand_back(self, shard: Shard, works: list[Work]) -> None:
+        self.backlog.all_taken(works)
         back: dict[tuple[Incarnation, Epoch], list[int]] = {}
         for source, message in works:
             if source != NOBODY:
@@ -465,6 +480,7 @@ class Host:
     def _shard_stopped(self, shard: Shard) -> None:
         if self.shards.get(shard.number) is shard:
             del self.shards[shard.number]
+            self.listener.shard_stopped(self.type, shard.number, shard.epoch)
         self._stopped_at[shard.number] = max(shard.epoch, self._stopped_at.get(shard.number, -1))
         self._on_stopped(self.type.name, shard.number, shard.epoch)
 

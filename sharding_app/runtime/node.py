@@ -38,13 +38,14 @@ from sharding_app.core.messages import (
     Suspect,
 )
 from sharding_app.core.oldest import SINGLETON, OldestAllocation
-from sharding_app.core.records import Member, MemberState, Server
+from sharding_app.core.records import Decision, Member, MemberState, Server
 from sharding_app.core.words import START
 from sharding_app.model.types import EntityType
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.lifeline import Pulse
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
+from sharding_app.runtime.backlog import OVERHEAD_BYTES
 from sharding_app.runtime.config import Endpoint, NodeConfig, NodePorts
 from sharding_app.runtime.coordinator import CoordinatorShell
 from sharding_app.runtime.host import Host
@@ -92,13 +93,16 @@ class Node(Process):
         self._registered_at = float("-inf")
         self._asked_to_leave_at = float("-inf")
         self._echoes = 0
+        self._echo_heard = 0
         self._heard_at = float("-inf")
         self._echoed_at = float("-inf")
         self._swept_at = 0.0
         self._says_deaf = False
+        self._said_up = False
         self._leaving_regions: dict[str, None] = {}
         self._held: list[tuple[Incarnation, list[Deliver]]] = []
         "Envelopes that came while the lease was lost."
+        self._held_bytes: dict[Incarnation, int] = {}
         self._recoveries = Permits(config.max_concurrent_recoveries)
 
     # -- Life ------------------------------------------------------------------------------------------------------
@@ -107,6 +111,7 @@ class Node(Process):
         """Join the cluster; returns when this node is up and may be given shards."""
         self.ended = asyncio.get_running_loop().create_future()
         await super().start()
+        self.homes.on_coordinator = self.node_ports.listener.coordinator_changed
         ports, store, config = self.node_ports, self.ports.store, self.config
         wanted = [
             each
@@ -137,6 +142,8 @@ class Node(Process):
         self.lifeline.set_candidate(config.candidate)
         self.run(self._recall(), "recall")
         self._log("node_up", "node %s is up, the %d. to join", config.name, self.age)
+        ports.listener.node_up(self.incarnation, config.name)
+        self._said_up = True
 
     async def stop(self, timeout: float = 30.0) -> None:
         """Leave in order: hand the shards off, hand coordination over, then go."""
@@ -169,6 +176,9 @@ class Node(Process):
     def may_send(self) -> bool:
         return self.state == "joining" or self.ports.clock.now() < self.lifeline.valid_until
 
+    def waiting_bytes(self, peer: Incarnation) -> int:
+        return sum(host.backlog.of(peer) for host in self.hosts.values()) + self._held_bytes.get(peer, 0)
+
     def may_handle(self) -> bool:
         return self.ports.clock.now() < self.lifeline.valid_until
 
@@ -191,7 +201,7 @@ class Node(Process):
         ports, config = self.node_ports, self.config
         self.coordinator = CoordinatorShell(
             self.incarnation, term, ports.store, ports.clock, self.try_send, config.coordinator, self._strategy_of,
-            config.lease_ttl_seconds, ports.on_decision,
+            config.lease_ttl_seconds, self._decided,
         )  # fmt: skip
         self.homes.coordinator_told(self.incarnation, term)
         self._coordinating = self.run(self._coordinate(self.coordinator), "coordinator")
@@ -219,6 +229,8 @@ class Node(Process):
         if self._held or not self.may_handle():
             # Not handed back: we may be their home again in a moment, and the next ones would overtake them.
             self._held.append((source, envelopes))
+            size = sum(len(each.args) + OVERHEAD_BYTES for each in envelopes)
+            self._held_bytes[source] = self._held_bytes.get(source, 0) + size
             return
         self._to_endpoints(source, envelopes)
 
@@ -251,7 +263,8 @@ class Node(Process):
                 self._hand_off(source, message)
             case Suspect():
                 self._look_at(message.incarnation)
-            case Echo():
+            case Echo() if source == self.incarnation and self._echo_heard < message.number <= self._echoes:
+                self._echo_heard = message.number
                 self._heard_at = self.ports.clock.now()
                 self._heard.set()
             case RegisterAck():
@@ -372,7 +385,7 @@ class Node(Process):
             max_reply_bytes=min(self.config.max_reply_bytes, self.config.links.max_message_bytes - REPLY_ROOM_BYTES),
             max_state_bytes=self.config.max_state_bytes,
             recoveries=self._recoveries, may_handle=self.may_handle, together=ports.together,
-            on_stopped=self._shard_stopped, on_fenced=self._shard_fenced,
+            listener=ports.listener, on_stopped=self._shard_stopped, on_fenced=self._shard_fenced,
         )  # fmt: skip
         channel = self.channel_of(self.incarnation)
         make = ports.endpoint
@@ -413,6 +426,7 @@ class Node(Process):
                 for host in self.hosts.values():
                     host.resume()
                 waiting, self._held = self._held, []
+                self._held_bytes.clear()
                 for source, envelopes in waiting:
                     self._to_endpoints(source, envelopes)
             return
@@ -479,6 +493,17 @@ class Node(Process):
             for host in self.hosts.values():
                 for number in list(host.shards):
                     host.drop_shard(number)
+            if self._said_up:
+                self.node_ports.listener.node_down(self.incarnation, self.config.name)
+
+    def _decided(self, decision: Decision) -> None:
+        """The coordinator here sees others come and go."""
+        self.node_ports.on_decision(decision)
+        if decision.subject != self.incarnation:
+            if decision.action == "node_up":
+                self.node_ports.listener.node_up(decision.subject, decision.detail)
+            elif decision.action in ("node_dead", "node_left"):
+                self.node_ports.listener.node_down(decision.subject, decision.detail)
 
     # -- Coordination ----------------------------------------------------------------------------------------------
 

@@ -6,12 +6,13 @@ no lifeline and no row: the cluster does not wait for it.
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 
+from sharding_app.core.codec import EncodeError
 from sharding_app.core.ids import HASH_VERSION, Incarnation
 from sharding_app.core.link import MessageTooLarge
 from sharding_app.core.messages import (
@@ -40,6 +41,7 @@ from sharding_app.runtime.region_states import RegionQuestions
 
 logger = logging.getLogger("sharding.node")
 
+MAX_BACKLOG = 100_000
 TICK_SECONDS = 0.05
 IDLE_TICK_SECONDS = 0.25
 
@@ -79,6 +81,8 @@ class Process:
         self.homes: HomeFinder
         self.region_states = RegionQuestions(self.try_send)
         self.questions = Questions(self.try_send)
+        self.drops: Counter[str] = Counter()
+        "Answers and the like that a peer would not take, by kind."
         self._backlog: dict[Incarnation, deque[AnyMessage]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -93,7 +97,7 @@ class Process:
         clock, limits = self.ports.clock, self.config.links
         self.links = Links(
             self.incarnation, self.ports.transport, clock, limits, self._deliver, self.channel_of, self._suspected,
-            self.may_send,
+            self.may_send, self.waiting_bytes,
         )  # fmt: skip
         self.homes = HomeFinder(
             self.incarnation, self.ports.store, clock, self.try_send,
@@ -150,6 +154,10 @@ class Process:
     def may_send(self) -> bool:
         return True
 
+    def waiting_bytes(self, peer: Incarnation) -> int:
+        """How much of that peer's commands waits here."""
+        return 0
+
     # -- Asking ----------------------------------------------------------------------------------------------------
 
     def ask(
@@ -194,6 +202,10 @@ class Process:
         """Send what may not be dropped: it waits here while the link has no room."""
         backlog = self._backlog.get(target)
         if backlog is not None:
+            if len(backlog) >= MAX_BACKLOG:
+                # It has long stopped to take anything: whoever asked there has given up, or will be told that we are gone.
+                self.drops[type(message).__name__] += 1
+                return
             backlog.append(message)
         elif not self.try_send(target, message):
             self._backlog[target] = deque((message,))
@@ -207,7 +219,7 @@ class Process:
                 text = f"the reply has {error.size} bytes, more than the {error.limit} of a message: return less of it at a time"
                 return self.links.put(
                     target,
-                    _too_large(message.request, "reply_too_large", f"{text}. What was persisted stands"),
+                    _not_storable(message.request, "reply_too_large", f"{text}. What was persisted stands"),
                 )
             logger.error(
                 "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
@@ -223,9 +235,16 @@ class Process:
                     f"{message.type}.{message.command}: the arguments have {error.size} bytes, more than the {error.limit}"
                     " of a message: send less at a time, or a reference to what is stored elsewhere"
                 )
-                failed = _too_large(message.request, "arguments_too_large", text)
-                asyncio.get_running_loop().call_soon(self.asker.receive, self.incarnation, failed)
+                self._fail_soon(_not_storable(message.request, "arguments_too_large", text))
             return True
+        except EncodeError as error:
+            if isinstance(message, Deliver):
+                text = f"{message.type}.{message.command} cannot be sent: {error}"
+                self._fail_soon(_not_storable(message.request, "not_encodable", text))
+            return True
+
+    def _fail_soon(self, failed: Failed) -> None:
+        asyncio.get_running_loop().call_soon(self.asker.receive, self.incarnation, failed)
 
     def _flush_backlog(self) -> None:
         for target in list(self._backlog):
@@ -318,6 +337,6 @@ class Process:
             )
 
 
-def _too_large(request: int, code: str, text: str) -> Failed:
+def _not_storable(request: int, code: str, text: str) -> Failed:
     kind, said, params = to_wire(NotStorable(text, code=code))
     return Failed(request, kind, said, msgspec.msgpack.encode(params))
