@@ -36,6 +36,7 @@ from sharding_app.runtime.lifeline_types import LifelineCallbacks
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.runner import NodeRunner
 from sharding_app.runtime.watchdog import Watchdog
+from sharding_app.signals import SignalListener
 from sharding_app.together import DjangoTogether
 
 
@@ -113,6 +114,7 @@ def node_ports(
             lifeline=lifeline,
             endpoint=region_endpoint,
             watch=watchdog,
+            listener=SignalListener(),
         )
 
     return make

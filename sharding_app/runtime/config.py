@@ -17,6 +17,7 @@ from sharding_app.ports.journal import Journal
 from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineControl
+from sharding_app.runtime.listener import Listener, NoListener
 from sharding_app.runtime.owner import Together, Watch
 
 
@@ -94,3 +95,5 @@ class NodePorts(ProcessPorts):
     together: Together | None = None
     "Appends in one transaction with a user's own writes; None: there is no database to do it in."
     on_decision: Callable[[Decision], None] = lambda _: None
+    listener: Listener = field(default_factory=NoListener)
+    "Told of nodes, coordinators, shards and failures."

@@ -217,6 +217,7 @@ class Execution:
                 failed = PartlyApplied(f"{failed.message}; what it had awaited stays", params=failed.params)
             self.counters["handler_failed"] += 1
             self.meter.trouble(slot.id, message.command, type(error).__qualname__)
+            self.owner.listener.entity_failed(self.type, slot.id, message.command, error)
             logger.error(
                 "%s.%s raised %s", self.type.name, message.command, type(error).__qualname__,
                 exc_info=error, extra={"action": "handler_failed", "entity_type": self.type.name},

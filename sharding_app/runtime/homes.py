@@ -51,6 +51,7 @@ class HomeFinder:
         self.coordinator: Incarnation | None = None
         self.term: Term = 0
         self.told: Told
+        self.on_coordinator: Callable[[Term, Incarnation | None], None] = lambda term, incarnation: None
         self._me = me
         self._store = store
         self._clock = clock
@@ -71,7 +72,10 @@ class HomeFinder:
         if term < self.term or incarnation is None:
             return
         changed = incarnation != self.coordinator
+        news = changed or term != self.term
         self.coordinator, self.term = incarnation, term
+        if news:
+            self.on_coordinator(term, incarnation)
         if changed:
             self._renewed_at.clear()
             for type_name, shards in self._wanted.items():
@@ -126,6 +130,7 @@ class HomeFinder:
         self._watched.pop(incarnation, None)
         if self.coordinator == incarnation:
             self.coordinator = None
+            self.on_coordinator(self.term, None)
             self._wake.set()
 
     async def run(self) -> None:

@@ -7,6 +7,7 @@ from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import AnyMessage
 from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import EventRow
+from sharding_app.runtime.listener import Listener
 
 NOBODY = ""
 """Who asked for what nobody waits for: a timer's command, a stop message."""
@@ -14,6 +15,8 @@ NOBODY = ""
 
 class Owner(Protocol):
     """The host, as an execution sees it."""
+
+    listener: Listener
 
     def send(self, target: Incarnation, message: AnyMessage) -> None: ...
 

@@ -41,6 +41,7 @@ from sharding_app.ports.journal import EventRow, Snapshot
 from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineSettings
+from sharding_app.runtime.listener import Listener, NoListener
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.owner import Together
 from sharding_app.runtime.process import Process
@@ -71,6 +72,7 @@ class MemoryCluster:
         config: NodeConfig | None = None,
         defaults: ShardingSettings | None = None,
         together: Together | None = None,
+        listener: Listener | None = None,
     ) -> None:
         """`types`: entity classes (all that are declared, if not given); `defaults`: what ``SHARDING`` says of types."""
         self.loop = asyncio.get_running_loop()
@@ -91,6 +93,7 @@ class MemoryCluster:
         )
         self.portal = Portal(self.loop, self.config.ask_timeout_seconds)
         self._together = together
+        self._listener = listener or NoListener()
         self._wanted = nodes
         self._numbers = itertools.count(1)
         self._writes_wait: asyncio.Future[None] | None = None
@@ -313,6 +316,7 @@ class MemoryCluster:
             journal=BreakableJournal(self.server, incarnation, self.write_failures, self._gate),
             lifeline=lifeline,
             together=self._together,
+            listener=self._listener,
         )
 
     def _gate(self) -> Awaitable[None] | None:
