@@ -167,14 +167,19 @@ def _use(portal: Portal) -> None:
 
 
 def make_gateway() -> ClusterGateway:
-    """The gateway of this process: a node's own, else one on a background loop, made at first use."""
+    """The gateway of this process."""
+    return ClusterGateway(portal())
+
+
+def portal() -> Portal:
+    """The way to this process's place in the cluster: a node's own, else one on a background loop, made at first use."""
     global _background
     with _lock:
         if _portal is not None:
-            return ClusterGateway(_portal)
+            return _portal
         if _background is None:
             _background = BackgroundPortal(client_process, new_loop, get_settings().ask_timeout_seconds)
-        return ClusterGateway(_background.portal)
+        return _background.portal
 
 
 def close_client() -> None:

@@ -1,7 +1,119 @@
-"""The dashboard, as the admin of the model `Cluster`."""
+"""The dashboard, as the admin of the model `Cluster`: so it needs no address of its own, and works on any admin site."""
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, re_path, reverse
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+
+from sharding_app.admin import steering
 from sharding_app.admin.model_admins import ReadOnlyAdmin
+from sharding_app.admin.pages import PAGES, Page, build, pattern
+from sharding_app.admin.permissions import Rights, may_view
+from sharding_app.admin.presenters.shard_map import table
+from sharding_app.http.collector import Unreachable, collector
+
+TABS = (
+    ("overview", "", _("Overview")),
+    ("nodes", "nodes/", _("Nodes")),
+    ("types", "types/", _("Entity types")),
+    ("singletons", "singletons/", _("Singletons")),
+    ("timeline", "timeline/", _("Timeline")),
+    ("trouble", "trouble/", _("Drops and failures")),
+)
+OWN_TEMPLATES = frozenset(("overview", "type", "entity", "timeline"))
 
 
 class ClusterAdmin(ReadOnlyAdmin):
-    list_display = ("cluster_id", "created_at")
+    """Its list is the overview; the other pages stand behind it."""
+
+    def get_urls(self) -> list[URLPattern]:
+        own = [
+            re_path(pattern(address), self._guarded(self.page), name=f"sharding_cluster_{name}")
+            for name, address, _builder in PAGES
+            if address
+        ]
+        return [
+            path("", self._guarded(self.page), name="sharding_cluster_changelist"),
+            path("live/", self._guarded(self.live), name="sharding_cluster_live"),
+            path("steer/<slug:action>/", self._guarded(self.steer), name="sharding_cluster_steer"),
+            *own,
+        ]
+
+    def _guarded(self, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+        """The site's own door, then the dashboard's."""
+
+        def guarded(request: HttpRequest, **parts: str) -> HttpResponse:
+            if not may_view(request.user):
+                raise PermissionDenied
+            request.current_app = self.admin_site.name
+            return view(request, **parts)
+
+        return self.admin_site.admin_view(never_cache(guarded))
+
+    def base(self) -> str:
+        """The dashboard's address on this site."""
+        return reverse("admin:sharding_cluster_changelist", current_app=self.admin_site.name)
+
+    # -- Views -----------------------------------------------------------------------------------------------------
+
+    def page(self, request: HttpRequest, **_parts: str) -> HttpResponse:
+        topic = request.get_full_path()[len(self.base()) :]
+        try:
+            page = build(topic, collector.look(), Rights.of(request.user), self.base())
+        except Unreachable as error:
+            context = {**self.admin_site.each_context(request), "trouble": str(error)}
+            return TemplateResponse(request, "sharding_app/unreachable.html", context, status=503)
+        return TemplateResponse(
+            request, f"sharding_app/pages/{self._template(page)}.html", self._context(request, page, topic)
+        )
+
+    def live(self, request: HttpRequest) -> JsonResponse:
+        """The live parts of a page: what the WebSocket pushes, for those who have none."""
+        try:
+            page = build(
+                request.GET.get("page", ""), collector.look(), Rights.of(request.user), self.base(), live=True
+            )
+        except Unreachable as error:
+            return JsonResponse({"trouble": str(error)}, status=503)
+        except Http404 as error:
+            return JsonResponse({"trouble": str(error)}, status=404)
+        return JsonResponse(page.live())
+
+    def steer(self, request: HttpRequest, action: str) -> HttpResponse:
+        return steering.steer(request, action, self)
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _template(page: Page) -> str:
+        return page.template if page.template in OWN_TEMPLATES else "plain"
+
+    def _context(self, request: HttpRequest, page: Page, topic: str) -> dict[str, Any]:
+        return {
+            **self.admin_site.each_context(request),
+            **page.context,
+            "page": page,
+            "parts": [(part, f"sharding_app/parts/{part}.html") for part in page.parts],
+            "table": table(page.context["cells"], self.base(), page.context["type"]["number"])
+            if "cells" in page.context
+            else "",
+            "tabs": TABS,
+            "topic": f"{topic}{'&' if '?' in topic else '?'}{page.seen}" if page.seen else topic,
+            "socket": socket_address(request),
+            "site_name": self.admin_site.name,
+        }
+
+
+def socket_address(request: HttpRequest) -> str:
+    """Where this process takes WebSockets of the dashboard; empty: it does not, so that browsers look by polling."""
+    routing = sys.modules.get("sharding_app.http.routing")
+    found: str | None = routing.live_path() if routing is not None else None
+    return "" if found is None else f"{request.META.get('SCRIPT_NAME', '')}/{found}"

@@ -1,5 +1,6 @@
 """Who may see and do what. Everything here asks Django's permissions, so groups and own backends count."""
 
+from dataclasses import dataclass
 from typing import Any
 
 VIEW = "sharding.view_cluster"
@@ -14,3 +15,29 @@ def may_view(user: Any) -> bool:
 def may_see_payloads(user: Any) -> bool:
     """May see what events and states hold."""
     return bool(user.is_active and user.has_perm(PAYLOAD))
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What somebody may do on the dashboard, asked once for a page."""
+
+    payloads: bool = False
+    rebalance: bool = False
+    move: bool = False
+    drain: bool = False
+    shut_down: bool = False
+    stop_entity: bool = False
+    events: bool = False
+    "May open the table of events in the admin."
+
+    @classmethod
+    def of(cls, user: Any) -> "Rights":
+        return cls(
+            payloads=may_see_payloads(user),
+            rebalance=user.has_perm("sharding.rebalance_shards"),
+            move=user.has_perm("sharding.move_shard"),
+            drain=user.has_perm("sharding.drain_node"),
+            shut_down=user.has_perm("sharding.shut_down_node"),
+            stop_entity=user.has_perm("sharding.stop_entity"),
+            events=user.has_perm("sharding.view_event"),
+        )

@@ -301,11 +301,43 @@ class Steered(Message, tag=35):
     text: str
 
 
+class GetEntities(Message, tag=36):
+    """To a shard's home: who is in memory there, from this id on?"""
+
+    request: int
+    type: str
+    shard: ShardId
+    after: str = ""
+    limit: int = 100
+
+
+class EntityState(msgspec.Struct, array_like=True, gc=False):
+    """One entity in memory. No state of it."""
+
+    entity: str
+    seq: int
+    doing: str
+    "'loading', 'idle' or 'busy'"
+    waiting: int
+    "Commands in its mailbox."
+    idle_seconds: float
+
+
+class Entities(Message, tag=37):
+    """The answer, in the order of the ids. `epoch` 0: the shard does not live there."""
+
+    request: int
+    epoch: Epoch
+    total: int
+    entities: list[EntityState]
+
+
 AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an alias on 3.11)
     Deliver, Answer, Failed, Done, HandBack,
     Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
     BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Suspect, Echo,
     GetShardRegionState, ShardRegionState, GetNodeStats, NodeStats, Steer, Steered,
+    GetEntities, Entities,
 ]  # fmt: skip
 
 

@@ -278,6 +278,7 @@ class Migration(migrations.Migration):
                     ],
                     options={
                         "db_table": "sharding_remembered",
+                        "verbose_name_plural": "remembered entities",
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",

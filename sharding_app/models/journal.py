@@ -92,6 +92,7 @@ class RememberedEntity(ReadOnlyModel):
 
     class Meta(ReadOnlyModel.Meta):
         db_table = "sharding_remembered"
+        verbose_name_plural = "remembered entities"
 
     def __str__(self) -> str:
         return self.entity

@@ -366,7 +366,7 @@ class Execution:
             self.owner.done(source, message.request)
 
     def fail(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
-        self.counters["failed"] += 1
+        self.counters["rejected" if isinstance(error, Rejected) else "failed"] += 1
         if message is self.meter.watched:
             self.meter.done()
         if source == NOBODY:

@@ -23,6 +23,7 @@ from sharding_app.core.messages import (
     BeginHandOffAck,
     Deliver,
     Echo,
+    GetEntities,
     GetNodeStats,
     GetShardRegionState,
     GracefulShutdownReq,
@@ -53,7 +54,7 @@ from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.lifeline_types import LifelineControl
 from sharding_app.runtime.loader import Permits
 from sharding_app.runtime.process import Process
-from sharding_app.runtime.stats import read_stats
+from sharding_app.runtime.stats import read_entities, read_stats
 
 logger = logging.getLogger("sharding.node")
 
@@ -280,6 +281,8 @@ class Node(Process):
                 self.try_send(source, self._region_state(message))
             case GetNodeStats() if hasattr(self, "lifeline"):
                 self.try_send(source, read_stats(self, message.request))
+            case GetEntities():
+                self.try_send(source, read_entities(self, message))
             case _:
                 super().control(source, message)
 

@@ -20,6 +20,7 @@ from sharding_app.core.messages import (
     AnyMessage,
     BeginHandOff,
     Deliver,
+    Entities,
     Failed,
     HandBack,
     NodeGone,
@@ -287,7 +288,7 @@ class Process:
                 self._gone(message.incarnation)
         elif isinstance(message, ShardRegionState):
             self.region_states.told(source, message)
-        elif isinstance(message, NodeStats | Steered):
+        elif isinstance(message, NodeStats | Entities | Steered):
             self.questions.told(source, message)
 
     # -- Inside ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Asking processes something and waiting for what they say, for a while. Who is late is named, not waited for.
 
-The asking side of the pairs GetNodeStats/NodeStats and Steer/Steered. Belongs to one process, and to its event loop.
+The asking side of the pairs GetNodeStats/NodeStats, GetEntities/Entities and Steer/Steered. Belongs to one process, and to its event loop.
 """
 
 import asyncio
@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import AnyMessage, GetNodeStats, NodeStats, Steer, Steered
+from sharding_app.core.messages import (
+    AnyMessage,
+    Entities,
+    GetEntities,
+    GetNodeStats,
+    NodeStats,
+    Steer,
+    Steered,
+)
 
 ANSWER_SECONDS = 1.0
 STEERED_SECONDS = 5.0
@@ -27,6 +35,18 @@ class Questions:
         found: Mapping[Incarnation, NodeStats] = await self._ask(dict.fromkeys(nodes, GetNodeStats), timeout)
         return found
 
+    async def entities(
+        self, node: Incarnation, wanted: GetEntities, timeout: float = ANSWER_SECONDS
+    ) -> Entities | None:
+        """Who is in memory in a shard; None: its home did not answer in time."""
+
+        def numbered(request: int) -> GetEntities:
+            wanted.request = request
+            return wanted
+
+        found: Mapping[Incarnation, Entities] = await self._ask({node: numbered}, timeout)
+        return found.get(node)
+
     async def steer(self, node: Incarnation, wish: Steer, timeout: float = STEERED_SECONDS) -> Steered | None:
         """Pass an operator's wish on; None: no answer in time, so that it may or may not have been heard."""
 
@@ -37,7 +57,7 @@ class Questions:
         found: Mapping[Incarnation, Steered] = await self._ask({node: numbered}, timeout)
         return found.get(node)
 
-    def told(self, source: Incarnation, message: NodeStats | Steered) -> None:
+    def told(self, source: Incarnation, message: NodeStats | Entities | Steered) -> None:
         """An answer has come; one that is late, or from somebody else, is nobody's."""
         node, answer = self._open.get(message.request, ("", None))
         if answer is not None and node == source and not answer.done():

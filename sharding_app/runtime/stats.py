@@ -10,10 +10,19 @@ import resource
 import sys
 import time
 from collections import Counter
+from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sharding_app.core.messages import Coordination, NodeStats, Trouble, TypeStats
+from sharding_app.core.messages import (
+    Coordination,
+    Entities,
+    EntityState,
+    GetEntities,
+    NodeStats,
+    Trouble,
+    TypeStats,
+)
 
 if TYPE_CHECKING:
     from sharding_app.runtime.host import Host
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
 
 HOTTEST = 10
 TROUBLES = 50
+MAX_ENTITIES = 1000
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -125,6 +135,28 @@ def _coordination(node: Node) -> Coordination | None:
         len(machine.handoffs.queued),
         len(machine.starting),
         len(machine.waiters),
+    )
+
+
+def read_entities(node: Node, asked: GetEntities) -> Entities:
+    """Who is in memory in one shard: as many as were asked for, in the order of the ids."""
+    host = node.hosts.get(asked.type)
+    shard = None if host is None else host.shards.get(asked.shard)
+    if shard is None:
+        return Entities(asked.request, 0, 0, [])
+    now = node.ports.clock.now()
+    later = (entity for entity in shard.slots if entity > asked.after)
+    chosen = nsmallest(max(0, min(asked.limit, MAX_ENTITIES)), later)
+    return Entities(
+        asked.request,
+        shard.epoch,
+        len(shard.slots),
+        [
+            EntityState(
+                slot.id, slot.seq, slot.state.name.lower(), len(slot.mailbox or ()), max(0.0, now - slot.touched)
+            )
+            for slot in (shard.slots[each] for each in chosen)
+        ],
     )
 
 

@@ -1,0 +1,86 @@
+"""The page of one entity: where it lives, what it was and is, and what happened to it."""
+
+from django.db import DatabaseError
+from django.utils.translation import gettext as _
+
+from sharding_app.admin import words
+from sharding_app.admin.history import (
+    EVENTS_SHOWN,
+    MAX_SEQ,
+    History,
+    State,
+    installed,
+    read_history,
+    state_at,
+)
+from sharding_app.admin.jsontext import fields, pretty
+from sharding_app.admin.presenters import shard_map, trouble
+from sharding_app.admin.presenters.homes import View
+from sharding_app.core.ids import MAX_ENTITY_ID_BYTES
+from sharding_app.http.collector import Look
+from sharding_app.http.rows import TypeRow
+from sharding_app.models import Event
+
+
+def entity_context(
+    look: Look, row: TypeRow, entity: str, at: str, *, payloads: bool, rebuild: bool = True
+) -> View:
+    """All that the page shows. `at` is the number of an event; without it, the newest one counts."""
+    if not entity:
+        return {"entity": "", "refused": ""}
+    if "\x00" in entity or len(entity.encode(errors="replace")) > MAX_ENTITY_ID_BYTES:
+        return {
+            "entity": entity,
+            "refused": _("No entity can have this id: it is too long, or has a null character."),
+        }
+    wanted = int(at) if at.isdecimal() and len(at) < 20 else None
+    history = read_history(row.number, row.config, entity, None if wanted is None else min(wanted, MAX_SEQ))
+    (cell,) = (
+        shard_map.shard_map(look, row, range(history.shard, history.shard + 1))
+        if history.shard is not None
+        else (None,)
+    )
+    state = _state(row, entity, history) if payloads and rebuild else State()
+    return {
+        "entity": entity,
+        "refused": "",
+        "history": history,
+        "installed": installed(row.config.name) is not None,
+        "cell": cell,
+        "state": state,
+        "events": [_event(each, payloads=payloads) for each in history.events],
+        "durable": history.durable,
+        "durable_fields": fields(history.durable.state) if history.durable and payloads else [],
+        "snapshots": history.snapshots,
+        "previous": history.at - 1 if history.at > max(history.first, 1) else None,
+        "next": history.at + 1 if history.at < history.last else None,
+        "is_last": history.at >= history.last,
+        "older": history.events[-1].seq - 1
+        if len(history.events) == EVENTS_SHOWN and history.events[-1].seq > 1
+        else None,
+        "last": history.last,
+        "total": words.count(history.last),
+        "troubles": trouble.troubles(look, row.config.name, entity),
+    }
+
+
+def _state(row: TypeRow, entity: str, history: History) -> State:
+    if not history.at:
+        return State()
+    try:
+        return state_at(row.number, row.config, entity, history.at)
+    except DatabaseError as error:
+        return State(trouble=str(error))
+
+
+def _event(event: Event, *, payloads: bool) -> View:
+    return {
+        "seq": event.seq,
+        "name": event.name,
+        "version": event.version,
+        "at": event.at,
+        "command": event.command or "",
+        "epoch": event.epoch,
+        "partial": event.partial,
+        "payload": pretty(event.payload) if payloads else None,
+    }

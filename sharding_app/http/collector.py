@@ -1,0 +1,192 @@
+"""Looks at the cluster for all who watch in this process: one look at a time, shared, and none while nobody asks.
+
+Contract: a look is at most `MAX_AGE_SECONDS` old. It fails only where the database does: nodes that do not answer are
+named in it, and what kept this process from asking them (Redis, say) is said in it. Rates need two answers of each
+node; the first look after a pause waits a moment and asks twice. May be called from any thread but the portal's own.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from django.db import DatabaseError
+
+from sharding_app import bootstrap
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import NodeStats, ShardRegionState
+from sharding_app.core.records import Member
+from sharding_app.db import journal_alias
+from sharding_app.errors import ShardingError
+from sharding_app.http.figures import Figures, figures
+from sharding_app.http.rows import Rows, read_rows
+from sharding_app.management.reach import database_trouble
+from sharding_app.runtime.process import Process
+
+MAX_AGE_SECONDS = 0.9
+ANSWER_SECONDS = 0.6
+JOIN_SECONDS = 2.0
+"""How long the first look waits for this process to be connected."""
+AGAIN_SECONDS = 0.3
+STALE_SECONDS = 30.0
+"""A former answer that is older says nothing of now."""
+KEPT_SAMPLES = 120
+PLACES = 52
+
+T = TypeVar("T")
+
+
+class Unreachable(Exception):
+    """The database does not answer: in words for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a chart shows of one look."""
+
+    at: float
+    commands: float
+    appends: float
+    p50: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    rows: Rows
+    stats: Mapping[Incarnation, NodeStats] = field(default_factory=dict)
+    regions: Mapping[Incarnation, ShardRegionState] = field(default_factory=dict)
+    late: frozenset[Incarnation] = frozenset()
+    "Asked, and silent."
+    trouble: str = ""
+    "Why no node could be asked."
+    total: Figures = field(default_factory=Figures)
+    by_node: Mapping[Incarnation, Figures] = field(default_factory=dict)
+    places: Mapping[Incarnation, int] = field(default_factory=dict)
+    "Each node's letter and colour: kept for its name for as long as possible."
+    samples: tuple[Sample, ...] = ()
+
+
+def ask_cluster(
+    job: Callable[[Process], Awaitable[T]],
+    join_seconds: float = JOIN_SECONDS,
+    seconds: float = ANSWER_SECONDS,
+) -> T:
+    """Run something in this process's place in the cluster. Raises ShardingError with the reason if it has none."""
+    portal = bootstrap.portal()
+
+    async def there() -> T:
+        return await job(await portal.connected(join_seconds))
+
+    future = asyncio.run_coroutine_threadsafe(there(), portal.loop)
+    try:
+        return future.result(join_seconds + seconds + 1.0)
+    except concurrent.futures.TimeoutError:
+        future.cancel()
+        raise ShardingError("the sharding loop of this process does not answer") from None
+
+
+class Collector:
+    """One for a process."""
+
+    def __init__(
+        self,
+        read: Callable[[], Rows] = read_rows,
+        ask: "Callable[[list[Incarnation], float], Answers] | None" = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read = read
+        self._ask = ask or _ask
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._look: Look | None = None
+        self._looked_at = float("-inf")
+        self._before: dict[Incarnation, NodeStats] = {}
+        self._samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
+        self._places: dict[str, int] = {}
+        self._patience = JOIN_SECONDS
+
+    def look(self) -> Look:
+        """Return a fresh look. Raises Unreachable."""
+        with self._lock:
+            if self._look is None or self._clock() - self._looked_at >= MAX_AGE_SECONDS:
+                self._look = self._take()
+                self._looked_at = self._clock()
+            return self._look
+
+    def _take(self) -> Look:
+        try:
+            rows = self._read()
+        except DatabaseError as error:
+            raise Unreachable(str(database_trouble(journal_alias(), error))) from error
+        places = self._placed(rows.members)
+        nodes = [each.incarnation for each in rows.members]
+        if self._clock() - self._looked_at > STALE_SECONDS:
+            self._before.clear()
+            self._samples.clear()
+        try:
+            stats, regions = self._ask(nodes, self._patience) if nodes else ({}, {})
+            self._patience = JOIN_SECONDS
+            if stats and not self._before.keys() & stats.keys():
+                self._before = dict(stats)
+                time.sleep(AGAIN_SECONDS)
+                stats, regions = self._ask(nodes, self._patience)
+        except ShardingError as error:
+            self._patience = AGAIN_SECONDS
+            return Look(rows=rows, trouble=str(error), places=places)
+        by_node = {node: figures([(answer, self._before.get(node))]) for node, answer in stats.items()}
+        total = figures([(answer, self._before.get(node)) for node, answer in stats.items()])
+        self._before = {**{node: self._before[node] for node in nodes if node in self._before}, **stats}
+        if total.commands is not None:
+            self._samples.append(
+                Sample(self._clock(), total.commands, total.appends or 0.0, total.p50, total.p99)
+            )
+        return Look(
+            rows=rows,
+            stats=stats,
+            regions=regions,
+            late=frozenset(nodes) - stats.keys(),
+            total=total,
+            by_node=by_node,
+            places=places,
+            samples=tuple(self._samples),
+        )
+
+    def _placed(self, members: list[Member]) -> dict[Incarnation, int]:
+        """Give each node a place: that of its name, if it had one, else the first that is free."""
+        twins: dict[str, int] = {}
+        names: dict[Incarnation, str] = {}
+        for member in members:
+            twins[member.name] = number = twins.get(member.name, 0) + 1
+            names[member.incarnation] = f"{member.name} {number}"
+        present = set(names.values())
+        if len(self._places.keys() | present) > max(PLACES, len(present)):
+            self._places = {name: place for name, place in self._places.items() if name in present}
+        taken = set(self._places.values())
+        for name in names.values():
+            if name not in self._places:
+                place = next(number for number in range(len(taken) + 1) if number not in taken)
+                self._places[name] = place
+                taken.add(place)
+        return {incarnation: self._places[name] for incarnation, name in names.items()}
+
+
+Answers = tuple[Mapping[Incarnation, NodeStats], Mapping[Incarnation, ShardRegionState]]
+
+
+def _ask(nodes: list[Incarnation], join_seconds: float) -> Answers:
+    async def questions(process: Process) -> Answers:
+        stats, regions = await asyncio.gather(
+            process.questions.stats(nodes, ANSWER_SECONDS),
+            process.region_states.ask(nodes, timeout=ANSWER_SECONDS),
+        )
+        return stats, regions.answers
+
+    return ask_cluster(questions, join_seconds, ANSWER_SECONDS)
+
+
+collector = Collector()
