@@ -13,7 +13,6 @@ from django.urls import URLPattern, path, re_path, reverse
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
-from sharding_app.admin import steering
 from sharding_app.admin.model_admins import ReadOnlyAdmin
 from sharding_app.admin.pages import PAGES, Page, build, pattern
 from sharding_app.admin.permissions import Rights, may_view
@@ -43,7 +42,6 @@ class ClusterAdmin(ReadOnlyAdmin):
         return [
             path("", self._guarded(self.page), name="sharding_cluster_changelist"),
             path("live/", self._guarded(self.live), name="sharding_cluster_live"),
-            path("steer/<slug:action>/", self._guarded(self.steer), name="sharding_cluster_steer"),
             *own,
         ]
 
@@ -86,9 +84,6 @@ class ClusterAdmin(ReadOnlyAdmin):
         except Http404 as error:
             return JsonResponse({"trouble": str(error)}, status=404)
         return JsonResponse(page.live())
-
-    def steer(self, request: HttpRequest, action: str) -> HttpResponse:
-        return steering.steer(request, action, self)
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 

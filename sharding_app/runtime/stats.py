@@ -153,7 +153,11 @@ def read_entities(node: Node, asked: GetEntities) -> Entities:
         len(shard.slots),
         [
             EntityState(
-                slot.id, slot.seq, slot.state.name.lower(), len(slot.mailbox or ()), max(0.0, now - slot.touched)
+                slot.id,
+                slot.seq,
+                slot.state.name.lower(),
+                len(slot.mailbox or ()),
+                max(0.0, now - slot.touched),
             )
             for slot in (shard.slots[each] for each in chosen)
         ],

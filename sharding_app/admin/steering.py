@@ -1,9 +1,0 @@
-"""Steering."""
-
-from typing import Any
-
-from django.http import Http404, HttpRequest, HttpResponse
-
-
-def steer(request: HttpRequest, action: str, admin: Any) -> HttpResponse:
-    raise Http404
