@@ -19,7 +19,8 @@ BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'c{
 
 
 def rows(live: Live, query: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(**conninfo_to_dict(live.database_url), autocommit=True) as connection:
+    params: dict[str, Any] = conninfo_to_dict(live.database_url)
+    with psycopg.connect(**params, autocommit=True) as connection:
         return connection.execute(query.encode()).fetchall()
 
 
@@ -40,6 +41,7 @@ def two_nodes(live_tables: Live) -> Iterator[Live]:
             yield live_tables
 
 
+@pytest.mark.slow
 def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None:
     live = two_nodes
     alive = live.manage("sharding_remove_data", "--yes")

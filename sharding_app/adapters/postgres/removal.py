@@ -15,6 +15,8 @@ from sharding_app.adapters.postgres.line import Conninfo, application_name
 from sharding_app.adapters.postgres.sql import QUERIES
 
 _WAIT_MS = 2000
+ServerError = psycopg.Error
+"""What these functions raise when the server cannot be reached or refuses."""
 
 
 class NodesAlive(Exception):
@@ -40,10 +42,11 @@ class Removal(msgspec.Struct, frozen=True):
     remembered: int
     leases: int
     nodes: int
+    locations: int = 0
 
 
 def remove_data(conninfo: Conninfo, types: Sequence[str] | None = None, *, dry_run: bool = False) -> Removal:
-    """Remove homes and remembered ids of these types; of all types, with leases and node rows too, when none is named.
+    """Remove homes, locations and remembered ids of these types; of all types, with leases and node rows too, when none is named.
 
     Raises NodesAlive, UnknownTypes, or psycopg.Error.
     """

@@ -1,5 +1,5 @@
 WITH chosen AS (
-    UPDATE sharding_type SET changeable = true
+    UPDATE sharding_type SET changeable = true, locations_change = locations_change + 1
     WHERE %(types)s::text[] IS NULL OR name = ANY (%(types)s::text[])
     RETURNING id
 ), homed AS (
@@ -9,6 +9,8 @@ WITH chosen AS (
     WHERE type_id IN (SELECT id FROM chosen)
 ), remembered AS (
     DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
+), located AS (
+    DELETE FROM sharding_location WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), leases AS (
     DELETE FROM sharding_lease WHERE %(types)s::text[] IS NULL RETURNING 1
 ), nodes AS (
@@ -16,4 +18,4 @@ WITH chosen AS (
 )
 SELECT
     (SELECT count(*) FROM homed), (SELECT count(*) FROM remembered), (SELECT count(*) FROM leases),
-    (SELECT count(*) FROM nodes);
+    (SELECT count(*) FROM nodes), (SELECT count(*) FROM located);

@@ -1,0 +1,117 @@
+"""`manage.py sharding_shutdown`: let nodes, or the whole cluster, leave in order, and watch them go."""
+
+import asyncio
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+from sharding_app.bootstrap import new_loop
+from sharding_app.core.records import LeaveRequest, Member
+from sharding_app.management.operating import OperatorCommand, counted, refused
+from sharding_app.management.reach import joined, trouble
+from sharding_app.ports.store import ClusterStore, StoreUnavailable
+
+LOOK_SECONDS = 0.25
+
+
+class Command(OperatorCommand):
+    help = (
+        "Let nodes leave: each hands its shards to the others and ends. With --all everything stops: nothing is handed\n"
+        "over, entities get their stop message, and nothing is rebalanced meanwhile.\n\n"
+        "Examples:\n"
+        "  manage.py sharding_shutdown node-2             one node leaves; a supervisor may start it again\n"
+        "  manage.py sharding_shutdown --all --timeout 120\n"
+        "  manage.py sharding_shutdown --all --prepare    nothing moves from now on; stop the nodes as you like\n"
+        "  manage.py sharding_shutdown --all --cancel     take --prepare back\n\n"
+        "Exit codes: 0 done, 1 refused or not finished in time, 2 a server cannot be reached."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "nodes", nargs="*", metavar="NODE", help="names of nodes, as sharding_status shows them"
+        )
+        parser.add_argument("--all", action="store_true", help="the whole cluster")
+        parser.add_argument("--prepare", action="store_true", help="with --all: only stop moving shards")
+        parser.add_argument("--cancel", action="store_true", help="with --all: take --prepare back")
+        parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
+            help="wait so long for them to be gone (default: 60); they go on leaving after that")  # fmt: skip
+
+    def work(self, options: dict[str, Any]) -> None:
+        everything = options["all"]
+        if everything == bool(options["nodes"]):
+            raise refused("Name the nodes that are to leave, or say --all.")
+        if (options["prepare"] or options["cancel"]) and not everything:
+            raise refused("--prepare and --cancel are for the whole cluster: say --all too.")
+        if options["prepare"] and options["cancel"]:
+            raise refused("Say --prepare or --cancel, not both.")
+        if options["timeout"] <= 0:
+            raise refused("--timeout needs a number of seconds greater than 0.")
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(self._run(options))
+
+    async def _run(self, options: dict[str, Any]) -> None:
+        process = await joined()
+        try:
+            await self._shut_down(process.ports.store, options)
+        except StoreUnavailable as error:
+            raise trouble(error) from error
+        finally:
+            await process.close()
+
+    async def _shut_down(self, store: ClusterStore, options: dict[str, Any]) -> None:
+        _, members = await store.members()
+        chosen = _chosen(members, options["nodes"])
+        names = [each.name for each in chosen]
+        if not chosen:
+            self.say("No node is there.")
+            self.result(left=[])
+            return
+        request: LeaveRequest | None = "leave"
+        if options["all"]:
+            request = None if options["cancel"] else "prepare" if options["prepare"] else "stop"
+        await store.ask_to(request, [each.incarnation for each in chosen])
+        if request in (None, "prepare"):
+            self.say(
+                "Shards move again."
+                if request is None
+                else "No shard moves any more until the cluster has stopped."
+            )
+            self.result(asked=names)
+            return
+        left = await self._watch(store, chosen, options["timeout"])
+        if left:
+            waited = f"within {options['timeout']:g} s"
+            raise refused(
+                f"Not gone {waited}: {', '.join(left)}. They go on leaving; sharding_status shows how far."
+            )
+        self.say(f"{counted(len(names), 'node')} left.")
+        self.result(left=names)
+
+    async def _watch(self, store: ClusterStore, chosen: Sequence[Member], timeout: float) -> list[str]:
+        """Say how far they are, until they are gone; return who is not."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        said: dict[str, str] = {}
+        while True:
+            present = {each.incarnation for each in (await store.members())[1]}
+            for each in chosen:
+                gone = each.incarnation not in present
+                number = 0 if gone else len(await store.homes_of(each.incarnation))
+                text = "gone" if gone else f"{counted(number, 'shard')} left"
+                if said.get(each.incarnation) != text:
+                    said[each.incarnation] = text
+                    self.say(f"{each.name}: {text}")
+            waiting = [each.name for each in chosen if each.incarnation in present]
+            if not waiting or loop.time() >= deadline:
+                return waiting
+            await asyncio.sleep(min(LOOK_SECONDS, max(0.0, deadline - loop.time())))
+
+
+def _chosen(members: Sequence[Member], names: Sequence[str]) -> list[Member]:
+    if unknown := [
+        name for name in names if all(name not in (each.name, each.incarnation) for each in members)
+    ]:
+        there = ", ".join(each.name for each in members) or "none"
+        raise refused(f"There is no node {', '.join(unknown)} (there are: {there}).")
+    return [each for each in members if not names or each.name in names or each.incarnation in names]

@@ -1,0 +1,77 @@
+"""What the commands that change a cluster share: their help, their questions, their exit codes, and one way to report."""
+
+import json
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from django.core.management.base import BaseCommand, CommandError
+
+from sharding_app.adapters.postgres.removal import ServerError
+from sharding_app.conf import get_settings
+from sharding_app.management.reach import PROBLEMS, database_trouble
+
+T = TypeVar("T")
+
+
+class OperatorCommand(BaseCommand):
+    """Exit codes: 0 done, 1 refused or not finished, 2 a server cannot be reached."""
+
+    requires_system_checks = ()
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
+        parser = super().create_parser(prog_name, subcommand, **kwargs)
+        parser.formatter_class = RawDescriptionHelpFormatter
+        return parser
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.as_json: bool = options["json"]
+        try:
+            self.work(options)
+        except CommandError as error:
+            if self.as_json:
+                self.stdout.write(json.dumps({"done": False, "error": str(error)}))
+            raise
+
+    def work(self, options: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        if not self.as_json:
+            self.stdout.write(text)
+            self.stdout.flush()
+
+    def result(self, **facts: Any) -> None:
+        """The object for scripts."""
+        if self.as_json:
+            self.stdout.write(json.dumps({"done": True, **facts}))
+
+    def sure(self, question: str, *, yes: bool, word: str = "yes") -> None:
+        """Ask before what cannot be undone; without a terminal, --yes has to say it."""
+        if yes:
+            return
+        if self.as_json or not sys.stdin.isatty():
+            raise refused("This cannot be undone: say --yes.")
+        self.stdout.write(f"{question} Type {word!r} to go on: ", ending="")
+        self.stdout.flush()
+        if sys.stdin.readline().strip() != word:
+            raise refused("Nothing was changed.")
+
+    def on_database(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except ServerError as error:
+            raise database_trouble(get_settings().database, error) from error
+
+
+def refused(text: str) -> CommandError:
+    return CommandError(text, returncode=PROBLEMS)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what if number == 1 else what + 's'}"
