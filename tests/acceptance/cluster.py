@@ -150,7 +150,10 @@ class Load(Process):
         self, out: Path, environment: Mapping[str, str], log: Path, *, seed: int, **options: object
     ) -> None:
         self.first_out = self.out = out
-        arguments = [f"--{name}={value}" for name, value in {"out": out, "seed": seed, **options}.items()]
+        arguments = [
+            f"--{name.replace('_', '-')}={value}"
+            for name, value in {"out": out, "seed": seed, **options}.items()
+        ]
         super().__init__(["-m", "tests.acceptance.load", *arguments], environment, log, talks=True)
 
     def send(self, order: str) -> None:
@@ -227,6 +230,7 @@ class Cluster:
         self.loads: list[Load] = []
         self.proxies: dict[str, dict[str, Proxy]] = {}
         self.role = ""
+        self.sabotage = ""
         # Postgres' clock and ours are of one machine: this is what lies between them.
         self._wall = time.time() - time.monotonic()
         self.sql(AUDIT)
@@ -241,6 +245,7 @@ class Cluster:
             "REDIS_URL": redis_url or self.redis_url,
             "ACCEPTANCE_SHARDING": json.dumps(self.sharding),
             "ACCEPTANCE_ROLE": self.role,
+            "ACCEPTANCE_SABOTAGE": self.sabotage,
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -268,10 +273,14 @@ class Cluster:
         made = self.proxies.setdefault(name, {})[server] = Proxy(port)
         return made
 
-    def start_load(self, **options: object) -> Load:
+    def without_the_fence(self) -> None:
+        """Let the database take whatever is written to the journal."""
+        self.sql("DROP TRIGGER sharding_fence ON sharding_event")
+
+    def start_load(self, database_url: str = "", redis_url: str = "", **options: object) -> Load:
         number = len(self.loads) + 1
         load = Load(
-            self.place / f"history-{number}.jsonl", self.environment(), self.place / f"load-{number}.log",
+            self.place / f"history-{number}.jsonl", self.environment(database_url, redis_url), self.place / f"load-{number}.log",
             seed=self.seed + number, process=number, **options,
         )  # fmt: skip
         self.loads.append(load)

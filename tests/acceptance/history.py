@@ -19,6 +19,8 @@ import msgspec
 Outcome = Literal["ok", "rejected", "refused", "unknown", "told", "failed"]
 Op = Literal["append", "read", "read_surely", "refuse", "tell"]
 NEVER = float("inf")
+PATIENT_SECONDS = 20.0
+"""How long a patient caller waits: longer than any fault lasts."""
 
 
 class Call(msgspec.Struct, kw_only=True, omit_defaults=True):

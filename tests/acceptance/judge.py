@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tests.acceptance.app.entities import EMPTY, after
-from tests.acceptance.history import Call, by_entity
+from tests.acceptance.history import PATIENT_SECONDS, Call, by_entity
 from tests.acceptance.linear import check_register
+
+MOST_OF_A_KIND = 6
 
 
 class Row(NamedTuple):
@@ -149,19 +151,40 @@ def check_answers(calls: Sequence[Call], final: Sequence[Call]) -> list[str]:
     return broken
 
 
+def check_patience(calls: Iterable[Call], seconds: float) -> list[str]:
+    """Promises 5 and 10: a lossy network is delay, not loss. No fault lasts for as long as a patient caller waits."""
+    return [
+        f"{call.entity}: {call.op} {call.token} was not answered in {call.end - call.start:.1f} s: {call.error}"
+        for call in calls
+        if call.outcome == "unknown" and call.end is not None and call.end - call.start >= seconds
+    ]
+
+
 def judge(
-    calls: Sequence[Call], final: Sequence[Call], rows: Sequence[Row], homes: Sequence[Home]
+    calls: Sequence[Call],
+    final: Sequence[Call],
+    rows: Sequence[Row],
+    homes: Sequence[Home],
+    patience: float = PATIENT_SECONDS,
 ) -> list[str]:
     """Return all that is broken."""
     everything = [*calls, *final]
-    return [
-        *check_numbers(rows),
-        *check_once(everything, rows),
-        *check_writers(rows, homes),
-        *check_order(everything, rows),
-        *check_linearizable(everything, rows),
-        *check_answers(calls, final),
-    ]
+    found = (
+        check_numbers(rows),
+        check_once(everything, rows),
+        check_writers(rows, homes),
+        check_order(everything, rows),
+        check_linearizable(everything, rows),
+        check_answers(calls, final),
+        check_patience(calls, patience * 0.95),
+    )
+    return [sentence for broken in found for sentence in _first(broken)]
+
+
+def _first(broken: list[str]) -> list[str]:
+    """Return the first few of one kind: the others say the same."""
+    more = len(broken) - MOST_OF_A_KIND
+    return broken if more <= 0 else [*broken[:MOST_OF_A_KIND], f"… and {more} more like this"]
 
 
 def _short(numbers: Sequence[int]) -> str:

@@ -5,7 +5,8 @@
 It is told what to do by lines on its standard input, and answers each with one line when it is done: `warm` (touch every
 entity once), `go` (begin), `probe a,b,c` (one append each, at once), `halt` (stop the rate, wait for what is under way),
 `sweep` (read every entity), `round n` (go on with entities of their own, and a file
-of their own), `stall entity seconds` (let it hold its node's event loop). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
+of their own), `late entity seconds` (an append that takes
+so long before it writes), `stall entity seconds` (let it hold its node's event loop). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
 """
 
 import argparse
@@ -20,10 +21,9 @@ from typing import Any
 
 import django
 
-from tests.acceptance.history import Call, Op, Outcome, write_line
+from tests.acceptance.history import PATIENT_SECONDS, Call, Op, Outcome, write_line
 
 TICK_SECONDS = 0.01
-PATIENT_SECONDS = 20.0
 HASTY_SECONDS = 0.4
 MAX_ATTEMPTS = 5
 NOT_TAKEN = {"buffer_full", "no_host", "no_coordinator", "stopped"}
@@ -36,6 +36,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--entities", type=int, default=1000)
     parser.add_argument("--hot", type=int, default=20, help="so many of them get a fifth of the calls")
+    parser.add_argument("--only-reads", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=PATIENT_SECONDS, help="how long most callers wait")
     parser.add_argument("--process", type=int, default=1)
     return parser.parse_args(arguments)
 
@@ -67,7 +69,13 @@ class Load:
         self.file = round_file(out, number).open("ab", buffering=0)
 
     async def call(
-        self, entity: str, op: Op, patience: float = PATIENT_SECONDS, *, own_id: bool = False
+        self,
+        entity: str,
+        op: Op,
+        patience: float = 0.0,
+        *,
+        own_id: bool = False,
+        late: float = 0.0,
     ) -> Call:
         """Make one call and write it down. With an id of its own, an unknown outcome is asked for again."""
         self.numbers = number = self.numbers + 1
@@ -80,16 +88,17 @@ class Load:
             self.register.ref(entity).append.tell(token)
             call.outcome = "told"
         else:
-            await self._ask(call, patience)
+            await self._ask(call, patience or self.options.patience, late)
         call.end = time.monotonic()
         self.file.write(write_line(call))
         return call
 
-    async def _ask(self, call: Call, patience: float) -> None:
+    async def _ask(self, call: Call, patience: float, late: float) -> None:
         while True:
             ref = self.register.ref(call.entity, timeout=patience, command_id=call.command_id or None)
-            method = getattr(ref, call.op)
-            await self._settle(call, method(call.token) if call.token else method())
+            method = getattr(ref, "append_late" if late else call.op)
+            arguments = [each for each in (call.token, late) if each]
+            await self._settle(call, method(*arguments))
             if (
                 not call.command_id
                 or call.outcome not in ("unknown", "refused")
@@ -143,10 +152,10 @@ class Load:
         chance = self.chance
         hot = chance.random() < 0.2
         entity = self.entities[chance.randrange(self.options.hot if hot else len(self.entities))]
-        dice = chance.random()
+        dice = 0.7 if self.options.only_reads else chance.random()
         if dice < 0.50:
             hasty = chance.random() < 0.05
-            self.start(self.call(entity, "append", HASTY_SECONDS if hasty else PATIENT_SECONDS))
+            self.start(self.call(entity, "append", HASTY_SECONDS if hasty else 0.0))
         elif dice < 0.60:
             self.start(
                 self.call(entity, "append", HASTY_SECONDS if chance.random() < 0.5 else 5.0, own_id=True)
@@ -190,6 +199,10 @@ class Load:
             case "round":
                 self.new_round(int(rest))
                 return "new round"
+            case "late":
+                entity, seconds = rest.split()
+                self.start(self.call(entity, "append", late=float(seconds)))
+                return "begun"
             case "stall":
                 entity, seconds = rest.split()
                 self.register.ref(entity).stall.tell(float(seconds))

@@ -23,7 +23,7 @@ import msgspec
 
 from sharding_app.core.ids import shard_of
 from tests.acceptance.cluster import Cluster, Load, Servers, until
-from tests.acceptance.history import Call, export, read_history
+from tests.acceptance.history import PATIENT_SECONDS, Call, export, read_history
 from tests.acceptance.judge import judge
 from tests.acceptance.load import entities_of
 
@@ -64,7 +64,7 @@ class Report(msgspec.Struct):
             )
             found.append(f"  {each.what}, {len(each.shards)} shards{times} {each.note}".rstrip())
         found += [f"  {name}: {value:g}" for name, value in self.figures.items()]
-        return found + [f"  BROKEN: {each}" for each in self.broken[:20]]
+        return found + [f"  BROKEN: {each}" for each in self.broken]
 
 
 REPORTS: list[Report] = []
@@ -82,13 +82,16 @@ class Scenario:
         self.entities = 1000
         self.round_number = 0
         self.passed = False
+        self.patience = PATIENT_SECONDS
+        self.counts = True
+        "Its figures belong into the summary."
 
     def begin(
         self, *nodes: str, rate: float = 300, entities: int = 1000, roles: dict[str, str] | None = None
     ) -> None:
         """Start the nodes and the load; returns when every entity has answered once."""
         self.entities = entities
-        self.load = self.cluster.start_load(rate=rate, entities=entities)
+        self.load = self.cluster.start_load(rate=rate, entities=entities, patience=self.patience)
         self.cluster.start(*nodes, roles=roles)
         self.warm()
 
@@ -96,6 +99,10 @@ class Scenario:
         answer = self.load.order("warm")
         assert answer.startswith("warm 0"), answer
         self.load.order("go")
+
+    def names(self) -> list[str]:
+        """Return the entities of this round."""
+        return entities_of(self.round_number, self.entities)
 
     def shard(self, entity: str) -> int:
         number = self.cluster.sharding["NUMBER_OF_SHARDS"]
@@ -117,7 +124,7 @@ class Scenario:
         """Send one append to each of these shards now."""
         wanted = set(shards)
         chosen: dict[int, str] = {}
-        for entity in reversed(entities_of(self.round_number, self.entities)):
+        for entity in reversed(self.names()):
             if (shard := self.shard(entity)) in wanted:
                 chosen.setdefault(shard, entity)
         if chosen:
@@ -126,13 +133,16 @@ class Scenario:
     def calls(self) -> list[Call]:
         return read_history(load.out for load in self.cluster.loads)
 
-    def wait_answers(self, at: float, shards: Iterable[int] | None = None, seconds: float = 15.0) -> None:
-        """Wait until each of these shards, or of all, has answered a call that began after that moment."""
+    def wait_answers(
+        self, at: float, shards: Iterable[int] | None = None, seconds: float = 15.0, of: Load | None = None
+    ) -> None:
+        """Wait until each of these shards, or of all, has answered a call (of that caller) that began after that moment."""
         wanted = set(self.cluster.epochs() if shards is None else shards)
         self.probe(wanted)
 
         def answered() -> bool:
-            since = (call for call in self.calls() if call.outcome == "ok" and call.start >= at)
+            calls = self.calls() if of is None else read_history([of.out])
+            since = (call for call in calls if call.outcome == "ok" and call.start >= at)
             return wanted <= {self.shard(call.entity) for call in since}
 
         until(answered, seconds, "every shard answers", 0.1)
@@ -158,7 +168,8 @@ class Scenario:
 
     def finish(self) -> Report:
         """Stop the load, read every entity, judge all, and report."""
-        self.load.order("halt")
+        for load in self.cluster.loads:
+            load.order("halt")
         before = {(call.process, call.number) for call in self.calls()}
         self.load.order("sweep")
         calls = self.calls()
@@ -172,9 +183,12 @@ class Scenario:
             report.outcomes[call.outcome] = report.outcomes.get(call.outcome, 0) + 1
         for fault in report.faults:
             self._measure(fault, calls)
-        report.broken = judge(others, final, rows, homes)
+        report.broken = judge(others, final, rows, homes, self.patience)
         export(calls, self.place / "history.json")
-        REPORTS.append(report)
+        if self.counts:
+            REPORTS.append(report)
+        else:
+            self.passed = True
         assert not report.broken, "\n".join([*report.lines(), f"  history: {self.place / 'history.json'}"])
         self.passed = True
         return report

@@ -208,3 +208,12 @@ class TestJournal:
         assert judge.check_answers([], [call("read", 1, 2, value="")]) == []
         assert judge.check_answers([call("append", 1, 2, "a", outcome="failed")], [])
         assert judge.check_answers([], [call("read", 1, 2, outcome="unknown")])
+
+    def test_a_loss_is_not_a_delay(self) -> None:
+        assert (
+            judge.check_patience(
+                [call("append", 1, 5, "a", outcome="unknown"), call("append", 1, 30, "b", "b")], 19
+            )
+            == []
+        )
+        assert judge.check_patience([call("append", 1, 21, "a", outcome="unknown")], 19)

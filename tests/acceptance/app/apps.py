@@ -1,6 +1,10 @@
 """The app of the fault tests."""
 
+import os
+
 from django.apps import AppConfig
+
+from tests.acceptance.app.sabotage import SABOTAGES
 
 
 class AcceptanceConfig(AppConfig):
@@ -8,3 +12,8 @@ class AcceptanceConfig(AppConfig):
 
     name = "tests.acceptance.app"
     label = "acceptance"
+
+    def ready(self) -> None:
+        sabotage = os.environ.get("ACCEPTANCE_SABOTAGE")
+        if sabotage:
+            SABOTAGES[sabotage]()

@@ -4,6 +4,7 @@ The digest depends on every token and on their order, so one answer shows whethe
 or moved. Each event names the process that wrote it, so the journal shows who wrote at which epoch.
 """
 
+import asyncio
 import os
 import time
 from zlib import crc32
@@ -45,6 +46,13 @@ class Register(EventSourced):
     @command
     def refuse(self, token: str) -> list[int]:
         raise Rejected(f"never: {token}", code="never")
+
+    @command
+    async def append_late(self, token: str, seconds: float) -> list[int]:
+        """Take so long before anything is written."""
+        await asyncio.sleep(seconds)
+        self.persist(Appended(token, os.getpid()))
+        return [self.count, self.digest]
 
     @command
     def stall(self, seconds: float) -> None:

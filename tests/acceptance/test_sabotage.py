@@ -1,0 +1,55 @@
+"""The fault tests notice builds from which a safeguard was removed. One by chance; all of them in a long run."""
+
+import random
+import time
+
+import pytest
+
+from tests.acceptance import plots
+from tests.acceptance.app.sabotage import SABOTAGES
+from tests.acceptance.conftest import NewScenario
+from tests.acceptance.scenario import SECONDS, Scenario
+
+pytestmark = pytest.mark.acceptance
+
+BUILDS = ["fence", *SABOTAGES]
+
+
+@pytest.mark.parametrize("missing", BUILDS if SECONDS else [random.choice(BUILDS)])
+def test_a_build_without_a_safeguard_is_caught(scenario: NewScenario, missing: str) -> None:
+    run = scenario()
+    run.counts = False
+    run.cluster.sabotage = missing if missing in SABOTAGES else ""
+    with pytest.raises(AssertionError, match=_caught(run, missing)):
+        run.finish()
+
+
+def _caught(run: Scenario, missing: str) -> str:
+    """Make the faults that this build does not survive; return what has to be said about it."""
+    match missing:
+        case "fence":
+            run.cluster.without_the_fence()
+            run.begin("a", "b", rate=100)
+            plots.kill(run, "b")
+            return r"epochs decrease"
+        case "lease":
+            plots.begin_with_a_deaf_caller(run)
+            plots.replaced_before_a_deaf_caller(run)
+            return r"not linearizable"
+        case "outcomes":
+            run.begin("a", "b", "c", rate=400)
+            plots.freeze_while_the_append_commits(run)
+            return r"twice"
+        case "repetitions":
+            proxy = run.cluster.proxy("b", "redis")
+            run.begin("a", "b", "c")
+            plots.late_and_in_pieces(run, "b", proxy)
+            return r"twice"
+        case _:
+            run.patience = 6.0
+            run.begin("a", "b", "c")
+            time.sleep(0.5)
+            run.cluster.servers.redis.kill()
+            run.cluster.servers.redis.start()
+            run.go_on(1)
+            return r"was not answered"
