@@ -108,9 +108,9 @@ class LocalHost:
         state = self.entity_type.dump_state(self.entity) if self._is_durable() else None
         for function in also:
             await asyncio.to_thread(function)
+        self._append(records)
         if records or also or (state is not None and state != self.stored):
             self._commits += 1
-        self._append(records)
         self.stored = self.stored if state is None else state
         staging.clear()
 

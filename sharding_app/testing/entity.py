@@ -1,0 +1,158 @@
+"""One entity alone in memory: given what has happened, when it is asked, then events, reply and state.
+
+    given(ItemAdded("book", 1)).when(Cart.add, "book", 2).then(
+        events=[ItemAdded("book", 2)], reply=3, state={"items": {"book": 3}}
+    )
+
+No cluster, no loop, no database: calls run as a host runs them, arguments and replies go through their codecs, and after
+each call the entity is rebuilt from its journal and compared: a handler that changes state past its events fails the test.
+"""
+
+import asyncio
+import concurrent.futures
+from collections.abc import Coroutine, Mapping
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from sharding_app.errors import BadCall, NotStorable, ShardingError
+from sharding_app.model.local import LocalHost
+from sharding_app.model.remote import Unbound
+from sharding_app.model.staging import Record
+from sharding_app.model.types import EntityType
+
+T = TypeVar("T")
+UNSAID: Any = object()
+"""What `then` was not told is not looked at."""
+
+
+class Given:
+    """What an entity starts from."""
+
+    def __init__(self, events: tuple[object, ...], state: Mapping[str, Any] | None, entity_id: str) -> None:
+        self._events = events
+        self._state = state
+        self._entity_id = entity_id
+
+    def when(self, call: Any, /, *args: Any, **kwargs: Any) -> "Scenario":
+        """Make the entity and call it: ``when(Cart.add, "book", 2)``."""
+        name, entity_type = _called(call)
+        state = None if self._state is None else msgspec.json.encode(self._state)
+        host = _Host(entity_type, self._entity_id, events=self._events, state=state)
+        return Scenario(host)._call(name, args, kwargs)
+
+
+class Scenario:
+    """An entity in the middle of a test: what came of the last call, and the next one."""
+
+    def __init__(self, host: "_Host") -> None:
+        self._host = host
+        self.reply: Any = None
+        "What the last call returned."
+        self.error: ShardingError | None = None
+        "What it raised."
+
+    @property
+    def events(self) -> list[object]:
+        """The events that the last call stored."""
+        return list(self._host.events)
+
+    @property
+    def state(self) -> Any:
+        """The entity's state, as plain data."""
+        return msgspec.json.decode(self._host.state())
+
+    def when(self, call: Any, /, *args: Any, **kwargs: Any) -> Self:
+        """Call it again."""
+        name, entity_type = _called(call)
+        if entity_type.cls is not self._host.entity_type.cls:
+            raise BadCall(f"this test is about {self._host.entity_type.name}, not {entity_type.name}")
+        return self._call(name, args, kwargs)
+
+    def next_write_fails(self, reason: str = "the test wants this write to fail") -> Self:
+        """Let the server refuse what the next call wants to store."""
+        self._host.refuse = reason
+        return self
+
+    def then(self, *, events: Any = UNSAID, reply: Any = UNSAID, state: Any = UNSAID) -> Self:
+        """Compare what came of the last call, which must have succeeded."""
+        if self.error is not None:
+            raise AssertionError(f"the call raised {type(self.error).__name__}: {self.error}") from self.error
+        return self._compare(events, reply, state)
+
+    def then_raises(
+        self, kind: type[ShardingError], said: str = "", *, events: Any = UNSAID, state: Any = UNSAID
+    ) -> Self:
+        """The last call must have raised this, with `said` in its text."""
+        if self.error is None:
+            raise AssertionError(f"{kind.__name__} was expected, and the call returned {self.reply!r}")
+        if not isinstance(self.error, kind) or said not in str(self.error):
+            raise AssertionError(
+                f"{kind.__name__} with {said!r} was expected, not {type(self.error).__name__}: {self.error}"
+            ) from self.error
+        return self._compare(events, UNSAID, state)
+
+    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
+        self.reply = self.error = None
+        try:
+            self.reply = _run(self._host.run(name, *args, **kwargs))
+        except ShardingError as error:
+            self.error = error
+        self._host.check_fold()
+        return self
+
+    def _compare(self, events: Any, reply: Any, state: Any) -> Self:
+        _equal("reply", self.reply, reply)
+        _equal("events", self.events, events)
+        _equal("state", self.state if state is not UNSAID else None, state)
+        return self
+
+
+def given(*events: object, state: Mapping[str, Any] | None = None, entity_id: str = "1") -> Given:
+    """What has happened before: events, or the last `state` of a durable-state entity."""
+    return Given(events, state, entity_id)
+
+
+class _Host(LocalHost):
+    """A `LocalHost` whose next write may be told to fail."""
+
+    refuse: str | None = None
+
+    def check_fold(self) -> None:
+        """The state must be what the journal gives, whatever the handler did."""
+        if self.entity_type.kind != "event_sourced":
+            return
+        now, folded = self.state(), self.entity_type.dump_state(self._recovered())
+        if now != folded:
+            raise AssertionError(
+                f"its state is {now.decode()}, but its events give {folded.decode()}:"
+                " something changes it outside of its @applies methods"
+            )
+
+    def _append(self, records: list[Record]) -> None:
+        if self.refuse is not None and records:
+            reason, self.refuse = self.refuse, None
+            raise NotStorable(
+                f"{self.entity_type.name} {self.entity_id!r}: its events were refused: {reason}"
+            )
+        super()._append(records)
+
+
+def _called(call: Any) -> tuple[str, EntityType]:
+    entity_type = getattr(call.owner, "_sharding_type", None) if isinstance(call, Unbound) else None
+    if not isinstance(entity_type, EntityType):
+        raise BadCall(f"when() takes a command or query of an entity class, such as Cart.add, not {call!r}")
+    return call.name, entity_type
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run it to its end, also where a loop is running already."""
+    if asyncio._get_running_loop() is None:
+        return asyncio.run(work)
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+def _equal(what: str, found: Any, wanted: Any) -> None:
+    if wanted is not UNSAID and found != wanted:
+        raise AssertionError(f"{what}: {found!r}, not {wanted!r}")
