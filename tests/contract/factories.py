@@ -83,8 +83,8 @@ async def postgres_world(request: pytest.FixtureRequest) -> AsyncIterator[World]
 class MemoryWorld:
     """The fakes: they have to do whatever the real adapters do."""
 
-    def __init__(self) -> None:
-        self._server = MemoryServer()
+    def __init__(self, server: MemoryServer | None = None) -> None:
+        self._server = server or MemoryServer()
 
     def store(self, owner: str = "") -> MemoryStore:
         return MemoryStore(self._server, owner)

@@ -108,16 +108,16 @@ class ClusterRows:
     # -- The term --------------------------------------------------------------------------------------------------
 
     def check_term(self, term: Term) -> None:
-        if term != self.coordinator.term:
+        if not term or term != self.coordinator.term:
             raise StaleTerm(f"the term is {self.coordinator.term}, not {term}")
 
-    def outranked(self, incarnation: Incarnation) -> bool:
-        """Whether an older live candidate is there, to whom the coordinator's lock is left."""
+    def may_stand(self, incarnation: Incarnation) -> bool:
+        """A member may, unless an older live candidate is there, to whom the coordinator's lock is left."""
         me = self.members.get(incarnation)
-        return any(
+        return me is not None and not any(
             each.candidate and each.state == "up" and not each.deaf and each.locks == 2
             for each in self.with_locks()
-            if each.incarnation != incarnation and (me is None or each.age < me.age)
+            if each.age < me.age
         )
 
     def raise_term(self, incarnation: Incarnation) -> Term:

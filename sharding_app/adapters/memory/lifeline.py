@@ -49,7 +49,7 @@ class MemoryLifelineSession:
         """Two requests: the lock may be held, and the term not raised, when the session is lost in between."""
 
         def stand(session: Session) -> bool:
-            return not self._server.cluster.outranked(incarnation) and self._server.sessions.lock(
+            return self._server.cluster.may_stand(incarnation) and self._server.sessions.lock(
                 session, COORDINATOR_LOCK
             )
 

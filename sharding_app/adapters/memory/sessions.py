@@ -20,7 +20,8 @@ class Session:
         self.backend = backend
         self.heard_at = now
         self.idle_timeout = idle_timeout
-        self.locks: dict[int, None] = {}
+        self.locks: dict[int, int] = {}
+        "How often it has taken each: it must give it back as often."
         self.ended = False
 
 
@@ -83,12 +84,13 @@ class Sessions:
     def lock(self, session: Session, key: int) -> bool:
         holder = self._holders.setdefault(key, session)
         if holder is session:
-            session.locks[key] = None
+            session.locks[key] = session.locks.get(key, 0) + 1
         return holder is session
 
     def unlock(self, session: Session, key: int) -> None:
-        if key in session.locks:
-            del session.locks[key]
+        if session.locks.get(key, 0) > 1:
+            session.locks[key] -= 1
+        elif session.locks.pop(key, None):
             del self._holders[key]
 
     def holder(self, key: int) -> Session | None:

@@ -1,0 +1,393 @@
+"""Random histories of operations, done on the virtual server and on PostgreSQL: the same answers, the same rows.
+
+Seeded, so that a difference can be found again: the message of a failure names the seed and the operation. Times are
+left out of the comparison (windows are either wide open or shut).
+"""
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from sharding_app.adapters.memory import MemoryLifelineSession, MemoryServer
+from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.core.ids import Term
+from sharding_app.core.lockkeys import lifeline_keys
+from sharding_app.core.records import Decision, HomeChange, Server
+from sharding_app.ports.journal import Mark, RowRefused, ShardsFenced, Snapshot
+from sharding_app.ports.lifeline import LifelineSession
+from sharding_app.ports.store import StaleTerm
+from tests.contract.factories import MemoryWorld, PostgresWorld, World, postgres_world
+from tests.contract.given import CART, event_row, member, with_type
+
+pytestmark = pytest.mark.asyncio
+
+SEEDS = range(8)
+OPERATIONS = 200
+ENTITIES = ("a", "b", "ä", "long " * 20)
+NODES = ("one", "two", "three")
+SHARDS = range(4)
+PATIENCE_SECONDS = 300.0
+"No session is ended for its silence, however slow the machine is."
+HOUR_MS = 3_600_000
+
+
+class Side:
+    """One world and what a history needs of it."""
+
+    def __init__(self, world: World, session: Callable[[str, str], LifelineSession]) -> None:
+        self.store = world.store("store")
+        self.journal = world.journal("journal")
+        self.sessions: dict[str, LifelineSession] = {}
+        self._session = session
+        self.cluster_id = ""
+        self.type_id = 0
+
+    async def begin(self) -> None:
+        self.cluster_id = await self.store.cluster_id()
+        self.sessions = {name: self._session(self.cluster_id, name) for name in NODES}
+        self.type_id = await with_type(self.store)
+        first = self.sessions["one"]
+        await self.store.join(member("one"), lifeline_keys(self.cluster_id, "one"))
+        await first.open()
+        await first.elect("one")
+
+
+Operation = Callable[[Side], Awaitable[object]]
+
+
+class History:
+    """Draws operations: mostly sensible ones, some that must be refused."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.term: Term = 1
+        self.epochs: dict[int, int] = {}
+        self.numbers: dict[str, int] = {}
+        self.batch: list[dict[str, Any]] = []
+        "The last one drawn."
+        self.opened: dict[str, None] = {"one": None}
+
+    def next(self) -> tuple[str, Operation]:
+        random = self.random
+        makers = (
+            *(self._append,) * 8,
+            *(self._decide,) * 4,
+            *(self._read,) * 3,
+            self._snapshot, self._trim, self._outcome, self._settle, self._remember, self._recall,
+            self._join, self._update, self._leave, self._members, self._open, self._lock, self._unlock,
+            self._elect, self._resign, self._homes, self._bury, self._record, self._members,
+        )  # fmt: skip
+        return random.choice(makers)()
+
+    # -- Journal ---------------------------------------------------------------------------------------------------
+
+    def _rows(self) -> list[dict[str, Any]]:
+        random, rows = self.random, []
+        for _ in range(random.randint(1, 4)):
+            entity = random.choice(ENTITIES)
+            shard = len(entity) % len(SHARDS)
+            seq = self.numbers.get(entity, 0) + random.choice((1, 1, 1, 1, 1, 0, 2))
+            rows.append(
+                {
+                    "entity": entity,
+                    "seq": seq,
+                    "shard": shard,
+                    "epoch": self.epochs.get(shard, 0) + random.choice((0, 0, 0, 0, 0, 0, 0, 0, -1, 1)),
+                    "command_id": random.choice((None, "x", "y")),
+                    "command": random.choice(("add", "pay")),
+                    "reply": random.choice((None, b"\x01")),
+                    "partial": random.random() < 0.2,
+                    "payload": random.choice((b"1", b'{"a": [1, 2.5]}', b"null")),
+                }
+            )
+            self.numbers[entity] = max(seq, self.numbers.get(entity, 0))
+        return rows
+
+    def _append(self) -> tuple[str, Operation]:
+        rows = self.batch = self._rows()
+
+        async def append(side: Side) -> None:
+            await side.journal.append(
+                [event_row(side.type_id, row["entity"], row["seq"], **_rest(row)) for row in rows]
+            )
+
+        return f"append {rows}", append
+
+    def _settle(self) -> tuple[str, Operation]:
+        rows = self.batch
+
+        async def settle(side: Side) -> object:
+            return await side.journal.settle(
+                [event_row(side.type_id, row["entity"], row["seq"], **_rest(row)) for row in rows]
+            )
+
+        return f"settle {rows}", settle
+
+    def _read(self) -> tuple[str, Operation]:
+        async def read(side: Side) -> object:
+            found = await side.journal.read(side.type_id, ENTITIES)
+            after = await side.journal.read_from(side.type_id, "a", 2)
+            last = await side.journal.read_last(side.type_id, ENTITIES)
+            return [(key, _untyped(found[key].snapshots), found[key].events) for key in ENTITIES], after, last
+
+        return "read", read
+
+    def _snapshot(self) -> tuple[str, Operation]:
+        entity = self.random.choice(ENTITIES)
+        shard, seq = len(entity) % len(SHARDS), self.random.randint(1, 5)
+        epoch = self.epochs.get(shard, 0) + self.random.choice((0, 0, 0, -1))
+
+        async def save(side: Side) -> None:
+            await side.journal.save_snapshots(
+                [Snapshot(side.type_id, entity, seq, shard, epoch, b"[%d]" % seq)]
+            )
+
+        return f"snapshot {entity} {seq}", save
+
+    def _trim(self) -> tuple[str, Operation]:
+        entity, before, keep = (
+            self.random.choice(ENTITIES),
+            self.random.randint(1, 8),
+            self.random.randint(1, 2),
+        )
+        window = self.random.choice((0.0, 3600.0))
+
+        async def trim(side: Side) -> None:
+            await side.journal.trim(side.type_id, entity, before, keep, window)
+
+        return f"trim {entity} {before} {keep} {window}", trim
+
+    def _outcome(self) -> tuple[str, Operation]:
+        entity, command_id = self.random.choice(ENTITIES), self.random.choice(("x", "y", "z"))
+
+        async def outcome(side: Side) -> object:
+            return await side.journal.outcome(side.type_id, entity, command_id, HOUR_MS)
+
+        return f"outcome {entity} {command_id}", outcome
+
+    def _remember(self) -> tuple[str, Operation]:
+        marks = [
+            (entity, len(entity) % len(SHARDS), self.random.random() < 0.7)
+            for entity in self.random.sample(ENTITIES, 2)
+        ]
+        epochs = {shard: self.epochs.get(shard, 0) for _, shard, _ in marks}
+
+        async def remember(side: Side) -> None:
+            made = [
+                Mark(type_id=side.type_id, shard=shard, entity=entity, epoch=epochs[shard], runs=runs)
+                for entity, shard, runs in marks
+            ]
+            await side.journal.remember(made)
+
+        return f"remember {marks}", remember
+
+    def _recall(self) -> tuple[str, Operation]:
+        async def recall(side: Side) -> object:
+            found = await side.journal.recall(side.type_id, list(SHARDS))
+            return {key: sorted(value) for key, value in found.items()}
+
+        return "recall", recall
+
+    # -- Cluster ---------------------------------------------------------------------------------------------------
+
+    def _decide(self) -> tuple[str, Operation]:
+        random = self.random
+        term = self.term + random.choice((0, 0, 0, 0, 0, 0, -1))
+        changes = []
+        for shard in random.sample(SHARDS, random.randint(1, 3)):
+            known = self.epochs.get(shard, 0)
+            expected = known + random.choice((0, 0, 0, 0, 1))
+            home = random.choice((*NODES, None))
+            step = "stopped" if home is None else random.choice(("home", "handoff"))
+            changes.append(HomeChange(CART.name, shard, expected, expected + 1, home, step))  # type: ignore[arg-type]
+            if expected == known and term == self.term:
+                self.epochs[shard] = known + 1
+
+        async def decide(side: Side) -> object:
+            return sorted(await side.store.decide(term, changes), key=lambda row: row.shard)
+
+        return f"decide {term} {changes}", decide
+
+    def _homes(self) -> tuple[str, Operation]:
+        async def homes(side: Side) -> object:
+            some = await side.store.homes(CART.name, [0, 2])
+            of = await side.store.homes_of("one")
+            every = await side.store.shards()
+            return [sorted(rows, key=lambda row: row.shard) for rows in (some, of, every)]
+
+        return "homes", homes
+
+    def _join(self) -> tuple[str, Operation]:
+        name, deaf = self.random.choice(NODES), self.random.random() < 0.2
+
+        async def join(side: Side) -> object:
+            return await side.store.join(member(name, deaf=deaf), lifeline_keys(side.cluster_id, name))
+
+        return f"join {name}", join
+
+    def _update(self) -> tuple[str, Operation]:
+        name = self.random.choice(NODES)
+        state, deaf = self.random.choice((None, "up", "leaving")), self.random.choice((None, True, False))
+        server = self.random.choice((None, Server("some time", 3)))
+
+        async def update(side: Side) -> object:
+            return await side.store.update_member(name, state=state, deaf=deaf, server=server)  # type: ignore[arg-type]
+
+        return f"update {name} {state} {deaf} {server}", update
+
+    def _leave(self) -> tuple[str, Operation]:
+        name = self.random.choice(NODES)
+
+        async def leave(side: Side) -> None:
+            await side.store.leave(name)
+
+        return f"leave {name}", leave
+
+    def _bury(self) -> tuple[str, Operation]:
+        name, term = self.random.choice(NODES), self.term + self.random.choice((0, 0, -1))
+
+        async def bury(side: Side) -> None:
+            # Its sessions end with it; ours are closed first, so that both sides open them again in the same way.
+            await side.sessions[name].close()
+            await side.store.bury(term, name)
+
+        self.opened.pop(name, None)
+        return f"bury {name} {term}", bury
+
+    def _members(self) -> tuple[str, Operation]:
+        async def members(side: Side) -> object:
+            _, found = await side.store.members()
+            return found, (await side.store.coordinator()), sorted(await side.store.type_ids())
+
+        return "members", members
+
+    def _record(self) -> tuple[str, Operation]:
+        async def record(side: Side) -> None:
+            await side.store.record([Decision("tried", "this", "that")])
+
+        return "record", record
+
+    # -- Sessions --------------------------------------------------------------------------------------------------
+
+    def _session(self) -> str | None:
+        return self.random.choice(list(self.opened)) if self.opened else None
+
+    def _open(self) -> tuple[str, Operation]:
+        name = self.random.choice(NODES)
+        self.opened[name] = None
+
+        async def open_again(side: Side) -> object:
+            await side.sessions[name].open()
+            return None
+
+        return f"open {name}", open_again
+
+    def _with_session(
+        self, what: str, act: Callable[[Side, str], Awaitable[object]]
+    ) -> tuple[str, Operation]:
+        name = self._session()
+        if name is None:
+            return self._open()
+
+        async def operation(side: Side) -> object:
+            return await act(side, name)
+
+        return f"{what} {name}", operation
+
+    def _lock(self) -> tuple[str, Operation]:
+        other, number = self.random.choice(NODES), self.random.randrange(2)
+
+        async def lock(side: Side, name: str) -> object:
+            return await side.sessions[name].lock(lifeline_keys(side.cluster_id, other)[number])
+
+        return self._with_session(f"lock of {other} by", lock)
+
+    def _unlock(self) -> tuple[str, Operation]:
+        other, number = self.random.choice(NODES), self.random.randrange(2)
+
+        async def unlock(side: Side, name: str) -> None:
+            await side.sessions[name].unlock(lifeline_keys(side.cluster_id, other)[number])
+
+        return self._with_session(f"unlock of {other} by", unlock)
+
+    def _elect(self) -> tuple[str, Operation]:
+        async def elect(side: Side, name: str) -> object:
+            return await side.sessions[name].elect(name)
+
+        return self._with_session("elect", elect)
+
+    def _resign(self) -> tuple[str, Operation]:
+        async def resign(side: Side, name: str) -> object:
+            await side.sessions[name].resign()
+            pulse = await side.sessions[name].ping()
+            return pulse.term, pulse.coordinator, pulse.coordinator_locked
+
+        return self._with_session("resign", resign)
+
+
+def _rest(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("entity", "seq")}
+
+
+def _untyped(snapshots: list[Snapshot]) -> list[tuple[object, ...]]:
+    return [(each.entity, each.seq, each.shard, each.epoch, each.state) for each in snapshots]
+
+
+async def outcome_of(operation: Operation, side: Side) -> object:
+    """What it returned, or raised: an error counts with what it names."""
+    try:
+        return await operation(side)
+    except ShardsFenced as error:
+        return "fenced", sorted(shard for _, shard in error.shards)
+    except RowRefused as error:
+        return "refused", error.index
+    except StaleTerm:
+        return "stale term"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_both_answer_the_same(seed: int, request: pytest.FixtureRequest) -> None:
+    async with postgres_world(request) as real:
+        assert isinstance(real, PostgresWorld)
+        server = MemoryServer()
+        params = real.params
+        sides = (
+            Side(
+                MemoryWorld(server),
+                lambda _, name: MemoryLifelineSession(server, name, idle_timeout_seconds=PATIENCE_SECONDS),
+            ),
+            Side(
+                real,
+                lambda cluster, name: PostgresLifelineSession(
+                    params, cluster_id=cluster, owner=name, ttl_seconds=PATIENCE_SECONDS
+                ),
+            ),
+        )
+        for side in sides:
+            await side.begin()
+        history = History(seed)
+        seen: list[str] = []
+        for number in range(OPERATIONS):
+            what, operation = history.next()
+            fake, true = [await outcome_of(operation, side) for side in sides]
+            assert fake == true, f"seed {seed}, operation {number}: {what}"
+            history.term = (await sides[1].store.coordinator()).term
+            seen.append(what.split()[0])
+            if isinstance(true, tuple) and isinstance(true[0], str):
+                seen.append(true[0])
+        for side in sides:
+            for session in side.sessions.values():
+                await session.close()
+        assert {"append", "decide", "fenced", "read", "settle"} <= set(seen)
+
+
+async def test_the_virtual_server_forgets_no_commit_in_a_restart() -> None:
+    server = MemoryServer()
+    before = server.identity
+    server.stop()
+    server.start()
+    assert server.identity.timeline == before.timeline
+    server.fail_over()
+    assert server.identity.timeline == before.timeline + 1
