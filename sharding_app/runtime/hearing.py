@@ -1,0 +1,113 @@
+"""Does this node hear itself through the channel layer? (promise 13)
+
+It sends itself a numbered word now and then. Silence for long makes it *deaf*: it says so in its row, and when others
+say that they hear, it gives its shards up through Postgres. When nobody hears, the layer is down and nothing moves.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import Echo
+from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.ports.transport import TransportError
+
+logger = logging.getLogger("sharding.node")
+
+
+class Deaf(Protocol):
+    """The node, as its hearing sees it."""
+
+    incarnation: Incarnation
+
+    async def say_deaf(self, deaf: bool) -> None:
+        """Write it to the node's row."""
+        ...
+
+    async def step_aside(self) -> None:
+        """Others hear and we do not: give everything up."""
+        ...
+
+
+class Hearing:
+    def __init__(
+        self,
+        node: Deaf,
+        echo: Callable[[int], Awaitable[None]],
+        store: ClusterStore,
+        now: Callable[[], float],
+        *,
+        interval_seconds: float,
+        deaf_after_seconds: float,
+    ) -> None:
+        self.heard = asyncio.Event()
+        "Set when the first word has come back."
+        self._node = node
+        self._echo = echo
+        self._store = store
+        self._now = now
+        self._interval = interval_seconds
+        self._deaf_after = deaf_after_seconds
+        self._said = 0
+        self._last_heard = 0
+        self._heard_at = now()
+        self._said_at = float("-inf")
+        self.says_deaf = False
+
+    def hear(self, source: Incarnation, message: Echo) -> None:
+        """Take a word; one that somebody else said, or that was heard before, is no proof of anything."""
+        if source == self._node.incarnation and self._last_heard < message.number <= self._said:
+            self._last_heard = message.number
+            self._heard_at = self._now()
+            self.heard.set()
+
+    def due(self) -> bool:
+        """Whether it is time for the next word."""
+        return self._now() - self._said_at >= self._interval or not self.heard.is_set()
+
+    async def say(self) -> None:
+        self._said_at = self._now()
+        self._said += 1
+        try:
+            await self._echo(self._said)
+        except TransportError as error:
+            logger.debug("no echo: %s", error, extra={"action": "echo_failed"})
+
+    def changed(self) -> bool:
+        """Whether it has become deaf, or hears again, since it was last asked."""
+        deaf = self._now() - self._heard_at > self._deaf_after
+        changed, self.says_deaf = deaf != self.says_deaf, deaf
+        return changed
+
+    async def tell(self) -> None:
+        """Say it in the row; while deaf, watch whether others hear."""
+        deaf = self.says_deaf
+        logger.info(
+            "node %s hears itself: %s", self._node.incarnation, not deaf,
+            extra={"action": "node_deaf" if deaf else "node_hears"},
+        )  # fmt: skip
+        await self._node.say_deaf(deaf)
+        others_hear_since: float | None = None
+        while deaf and self.says_deaf:
+            now = self._now()
+            if not await self._others_hear():
+                others_hear_since = None
+            elif others_hear_since is None:
+                # After an outage of the layer somebody is the first to hear again: the others' turn is to come.
+                others_hear_since = now
+            elif now - others_hear_since >= 2 * self._interval:
+                await self._node.step_aside()
+                return
+            await asyncio.sleep(self._interval)
+
+    async def _others_hear(self) -> bool:
+        try:
+            _, members = await self._store.members()
+        except StoreUnavailable:
+            return False
+        me = self._node.incarnation
+        return any(
+            each.locks and not each.deaf and each.state == "up" for each in members if each.incarnation != me
+        )

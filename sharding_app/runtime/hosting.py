@@ -1,0 +1,275 @@
+"""What lives in a node: a host for each type that it may host, and the shards that rows have given to them.
+
+Contract: a shard is started on what its row says, never on a message alone; what comes while the lease is lost is kept, in
+its order and counted against its sender's credit; after a suspension only shards whose rows are unchanged go on.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey
+from sharding_app.core.lease import resume_check
+from sharding_app.core.messages import (
+    AnyMessage,
+    Deliver,
+    GetShardRegionState,
+    GracefulShutdownReq,
+    HandBack,
+    HandOff,
+    HostShard,
+    RegionState,
+    ShardRegionState,
+    ShardStarted,
+    ShardStopped,
+)
+from sharding_app.core.records import ShardRow
+from sharding_app.core.words import START
+from sharding_app.model.types import EntityType
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.runtime.asker import Asker
+from sharding_app.runtime.backlog import OVERHEAD_BYTES
+from sharding_app.runtime.config import Endpoint, NodeConfig, NodePorts
+from sharding_app.runtime.homes import HomeFinder
+from sharding_app.runtime.host import Host
+from sharding_app.runtime.journal_writer import JournalWriter
+from sharding_app.runtime.loader import Permits
+
+logger = logging.getLogger("sharding.node")
+
+RETRY_SECONDS = 0.1
+REPLY_ROOM_BYTES = 1024
+"""What a message holds beside a reply."""
+
+
+class Process(Protocol):
+    """The node, as its hosts see it."""
+
+    incarnation: Incarnation
+    config: NodeConfig
+    asker: Asker
+    homes: HomeFinder
+    writer: JournalWriter
+
+    def send(self, target: Incarnation, message: AnyMessage) -> None: ...
+
+    def try_send(self, target: Incarnation, message: AnyMessage) -> bool: ...
+
+    def may_handle(self) -> bool: ...
+
+
+class Hosting:
+    def __init__(self, node: Process, ports: NodePorts, channel: Callable[[], str]) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.endpoints: dict[str, Endpoint] = {}
+        self._node = node
+        self._ports = ports
+        self._channel = channel
+        self._leaving: dict[str, None] = {}
+        self._held: list[tuple[Incarnation, list[Deliver]]] = []
+        "Envelopes that came while the lease was lost."
+        self._held_bytes: dict[Incarnation, int] = {}
+        self._one_stopped = asyncio.Event()
+        self._recoveries = Permits(node.config.max_concurrent_recoveries)
+
+    def add(self, entity_type: EntityType, type_id: int) -> Host:
+        """Host a type; the caller runs the host."""
+        settings, config, ports, node = entity_type.settings, self._node.config, self._ports, self._node
+        passivate = settings.passivate_after_seconds
+        host = self.hosts[entity_type.name] = Host(
+            entity_type, type_id, node.incarnation, send=node.send, writer=node.writer, journal=ports.journal,
+            store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=config.mailbox_size,
+            passivate_after_seconds=config.passivate_after_seconds if passivate is None else passivate,
+            stop_timeout_seconds=config.stop_timeout_seconds,
+            hand_off_timeout_seconds=config.coordinator.hand_off_timeout_seconds,
+            restart_backoff_seconds=config.restart_backoff_seconds,
+            recovery_rate=config.recovery_rate,
+            shard_of=lambda entity: node.asker.shard_of(entity_type.name, entity),
+            start_entity=self._start_entity,
+            command_window_seconds=config.command_window_seconds,
+            max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
+            max_state_bytes=config.max_state_bytes,
+            recoveries=self._recoveries, may_handle=node.may_handle, together=ports.together,
+            listener=ports.listener, on_stopped=self._stopped, on_fenced=self._fenced,
+        )  # fmt: skip
+        make = ports.endpoint
+        self.endpoints[entity_type.name] = host.receive if make is None else make(host, self._channel())
+        return host
+
+    # -- Envelopes -------------------------------------------------------------------------------------------------
+
+    def receive(self, source: Incarnation, envelopes: list[Deliver]) -> None:
+        if self._held or not self._node.may_handle():
+            # Not handed back: we may be their home again in a moment, and the next ones would overtake them.
+            self._held.append((source, envelopes))
+            size = sum(len(each.args) + OVERHEAD_BYTES for each in envelopes)
+            self._held_bytes[source] = self._held_bytes.get(source, 0) + size
+            return
+        self._pass_on(source, envelopes)
+
+    def waiting_bytes(self, peer: Incarnation) -> int:
+        return sum(host.backlog.of(peer) for host in self.hosts.values()) + self._held_bytes.get(peer, 0)
+
+    def _pass_on(self, source: Incarnation, envelopes: list[Deliver]) -> None:
+        if len(self.endpoints) == 1 or all(each.type == envelopes[0].type for each in envelopes):
+            groups = {envelopes[0].type: envelopes}
+        else:
+            groups = {}
+            for each in envelopes:
+                groups.setdefault(each.type, []).append(each)
+        for type_name, group in groups.items():
+            endpoint = self.endpoints.get(type_name)
+            if endpoint is not None:
+                endpoint(source, group)
+                continue
+            for each in group:
+                self._node.send(source, HandBack(each.type, each.shard, each.epoch, [each.request]))
+
+    # -- Shards ----------------------------------------------------------------------------------------------------
+
+    async def start(self, source: Incarnation, message: HostShard) -> None:
+        """Start what the rows, not the message, say is ours; then say so."""
+        host = self.hosts.get(message.type)
+        if host is None:
+            return
+        told = dict(zip(message.shards, message.epochs, strict=True))
+        unknown = [shard for shard, epoch in told.items() if not _is_home(host, shard, epoch)]
+        if unknown:
+            try:
+                rows = await self._ports.store.homes(message.type, unknown)
+            except StoreUnavailable:
+                return
+            for row in rows:
+                if row.home == self._node.incarnation and row.step == "home" and row.epoch == told[row.shard]:
+                    host.start_shard(row.shard, row.epoch)
+        started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
+        if started:
+            epochs = [told[each] for each in started]
+            self._node.try_send(source, ShardStarted(message.type, started, epochs))
+
+    def hand_off(self, message: HandOff) -> None:
+        host = self.hosts.get(message.type)
+        if host is not None:
+            for shard, epoch in zip(message.shards, message.epochs, strict=True):
+                host.stop_shard(shard, epoch)
+
+    def stop_all(self) -> None:
+        for host in self.hosts.values():
+            for shard in list(host.shards.values()):
+                host.stop_shard(shard.number, shard.epoch)
+
+    async def emptied(self, seconds: float) -> None:
+        """Wait, so long at most, until no shard is here."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                while not self.empty:
+                    self._one_stopped.clear()
+                    await self._one_stopped.wait()
+
+    def drop_all(self) -> None:
+        for host in self.hosts.values():
+            for number in list(host.shards):
+                host.drop_shard(number)
+
+    @property
+    def empty(self) -> bool:
+        return not any(host.shards for host in self.hosts.values())
+
+    def epochs(self) -> dict[str, dict[ShardKey, Epoch]]:
+        """All shards that are here now, by type."""
+        return {
+            name: {(name, each.number): each.epoch for each in host.shards.values()}
+            for name, host in self.hosts.items()
+        }
+
+    def keep(self, rows: Sequence[ShardRow], held: Mapping[str, Mapping[ShardKey, Epoch]]) -> None:
+        """Of the shards that were held before the rows were read, drop those that are not ours any more."""
+        for name, mine in held.items():
+            _, drop = resume_check(rows, mine, self._node.incarnation)
+            for _, number in drop:
+                self.hosts[name].drop_shard(number)
+
+    def resume(self) -> None:
+        """The lease is valid again: go on, with what waited first."""
+        for host in self.hosts.values():
+            host.resume()
+        waiting, self._held = self._held, []
+        self._held_bytes.clear()
+        for source, envelopes in waiting:
+            self._pass_on(source, envelopes)
+
+    def passivate_idle(self) -> None:
+        for host in self.hosts.values():
+            host.passivate_idle()
+
+    def close(self) -> None:
+        for host in self.hosts.values():
+            host.close()
+
+    # -- What runs without a message -------------------------------------------------------------------------------
+
+    async def recall(self) -> None:
+        """Have singletons and the shards of remembered entities placed, wherever, without waiting for a message."""
+        for name, host in self.hosts.items():
+            if host.remembering is not None:
+                shards = await self._remembered_shards(host.execution.type_id)
+                if shards:
+                    self._node.asker.find(name, shards)
+            elif host.type.singleton_id is not None:
+                self._node.asker.find(name, [0])
+
+    async def _remembered_shards(self, type_id: int) -> list[ShardId]:
+        while True:
+            try:
+                return await self._ports.journal.remembered_shards(type_id)
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _start_entity(self, type_name: str, entity: str) -> None:
+        self._node.asker.ask(type_name, entity, START, b"", tell=True)
+
+    # -- Regions ---------------------------------------------------------------------------------------------------
+
+    def leave_region(self, type_name: str) -> None:
+        """GracefulShutdown of one region: its shards move away, and none is given to it any more."""
+        self._leaving[type_name] = None
+        self.ask_to_leave()
+
+    def ask_to_leave(self) -> bool:
+        """Say again which regions leave; False: none does."""
+        wanted = list(self._leaving)
+        coordinator = self._node.homes.coordinator
+        if wanted and coordinator is not None:
+            self._node.try_send(coordinator, GracefulShutdownReq(self._node.incarnation, wanted))
+        return bool(wanted)
+
+    def state(self, question: GetShardRegionState, refused: dict[str, str]) -> ShardRegionState:
+        regions = []
+        for name, host in self.hosts.items():
+            if not question.types or name in question.types:
+                shards = list(host.shards.values())
+                numbers, epochs = [each.number for each in shards], [each.epoch for each in shards]
+                regions.append(RegionState(name, numbers, epochs, [len(each.slots) for each in shards]))
+        return ShardRegionState(question.request, regions, refused)
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _stopped(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
+        self._one_stopped.set()
+        coordinator = self._node.homes.coordinator
+        if coordinator is not None:
+            self._node.try_send(coordinator, ShardStopped(type_name, [shard], [epoch]))
+
+    def _fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
+        logger.info(
+            "shard %s/%d has moved on from epoch %d", type_name, shard, epoch,
+            extra={"action": "shard_fenced", "entity_type": type_name},
+        )  # fmt: skip
+
+
+def _is_home(host: Host, number: ShardId, epoch: Epoch) -> bool:
+    shard = host.shards.get(number)
+    return shard is not None and shard.epoch == epoch and not shard.stopping
