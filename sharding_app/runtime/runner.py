@@ -42,14 +42,15 @@ class NodeRunner:
         self._new_incarnation = new_incarnation
         self._on_node = on_node
         self._stop = asyncio.Event()
-        self._patience = patience_seconds
+        self.patience_seconds = patience_seconds
+        "For leaving in order, whoever asks for it."
         self._trouble = ""
         self._warn_at = 0.0
 
     def request_stop(self, patience_seconds: float | None = None) -> None:
         """Leave in order, within that time."""
         if patience_seconds is not None:
-            self._patience = patience_seconds
+            self.patience_seconds = patience_seconds
         self._stop.set()
 
     async def run(self) -> None:
@@ -68,7 +69,7 @@ class NodeRunner:
                 try:
                     await starting
                 except asyncio.CancelledError:
-                    await node.stop(self._patience)
+                    await node.stop(self.patience_seconds)
                     continue
                 except (StoreUnavailable, TransportError, JournalUnavailable) as error:
                     self._warn(str(error))
@@ -87,7 +88,7 @@ class NodeRunner:
                 if node.ended.done():
                     await node.close()
                 else:
-                    await node.stop(self._patience)
+                    await node.stop(self.patience_seconds)
         finally:
             stopping.cancel()
 

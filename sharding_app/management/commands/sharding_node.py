@@ -76,6 +76,7 @@ class Command(BaseCommand):
         watchdog = Watchdog(clock, get_settings().handler_warning_seconds)
         watchdog.start()
         runner = make_runner(config, watchdog, clock)
+        runner.patience_seconds = options["leave_timeout"]
         loop = asyncio.get_running_loop()
         running = loop.create_task(runner.run())
 
@@ -87,7 +88,7 @@ class Command(BaseCommand):
                     loop.remove_signal_handler(number)
             # Statements that are under way at the end are cut off, on purpose; psycopg would warn of each.
             logging.getLogger("psycopg").setLevel(logging.ERROR)
-            runner.request_stop(options["leave_timeout"])
+            runner.request_stop()
 
         for number in asked_by:
             loop.add_signal_handler(number, stop)
