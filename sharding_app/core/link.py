@@ -66,6 +66,7 @@ class Link:
         self.target = target
         self.limits = limits
         self._sender = LinkSender(limits, stream)
+        self.put = self._sender.put
         self._receiver = LinkReceiver(limits, *position)
         self._writer = FrameWriter(source, target)
         self._heard_at: float | None = None
@@ -81,10 +82,6 @@ class Link:
     def position(self) -> Position:
         """Where the peer's stream stands: what a later link to the same incarnation has to be made with."""
         return self._receiver.stream, self._receiver.taken_in
-
-    def put(self, message: AnyMessage) -> bool:
-        """Queue a message; False: the queue is full. Raises MessageTooLarge, EncodeError."""
-        return self._sender.put(message)
 
     def flush(self, now: float) -> list[bytes]:
         """Return the frames to send now, in order."""

@@ -78,14 +78,15 @@ class LinkSender:
     # -- Putting -------------------------------------------------------------------------------------------------
 
     def put(self, message: AnyMessage) -> bool:
+        """Queue a message; False: the queue is full. Raises MessageTooLarge, EncodeError."""
         limits = self.limits
         if self.queued < limits.max_queue_messages:
             data = encode_message(message)
             size = len(data)
             if size > limits.max_message_bytes:
                 raise MessageTooLarge(size, limits.max_message_bytes)
+            lane = self.deliveries if type(message) is Deliver else self.others
             if self.others.size + self.deliveries.size + size <= limits.max_queue_bytes:
-                lane = self.deliveries if type(message) is Deliver else self.others
                 lane.items.append(data)
                 lane.size += size
                 self.queued += 1

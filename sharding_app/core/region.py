@@ -147,7 +147,9 @@ class Region:
         self.bytes -= parcel.size
         route = self.routes[parcel.shard]
         route.bounces = 0
-        self._came_back(route, parcel, now)
+        route.outstanding -= 1
+        if not route.outstanding and (route.next_home is not None or route.waiting):
+            self._advance(route, now)
 
     def handed_back(self, home: Incarnation, epoch: Epoch, parcels: Sequence[Parcel], now: float) -> None:
         """The former home did not handle these."""
@@ -257,11 +259,6 @@ class Region:
             last.shards.append(route.shard)
         else:
             self.out.append(AskHomes([route.shard]))
-
-    def _came_back(self, route: Route, parcel: Parcel, now: float) -> None:
-        route.outstanding -= 1
-        if not route.outstanding and (route.next_home is not None or route.waiting):
-            self._advance(route, now)
 
     def _put_back(self, route: Route, parcels: list[Parcel]) -> None:
         for parcel in sorted(parcels, key=lambda each: each.request, reverse=True):

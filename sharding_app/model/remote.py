@@ -34,7 +34,7 @@ class Remote(Generic[P, R]):
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         ref, handler = self._ref, self._handler
         data = handler.encode(args, kwargs)
-        if transactions.are_used():
+        if transactions.may_be_open():
             transactions.warn_if_open(ref, handler.name)
         reply = await gateway.current().ask(
             ref.type_name, ref._ref_id, handler.name, data, ref._ref_timeout, ref._ref_command_id
@@ -74,7 +74,7 @@ class SyncRemote:
         ref, handler = self._ref, self._handler
         refuse_on_loop(ref, handler.name)
         data = handler.encode(args, kwargs)
-        if transactions.are_used():
+        if transactions.may_be_open():
             transactions.warn_if_open(ref, handler.name)
         reply = gateway.current().ask_sync(
             ref.type_name, ref._ref_id, handler.name, data, ref._ref_timeout, ref._ref_command_id

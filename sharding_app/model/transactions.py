@@ -31,6 +31,11 @@ def _opened(sender: object, connection: Any, **kwargs: object) -> None:
     _here.connections = [*known, weakref.ref(connection)]
 
 
+def may_be_open() -> bool:
+    """Whether to look for a transaction: no, mostly, on the threads of event loops, which open no connection."""
+    return bool(_here.connections) if _listening else are_used()
+
+
 def are_used() -> bool:
     """Whether this process has loaded Django's database layer; from then on, its connections are noted."""
     if _listening:

@@ -151,19 +151,20 @@ class Asker:
         future: asyncio.Future[bytes] = self._loop.create_future()
         if timeout is None:
             timeout = self._timeout
-        shard = self.shard_of(type_name, entity)
+        own = self._shard_ids.get(type_name)
+        shard = shard_of(entity, self._shards[type_name]) if own is None else own(entity)
         self._last = request = self._last + 1
         parcel = Parcel(
-            request, type_name, shard, entity, command, args,
-            born=now, deadline=now + timeout, reply=None if tell else future,
-            command_id=command_id, safe=safe, chain=chain, trace=trace,
+            request, type_name, shard, entity, command, args, now, now + timeout, None if tell else future,
+            command_id, safe, chain, trace,
         )  # fmt: skip
         self.asks += 1
         if self._closed:
             self._refuse(parcel, "stopped")
             return future
         if region.submit(parcel, now):
-            self._forward(parcel, now)
+            if self._blocked or parcel.home is None or not self._send(parcel, parcel.home, now):
+                self._forward(parcel, now)
         else:
             self._carry_out(region, now)
         if not tell and timeout < SHORT_TIMEOUT_SECONDS and not future.done():
@@ -173,18 +174,24 @@ class Asker:
 
     # -- What comes back -------------------------------------------------------------------------------------------
 
-    def receive(self, source: Incarnation, message: AnyMessage) -> bool:  # noqa: C901  (one case for each message)
+    def answered(self, message: Answer, now: float) -> None:
+        """The most frequent of all messages, on a way of its own."""
+        parcel = self.pending.pop(message.request, None)
+        if parcel is not None:
+            self.answers += 1
+            region = self.regions[parcel.type]
+            region.resolved(parcel, now)
+            if region.out:
+                self._carry_out(region, now)
+            future = parcel.reply
+            if future is not None and not future.done():
+                future.set_result(message.value)
+
+    def receive(self, source: Incarnation, message: AnyMessage) -> bool:
         """Take a message that is for the asking side; False: it is not."""
-        if type(message) is Answer:
-            parcel = self.pending.pop(message.request, None)
-            if parcel is not None:
-                self.answers += 1
-                self._resolve(parcel)
-                future = parcel.reply
-                if isinstance(future, asyncio.Future) and not future.done():
-                    future.set_result(message.value)
-            return True
         match message:
+            case Answer():
+                self.answered(message, self._clock.now())
             case Failed():
                 parcel = self.pending.pop(message.request, None)
                 if parcel is not None:

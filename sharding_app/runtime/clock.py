@@ -1,5 +1,6 @@
 """A clock that never steps and that counts the time during which the machine was suspended."""
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ def _reader() -> Callable[[], float]:
     for name in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
         number = getattr(time, name, None)
         if number is not None and hasattr(time, "clock_gettime"):
-            return lambda number=number: time.clock_gettime(number)  # type: ignore[misc]
+            return functools.partial(time.clock_gettime, number)
     return time.monotonic
 
 

@@ -15,10 +15,11 @@ LATE_TIMES = 3
 class Line:
     """A link, the channel it sends on, the event that wakes its sender, and the one timer that sets it."""
 
-    __slots__ = ("_late", "_timer", "_timer_at", "channel", "ended", "link", "suspect_at", "wake")
+    __slots__ = ("_late", "_timer", "_timer_at", "channel", "ended", "link", "put", "suspect_at", "wake")
 
     def __init__(self, link: Link, channel: str) -> None:
         self.link = link
+        self.put = link.put
         self.channel = channel
         self.wake = asyncio.Event()
         self.ended = False

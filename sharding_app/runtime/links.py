@@ -101,7 +101,7 @@ class Links:
             line = self._open(target)
             if line is None:
                 return False
-        if not line.link.put(message):
+        if not line.put(message):
             self._counters["puts_refused"] += 1
             return False
         line.wake.set()

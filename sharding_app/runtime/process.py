@@ -261,13 +261,16 @@ class Process:
     def _deliver(self, source: Incarnation, messages: list[AnyMessage]) -> None:
         """Take what a link gives: envelopes for entities here, answers for those who asked here, words of the protocol."""
         envelopes: list[Deliver] = []
+        asker, now = self.asker, self.ports.clock.now()
         for message in messages:
-            if type(message) is Deliver:
+            if type(message) is Answer:
+                asker.answered(message, now)
+            elif type(message) is Deliver:
                 if message.command_id:
                     # From here on its age is this clock's time less this: it counts every wait in this process.
                     message.age_ms -= self.now_ms()
                 envelopes.append(message)
-            elif not self.asker.receive(source, message):
+            elif not asker.receive(source, message):
                 self.control(source, message)
         if envelopes:
             self.envelopes(source, envelopes)
