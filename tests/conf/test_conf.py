@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sharding_app import conf
 from sharding_app.conf import FIELDS, Problem, get_settings, read
+from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.knobs import Knob, Settings
 from tests.conf.table import PAGE, table
 
@@ -155,6 +156,7 @@ def test_values_reach_the_parts() -> None:
     assert settings.coordination.min_members_of_role == {"backend": 2}
     assert settings.region_limits.max_parcels == 5
     assert settings.link_limits.suspect_after_seconds == 0.2
+    assert isinstance(settings.allocation, LeastShardAllocation)
     assert settings.allocation.absolute_limit == 3
     assert settings.type_defaults.number_of_shards == 30
     assert settings.sealing_keys == (b"0123456789abcdef",)
