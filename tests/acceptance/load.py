@@ -158,7 +158,12 @@ class Load:
             self.start(self.call(entity, "append", HASTY_SECONDS if hasty else 0.0))
         elif dice < 0.60:
             self.start(
-                self.call(entity, "append", HASTY_SECONDS if chance.random() < 0.5 else 5.0, own_id=True)
+                self.call(
+                    entity,
+                    "append",
+                    HASTY_SECONDS if chance.random() < 0.5 else self.options.patience / 4,
+                    own_id=True,
+                )
             )
         elif dice < 0.85:
             self.start(self.call(entity, "read"))

@@ -46,8 +46,8 @@ def _caught(run: Scenario, missing: str) -> str:
             plots.late_and_in_pieces(run, "b", proxy)
             return r"twice"
         case _:
-            run.patience = 6.0
-            run.begin("a", "b", "c")
+            run.patience = 4.0
+            run.begin("a", "b", "c", rate=150, entities=200)
             time.sleep(0.5)
             run.cluster.servers.redis.kill()
             run.cluster.servers.redis.start()
