@@ -66,5 +66,9 @@ def watched(coverage: Coverage) -> Iterator[None]:
     """Count the transitions of all machines while the block runs."""
     with ExitStack() as stack:
         for machine, cls, attribute in WATCHED:
-            stack.enter_context(coverage.watching(machine, cls, attribute))
+            stack.enter_context(
+                coverage.watching(
+                    machine, cls, attribute, presence=cls in (Route, Node) and attribute != "state"
+                )
+            )
         yield

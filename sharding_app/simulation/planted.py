@@ -23,9 +23,10 @@ from sharding_app.core.messages import AnyMessage, Frame
 from sharding_app.core.region import Region, Route
 from sharding_app.core.shard import Shard
 from sharding_app.ports.journal import EventRow, History
-from sharding_app.runtime import node as node_module
+from sharding_app.runtime import hosting
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.execution import Execution
+from sharding_app.runtime.hearing import Hearing
 from sharding_app.runtime.host import Host
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.process import Process
@@ -78,9 +79,9 @@ def _takes_what_comes(real: Any) -> Any:
 
 
 def _answers_first(real: Any) -> Any:
-    def commit(self: Execution, slot: Any, source: Incarnation, message: Any, *rest: Any) -> None:
+    def commit(self: Execution, slot: Any, source: Incarnation, message: Any, *rest: Any) -> Any:
         self.answer(source, message, rest[-1])
-        real(self, slot, source, message, *rest)
+        return real(self, slot, source, message, *rest)
 
     return commit
 
@@ -189,15 +190,15 @@ MISTAKES: dict[str, Mistake] = {
     "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: _nothing),
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: _nothing),
     "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
-    "deduplication_off": Mistake((5,), LinkReceiver, "take", _delivers_again),
+    "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
     "frames_out_of_order": Mistake((5, 8, 10), LinkReceiver, "take", _takes_what_comes),
-    "answer_before_commit": Mistake((2, 3), Execution, "_commit", _answers_first),
+    "answer_before_commit": Mistake((2, 3), Execution, "commit", _answers_first),
     "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: _yes),
     "second_look_off": Mistake((2,), Node, "may_send", lambda _: _yes),
     "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
-    "resume_on_greater_epoch": Mistake((1, 2, 7), node_module, "resume_check", _keeps_everything),
+    "resume_on_greater_epoch": Mistake((1, 2, 7), hosting, "resume_check", _keeps_everything),
     "double_allocation": Mistake((2,), HandOffs, "_stop_when_acknowledged", _does_not_wait_to_stop),
     "hand_back_dropped": Mistake((8, 10), Host, "_hand_back", lambda _: _nothing),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
@@ -208,7 +209,7 @@ MISTAKES: dict[str, Mistake] = {
     "mailbox_without_limit": Mistake((9,), Shard, "deliver", _no_limit),
     "asks_never_time_out": Mistake((8,), Asker, "_time_out", lambda _: _nothing),
     "needs_a_coordinator": Mistake((6, 8, 10), Node, "may_handle", _needs_a_coordinator),
-    "deaf_stays": Mistake((13,), Node, "_tell_deaf", lambda _: _async_nothing),
+    "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: _async_nothing),
     "gone_is_not_told": Mistake((8, 10), Process, "_gone", lambda _: _nothing),
 }
 

@@ -90,10 +90,11 @@ class Coverage:
         self.transitions += other.transitions
 
     @contextmanager
-    def watching(self, machine: str, cls: type, attribute: str) -> Iterator[None]:
-        """Count the transitions of an attribute of all instances of a machine, while the block runs."""
+    def watching(self, machine: str, cls: type, attribute: str, *, presence: bool = False) -> Iterator[None]:
+        """Count the transitions of an attribute of all instances of a machine, while the block runs; with `presence`
+        only whether it is there."""
         before = cls.__dict__.get(attribute)
-        setattr(cls, attribute, _Watched(self.transitions, machine, attribute, before))
+        setattr(cls, attribute, _Watched(self.transitions, machine, attribute, before, presence))
         try:
             yield
         finally:
@@ -107,8 +108,14 @@ class _Watched:
     """An attribute that counts its changes; the value stays where it was: in the slot, or in the instance's dict."""
 
     def __init__(
-        self, counts: Counter[tuple[str, str, str]], machine: str, attribute: str, slot: Any
+        self,
+        counts: Counter[tuple[str, str, str]],
+        machine: str,
+        attribute: str,
+        slot: Any,
+        presence: bool,
     ) -> None:
+        self._name = _presence if presence else _name
         self._counts = counts
         self._machine = machine
         self._attribute = attribute
@@ -121,10 +128,10 @@ class _Watched:
 
     def __set__(self, instance: Any, value: Any) -> None:
         try:
-            before = _name(self._read(instance))
+            before = self._name(self._read(instance))
         except AttributeError:
             before = ""
-        after = _name(value)
+        after = self._name(value)
         if before != after:
             self._counts[self._machine, before, after] += 1
         if self._slot is not None:
@@ -148,3 +155,7 @@ def _name(value: object) -> str:
     if value is None or value is False:
         return "no"
     return getattr(value, "name", "yes")
+
+
+def _presence(value: object) -> str:
+    return "yes" if value else "no"
