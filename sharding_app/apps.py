@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -23,8 +24,10 @@ class ShardingConfig(AppConfig):
         from sharding_app import checks
         from sharding_app.model import gateway
         from sharding_app.runserver import start_node_beside
+        from sharding_app.testing import names
 
         checks.register()
+        names.remember(settings.DATABASES)
         gateway.set_gateway(_gateway)
         autodiscover_modules("entities")
         start_node_beside()

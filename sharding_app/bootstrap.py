@@ -37,6 +37,7 @@ from sharding_app.runtime.process import Process
 from sharding_app.runtime.runner import NodeRunner
 from sharding_app.runtime.watchdog import Watchdog
 from sharding_app.signals import SignalListener
+from sharding_app.testing.names import in_tests
 from sharding_app.together import DjangoTogether
 
 
@@ -59,6 +60,11 @@ def entity_types(settings: Settings) -> list[EntityType]:
 
 
 def conninfo(alias: str) -> dict[str, object]:
+    """How to connect to the database of that alias; a test framework may have given it another name."""
+    if in_tests():
+        from sharding_app.testing import modes
+
+        modes.refuse_real_database(alias)
     return from_django_settings(django_settings.DATABASES[alias])
 
 
@@ -129,9 +135,13 @@ def make_runner(config: NodeConfig, watchdog: Watchdog, clock: BootClock) -> Nod
         config,
         entity_types(settings),
         node_ports(settings, watchdog, clock),
-        lambda: f"n-{secrets.token_hex(8)}",
+        new_incarnation,
         portal.joined,
     )
+
+
+def new_incarnation() -> Incarnation:
+    return f"n-{secrets.token_hex(8)}"
 
 
 def node_config(name: str = "", roles: tuple[str, ...] | None = None, app_version: str = "") -> NodeConfig:
@@ -167,7 +177,12 @@ def _use(portal: Portal) -> None:
 
 
 def make_gateway() -> ClusterGateway:
-    """The gateway of this process."""
+    """The gateway of this process; while tests run, to a cluster in memory unless they ask for the real one."""
+    if in_tests():
+        from sharding_app.testing import modes
+
+        if not modes.is_real():
+            return modes.memory_cluster().gateway
     return ClusterGateway(portal())
 
 

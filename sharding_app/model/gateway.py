@@ -82,6 +82,12 @@ def set_gateway(factory: Callable[[], Gateway] | None) -> None:
     _current = None
 
 
+def forget() -> None:
+    """Have the gateway made anew at its next use."""
+    global _current
+    _current = None
+
+
 def current() -> Gateway:
     """The gateway of this process."""
     gateway = _current

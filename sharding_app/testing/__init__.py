@@ -1,0 +1,22 @@
+"""The test kit: an entity alone, a cluster in one process, virtual time, writes that fail. Public, and a pytest plugin.
+
+The names are imported at first use: the plugin is loaded before Django is set up.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sharding_app.testing.clock import Clock as Clock
+    from sharding_app.testing.cluster import MemoryCluster as MemoryCluster
+    from sharding_app.testing.entity import given as given
+    from sharding_app.testing.thread import ClusterThread as ClusterThread
+
+_HOMES = {"Clock": "clock", "ClusterThread": "thread", "MemoryCluster": "cluster", "given": "entity"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

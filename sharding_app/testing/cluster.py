@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -37,7 +37,7 @@ from sharding_app.model.registry import registry
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.model.types import EntityType
 from sharding_app.portal import Portal
-from sharding_app.ports.journal import EventRow, Snapshot
+from sharding_app.ports.journal import EventRow, Journal, Snapshot
 from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineSettings
@@ -47,6 +47,7 @@ from sharding_app.runtime.owner import Together
 from sharding_app.runtime.process import Process
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
+from sharding_app.testing.together import MemoryTogether
 
 OWN_LIMIT_SECONDS = 2.0
 LEAVE_SECONDS = 30.0
@@ -71,7 +72,7 @@ class MemoryCluster:
         nodes: int = 1,
         config: NodeConfig | None = None,
         defaults: ShardingSettings | None = None,
-        together: Together | None = None,
+        make_together: Callable[[Journal], Together] | None = None,
         listener: Listener | None = None,
     ) -> None:
         """`types`: entity classes (all that are declared, if not given); `defaults`: what ``SHARDING`` says of types."""
@@ -92,7 +93,9 @@ class MemoryCluster:
             "p-client", dataclasses.replace(self.config, name="client"), self._ports("p-client"), self._list()
         )
         self.portal = Portal(self.loop, self.config.ask_timeout_seconds)
-        self._together = together
+        self._make_together = make_together or (
+            lambda journal: MemoryTogether(journal, contextlib.nullcontext)
+        )
         self._listener = listener or NoListener()
         self._wanted = nodes
         self._numbers = itertools.count(1)
@@ -138,14 +141,15 @@ class MemoryCluster:
 
     # -- Nodes -----------------------------------------------------------------------------------------------------
 
-    async def add_node(self, name: str = "", roles: tuple[str, ...] = ()) -> Node:
-        """Start one more node, and return when it is up."""
+    async def add_node(self, name: str = "", roles: tuple[str, ...] | None = None) -> Node:
+        """Start one more node, and return when it is up. It has every role that a type asks for, unless you say."""
         number = next(self._numbers)
         name = name or f"node{number}"
         if name in self.nodes:
             raise BadCall(f"there is a node called {name!r} already")
         incarnation = f"n-{name}-{number}"
-        config = dataclasses.replace(self.config, name=name, roles=roles)
+        wanted = sorted({each.settings.role for each in self.types.values() if each.settings.role})
+        config = dataclasses.replace(self.config, name=name, roles=tuple(wanted) if roles is None else roles)
         node = self.nodes[name] = Node(incarnation, config, self._node_ports(incarnation), self._list())
         await self._quickly(node.start())
         return node
@@ -309,13 +313,14 @@ class MemoryCluster:
                 lifeline_keys(cluster_id, incarnation), incarnation, LifelineSettings(), callbacks,
             )  # fmt: skip
 
+        journal = BreakableJournal(self.server, incarnation, self.write_failures, self._gate)
         return NodePorts(
             store=MemoryStore(self.server, incarnation),
             transport=MemoryTransport(self.network, incarnation),
             clock=self.clock,
-            journal=BreakableJournal(self.server, incarnation, self.write_failures, self._gate),
+            journal=journal,
             lifeline=lifeline,
-            together=self._together,
+            together=self._make_together(journal),
             listener=self._listener,
         )
 

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.test import override_settings
 
 from project.settings.urls import database
-from sharding_app import bootstrap
+from sharding_app.testing import modes
 from tests.live import Live
 
 
@@ -23,9 +23,8 @@ def client(live_cluster: Live) -> Iterator[Live]:
         "CONFIG": {"hosts": [{"address": live_cluster.redis_url, "socket_timeout": None}]},
     }
     try:
-        with override_settings(SHARDING={"DATABASE": "live", "CHANNEL_LAYER": "live"}):
+        with override_settings(SHARDING={"DATABASE": "live", "CHANNEL_LAYER": "live"}), modes.real():
             yield live_cluster
-            bootstrap.close_client()
     finally:
         del settings.DATABASES["live"]
         del settings.CHANNEL_LAYERS["live"]

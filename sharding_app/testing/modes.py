@@ -1,0 +1,166 @@
+"""Where refs lead while tests run: to a cluster in memory, a new one for each test, or to the real one if a test says so.
+
+Django's test runner and pytest-django set up a test environment; from then on no gateway of this process leads to a real
+journal unless a test has asked for the real mode, and then only to one in a database that the test framework has made.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.test import SimpleTestCase
+
+from sharding_app.conf import get_settings
+from sharding_app.errors import WrongContext
+from sharding_app.model import gateway
+from sharding_app.ports.journal import Journal
+from sharding_app.runtime.owner import Together
+from sharding_app.testing import names
+from sharding_app.testing.names import in_tests
+from sharding_app.testing.thread import ClusterThread
+from sharding_app.testing.together import MemoryTogether
+
+_lock = threading.RLock()
+_cluster: ClusterThread | None = None
+_real = 0
+
+
+def is_real() -> bool:
+    """Whether the present test wants the real cluster."""
+    return _real > 0
+
+
+def refuse_real_database(alias: str) -> None:
+    """Raise if a test would reach a database that is not a test's."""
+    if in_tests() and names.is_real(alias, connections[alias].settings_dict["NAME"]):
+        raise WrongContext(
+            f"a test would use the real journal in database {alias!r}: no test database is set up. Let refs lead to the"
+            " cluster in memory, as they do by default, or mark the test with django_db(transaction=True)"
+        )
+
+
+def memory_cluster() -> ClusterThread:
+    """The in-memory cluster of the present test, made at first use."""
+    global _cluster
+    with _lock:
+        if _cluster is None:
+            _reset_around_each_test_case()
+            shared = _open_connections()
+            _cluster = ClusterThread(
+                **settings_of_this_site(),
+                make_together=lambda journal: _together(journal, shared),
+                prepare=lambda: _share(shared),
+                finish=lambda: _give_back(shared),
+            )
+        return _cluster
+
+
+def settings_of_this_site() -> dict[str, Any]:
+    """What ``SHARDING`` says, as far as it concerns a cluster in memory."""
+    ours = get_settings()
+    return {"config": ours.node(name="test"), "defaults": ours.type_defaults}
+
+
+def reset() -> None:
+    """End the cluster of the last test, if it made one; the next use makes another."""
+    global _cluster
+    with _lock:
+        cluster, _cluster = _cluster, None
+    if cluster is not None:
+        gateway.forget()
+        cluster.close()
+
+
+@contextlib.contextmanager
+def real() -> Iterator[None]:
+    """Let refs lead to the real cluster for a while; our connections are closed at the end."""
+    global _real
+    reset()
+    gateway.forget()
+    _real += 1
+    try:
+        yield
+    finally:
+        from sharding_app import bootstrap
+
+        bootstrap.close_client()
+        _real -= 1
+        gateway.forget()
+
+
+# -- The test's own database connections ------------------------------------------------------------------------------
+
+
+def _open_connections() -> dict[str, BaseDatabaseWrapper]:
+    """Connections of this thread that are inside a test's transaction: what others write elsewhere they never see."""
+    return {each.alias: each for each in connections.all(initialized_only=True) if each.in_atomic_block}
+
+
+def _together(journal: Journal, shared: dict[str, BaseDatabaseWrapper]) -> Together:
+    alias = get_settings().database
+
+    @contextlib.contextmanager
+    def atomic() -> Iterator[None]:
+        for each in shared.values():
+            connections[each.alias] = each
+        try:
+            with transaction.atomic(using=alias):
+                yield
+        finally:
+            if not shared:
+                connections.close_all()
+
+    return MemoryTogether(journal, atomic)
+
+
+async def _share(shared: dict[str, BaseDatabaseWrapper]) -> None:
+    """Let handlers that use the async ORM see what the test has written, and roll back with it."""
+
+    def take_over() -> None:
+        for each in shared.values():
+            each.inc_thread_sharing()
+            connections[each.alias] = each
+
+    if shared:
+        await sync_to_async(take_over)()
+
+
+async def _give_back(shared: dict[str, BaseDatabaseWrapper]) -> None:
+    """Leave no connection behind in the thread of the async ORM: the test's are the test's, others are closed."""
+
+    def give_back() -> None:
+        for alias, each in shared.items():
+            each.dec_thread_sharing()
+            del connections[alias]
+        for own in connections.all(initialized_only=True):
+            if own.alias not in shared:
+                own.close()
+
+    await sync_to_async(give_back)()
+
+
+# -- Django's own test cases ------------------------------------------------------------------------------------------
+
+_wrapped = False
+
+
+def _reset_around_each_test_case() -> None:
+    """From the first use on, each test case begins and ends without a cluster; `run` is unittest's public method."""
+    global _wrapped
+    if _wrapped:
+        return
+    _wrapped = True
+    run: Callable[..., Any] = SimpleTestCase.run
+
+    def run_alone(self: SimpleTestCase, result: Any = None) -> Any:
+        reset()
+        try:
+            return run(self, result)
+        finally:
+            reset()
+
+    SimpleTestCase.run = run_alone  # type: ignore[method-assign,assignment]

@@ -1,0 +1,81 @@
+"""The pytest plugin: refs lead to a cluster in memory, a new one for each test, unless the test asks for the real one.
+
+*Fixtures.* ``sharding_cluster``: that cluster (`sharding_app.testing.ClusterThread`); ``sharding_clock``: its time.
+*Marks.* ``@pytest.mark.sharding_real``: a node and a client on the test database and the real channel layer.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from sharding_app.testing.clock import Clock
+    from sharding_app.testing.thread import ClusterThread
+
+MARK = "sharding_real"
+NEEDS_TRANSACTION = (
+    "@pytest.mark.sharding_real needs @pytest.mark.django_db(transaction=True): what a test writes inside a transaction is"
+    " invisible to the cluster's own connections, and the other way round"
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{MARK}: refs lead to the real cluster, in the test database; needs django_db(transaction=True)",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _sharding_gateway(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End what the test has made, before its database goes."""
+    if request.node.get_closest_marker(MARK) is not None:
+        request.getfixturevalue("_sharding_real")
+    elif _wants_database(request):
+        # Set up before this fixture, and so ended after it.
+        request.getfixturevalue("transactional_db" if _has_transactions(request) else "db")
+    yield
+    modes = sys.modules.get("sharding_app.testing.modes")
+    if modes is not None:
+        modes.reset()
+
+
+@pytest.fixture
+def _sharding_real(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not _has_transactions(request):
+        pytest.fail(NEEDS_TRANSACTION, pytrace=False)
+    request.getfixturevalue("transactional_db")
+    from sharding_app.testing import modes, real
+
+    with modes.real(), real.node():
+        yield
+
+
+@pytest.fixture
+def sharding_cluster(request: pytest.FixtureRequest) -> "ClusterThread":
+    """The in-memory cluster that refs of this test lead to."""
+    if request.node.get_closest_marker(MARK) is not None:
+        pytest.fail("sharding_cluster is the cluster in memory: a sharding_real test has none", pytrace=False)
+    from sharding_app.testing import modes
+
+    return modes.memory_cluster()
+
+
+@pytest.fixture
+def sharding_clock(sharding_cluster: "ClusterThread") -> "Clock":
+    """The time of that cluster."""
+    return sharding_cluster.clock
+
+
+def _wants_database(request: pytest.FixtureRequest) -> bool:
+    marked = request.node.get_closest_marker("django_db") is not None
+    return marked and request.node.cls is None
+
+
+def _has_transactions(request: pytest.FixtureRequest) -> bool:
+    mark = request.node.get_closest_marker("django_db")
+    if mark is not None and (mark.kwargs.get("transaction") or (mark.args and mark.args[0])):
+        return True
+    return "transactional_db" in request.fixturenames

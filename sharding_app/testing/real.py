@@ -1,0 +1,83 @@
+"""The real mode: one node of the cluster in this process, on the test's database and the real channel layer."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from sharding_app import bootstrap
+from sharding_app.conf import get_settings
+from sharding_app.errors import Unavailable
+from sharding_app.runtime.clock import BootClock
+from sharding_app.runtime.runner import NodeRunner
+from sharding_app.runtime.watchdog import Watchdog
+
+UP_SECONDS = 20.0
+LEAVE_SECONDS = 5.0
+
+
+class RealNode:
+    """A node on a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self._loop = bootstrap.new_loop()
+        self._settled = threading.Event()
+        self._runner: NodeRunner | None = None
+        self._trouble: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="sharding-real-node", daemon=True)
+
+    def start(self) -> None:
+        """Return when it is up."""
+        self._thread.start()
+        if not self._settled.wait(UP_SECONDS) or self._trouble is not None:
+            self.stop()
+            raise Unavailable(f"the node of this test did not come up: {self._trouble or 'it took too long'}")
+
+    def stop(self) -> None:
+        """Let it leave; its connections are closed when this returns."""
+        runner = self._runner
+        if runner is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(runner.request_stop, LEAVE_SECONDS)
+        self._thread.join(UP_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._live())
+        except Exception as error:  # noqa: BLE001  (it is told by `start`, on the test's thread)
+            self._trouble = error
+        finally:
+            self._settled.set()
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    async def _live(self) -> None:
+        settings, clock = get_settings(), BootClock()
+        watchdog = Watchdog(clock, settings.handler_warning_seconds)
+        watchdog.start()
+        self._runner = NodeRunner(
+            bootstrap.node_config("test"),
+            bootstrap.entity_types(settings),
+            bootstrap.node_ports(settings, watchdog, clock),
+            bootstrap.new_incarnation,
+        )
+        running = asyncio.ensure_future(self._runner.run())
+        up = asyncio.ensure_future(self._runner.up.wait())
+        try:
+            await asyncio.wait((running, up), return_when=asyncio.FIRST_COMPLETED)
+            self._settled.set()
+            await running
+        finally:
+            up.cancel()
+            watchdog.stop()
+
+
+@contextlib.contextmanager
+def node() -> Iterator[RealNode]:
+    """Run a node for as long as the block lasts."""
+    made = RealNode()
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
