@@ -6,7 +6,7 @@ new chain, marked, and is known there as the sender alone.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar, Token
 
 from sharding_app.errors import WrongContext
@@ -38,13 +38,9 @@ def sender() -> tuple[str, str] | None:
     return type_name, entity_id
 
 
-def enter(call: Call) -> Token[Call | None]:
-    """Everything called from now on is called by this entity, until `leave`: for handlers that are run at once."""
-    return _call.set(call)
-
-
-def leave(token: Token[Call | None]) -> None:
-    _call.reset(token)
+enter: Callable[[Call], Token[Call | None]] = _call.set
+"""Everything called from now on is called by this entity, until `leave`: for handlers that are run at once."""
+leave: Callable[[Token[Call | None]], None] = _call.reset
 
 
 @contextlib.contextmanager

@@ -122,8 +122,8 @@ class Execution:
         entity: Any = slot.entity
         staging = self._staging
         entity._sharding_staging = None if handler.is_query else staging
-        self.watch.running = (self.type.name, handler.name)
-        token = calls.enter((message.chain, self.type.name, slot.id))
+        self.watch.running = (message.type, handler.name)
+        token = calls.enter((message.chain, message.type, slot.id))
         try:
             result = handler.function(entity, *args)
             if staging.broken is not None:

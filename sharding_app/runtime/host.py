@@ -215,6 +215,9 @@ class Host:
     def finished(self, slot: Slot) -> None:
         """A command is over: run what waits for the entity, until something has to wait."""
         shard, entity = slot.shard, slot.entity
+        if slot.mailbox is None and not (slot.passivating or slot.ended or shard.stopping):
+            shard.finished(slot)  # the usual case: nothing waits, nobody stops
+            return
         passivated = slot.passivating
         while True:
             if slot.mailbox and not self._may_handle():

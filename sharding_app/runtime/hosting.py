@@ -114,7 +114,7 @@ class Hosting:
         return sum(host.backlog.of(peer) for host in self.hosts.values()) + self._held_bytes.get(peer, 0)
 
     def _pass_on(self, source: Incarnation, envelopes: list[Deliver]) -> None:
-        if len(self.endpoints) == 1 or all(each.type == envelopes[0].type for each in envelopes):
+        if len(self.endpoints) == 1 or len({each.type for each in envelopes}) == 1:
             groups = {envelopes[0].type: envelopes}
         else:
             groups = {}
