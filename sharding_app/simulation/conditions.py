@@ -36,6 +36,7 @@ class Conditions:
         "Clients that reach nobody else, though they are reached."
         self.deaf: dict[str, None] = {}
         self.slow_store = 0.0
+        self.slow_appends = 0.0
         self.failing_store = 0.0
         self.lost_answers = 0.0
         self.late_commits = 0.0
@@ -50,7 +51,7 @@ class Conditions:
     def heal(self) -> None:
         """Let everything work from now on."""
         self.loss = self.duplication = self.reordering = self.delay = 0.0
-        self.slow_store = self.failing_store = self.lost_answers = self.late_commits = 0.0
+        self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
         self.layer_down = False
         self.on_decide = None
         for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.on_append):
@@ -111,6 +112,9 @@ class Conditions:
         if kind == "decide" and self.on_decide is not None:
             happens, self.on_decide = self.on_decide, None
             return Plan(happens(), back, None)
+        if kind == "append" and self.slow_appends and chance() < self.slow_appends:
+            self._happened["slow_appends"] += 1
+            return Plan(there + 0.5 + chance() * 2.0, back, None)
         if kind in WRITES:
             if self.late_commits and chance() < self.late_commits:
                 self._happened["late_commits"] += 1

@@ -37,6 +37,7 @@ KINDS = (
     Kind("deposed_in_decide", 0.5, 3.0),
     Kind("pause_client", 0.3, 3.0),
     Kind("slow_store", 0.3, 3.0),
+    Kind("slow_appends", 1.0, 3.0),
     Kind("failing_store", 0.3, 2.0),
     Kind("lost_answers", 0.3, 2.0),
     Kind("late_commits", 0.5, 2.5),

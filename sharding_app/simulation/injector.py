@@ -23,6 +23,7 @@ WEATHER = {
     "delay": ("delay", 0.25),
     "layer_down": ("layer_down", True),
     "slow_store": ("slow_store", 0.6),
+    "slow_appends": ("slow_appends", 0.4),
     "failing_store": ("failing_store", 0.6),
     "lost_answers": ("lost_answers", 0.5),
     "late_commits": ("late_commits", 0.5),

@@ -23,7 +23,6 @@ from sharding_app.core.messages import AnyMessage, Frame
 from sharding_app.core.region import Region, Route
 from sharding_app.core.shard import Shard
 from sharding_app.ports.journal import EventRow, History
-from sharding_app.runtime import hosting
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.hearing import Hearing
@@ -118,11 +117,14 @@ def _waits_for_nobody(real: Any) -> Any:
     return home_told
 
 
-def _keeps_everything(real: Any) -> Any:
-    def check(rows: object, mine: Any, incarnation: Incarnation) -> tuple[list[Any], list[Any]]:
-        return list(mine), []
+def _looks_at_no_row(real: Any) -> Any:
+    async def compare(self: Node, generation: int) -> None:
+        if await self.lifeline.resume(generation):
+            self.links.resume()
+            self.writer.resume()
+            self.hosting.resume()
 
-    return check
+    return compare
 
 
 def _does_not_wait_to_stop(real: Any) -> Any:
@@ -198,7 +200,7 @@ MISTAKES: dict[str, Mistake] = {
     "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
-    "resume_on_greater_epoch": Mistake((1, 2, 7), hosting, "resume_check", _keeps_everything),
+    "resume_on_greater_epoch": Mistake((1, 2, 7), Node, "_compare", _looks_at_no_row),
     "double_allocation": Mistake((2,), HandOffs, "_stop_when_acknowledged", _does_not_wait_to_stop),
     "hand_back_dropped": Mistake((8, 10), Host, "_hand_back", lambda _: _nothing),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),

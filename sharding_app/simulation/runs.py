@@ -16,9 +16,10 @@ from sharding_app.simulation.world import run_seed
 
 UNSAID = frozenset(
     "GetShardRegionState ShardRegionState GracefulShutdownReq GetNodeStats NodeStats Steer Steered GetEntities"
-    " Entities".split()
+    " Entities NoHome".split()
 )
-"""Messages that no fault and no command of the simulated workload leads to: operators' questions and wishes."""
+"""Messages that no fault and no command of the simulated workload leads to: operators' questions and wishes, and the answer
+about a type that nobody hosts. Their tests are tests/protocol, tests/admin and tests/core."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,96 @@
+"""A sample of seeds: no promise breaks, every fault, message and transition happens, and planted mistakes are found.
+
+The full runs are `manage.py sharding_simulate --seeds 1000`, and `--seeds 100 --planted NAME` for each mistake.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from sharding_app.simulation.faults import KINDS
+from sharding_app.simulation.planted import MISTAKES, planted
+from sharding_app.simulation.runs import Job, Summary, run, run_all
+from sharding_app.simulation.world import Outcome, run_seed
+
+SAMPLE = 2 * len(KINDS)
+"""The first fault of a seed follows from its number: so each kind is the first one twice."""
+SURE = (
+    "answer_before_commit",
+    "asks_never_time_out",
+    "buffer_order_broken",
+    "deaf_stays",
+    "deduplication_off",
+    "double_allocation",
+    "lease_look_off",
+    "mailbox_without_limit",
+    "recovery_misses_last_event",
+    "resend_off",
+    "retries_are_not_looked_up",
+    "second_look_off",
+)
+"""Mistakes that the very first seeds find."""
+
+DIGEST = """
+from sharding_app.simulation.world import run_seed
+print(run_seed(3).digest)
+"""
+
+
+def small(outcome: Outcome) -> tuple[object, ...]:
+    return outcome.digest, outcome.steps, outcome.commands, outcome.commits, outcome.seconds
+
+
+@pytest.mark.slow
+def test_a_sample_keeps_all_promises_and_leaves_nothing_out() -> None:
+    summary = Summary()
+    for result in run_all([Job(seed, 3 + seed % 3) for seed in range(SAMPLE)], os.cpu_count() or 1):
+        assert result.broken is None, "\n".join([f"seed {result.seed}: {result.broken}", *result.trace])
+        assert result.steps >= 500
+        assert result.commands >= 200
+        assert len([name for name in result.coverage.faults if result.coverage.faults[name]]) >= 5
+        summary.add(result)
+    assert summary.never_happened() == []
+
+
+def test_one_seed_gives_one_history() -> None:
+    first = run_seed(3)
+    assert small(run_seed(3)) == small(first)
+    assert small(run_seed(4)) != small(first)
+
+
+def test_a_history_does_not_depend_on_the_hash_seed() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env={"PYTHONHASHSEED": number, "PYTHONPATH": "."},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for number in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SURE)
+def test_a_planted_mistake_is_found(name: str) -> None:
+    for seed in range(12):
+        result = run(Job(seed, 3 + seed % 3, mistake=name))
+        if result.broken is not None:
+            assert result.promise in MISTAKES[name].promises, result.broken
+            assert 0 < len(result.trace) <= 60
+            again = run(Job(seed, 3 + seed % 3, mistake=name))
+            assert (again.broken, again.trace) == (result.broken, result.trace)
+            return
+    pytest.fail(f"nothing noticed {name}")
+
+
+def test_a_planted_mistake_is_taken_out_again() -> None:
+    for name, mistake in MISTAKES.items():
+        before = mistake.where.__dict__[mistake.name]
+        with planted(name):
+            assert mistake.where.__dict__[mistake.name] is not before
+        assert mistake.where.__dict__[mistake.name] is before
