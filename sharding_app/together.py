@@ -62,7 +62,9 @@ class DjangoTogether:
             return
         logger.warning("a commit was not answered: asking", extra={"action": "commit_unknown"})
         if not rows:
-            raise JournalUnavailable("the connection was lost at the commit, and no event says what became of it")
+            raise JournalUnavailable(
+                "the connection was lost at the commit, and no event says what became of it"
+            )
         if not await self._committed(doubt, rows):
             raise JournalUnavailable("the connection was lost before the commit")
 

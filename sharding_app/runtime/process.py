@@ -217,11 +217,9 @@ class Process:
             return self.links.put(target, message)
         except MessageTooLarge as error:
             if isinstance(message, Answer):
+                # Only of what persists nothing: else the reply was measured before the commit.
                 text = f"the reply has {error.size} bytes, more than the {error.limit} of a message: return less of it at a time"
-                return self.links.put(
-                    target,
-                    _not_storable(message.request, "reply_too_large", f"{text}. What was persisted stands"),
-                )
+                return self.links.put(target, _not_storable(message.request, "reply_too_large", text))
             logger.error(
                 "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
             )

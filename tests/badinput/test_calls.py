@@ -82,13 +82,21 @@ def test_arguments_that_fit_into_no_message_name_the_command(ledger: Ledger) -> 
     assert intact(ledger)
 
 
-def test_a_reply_that_fits_into_no_message_fails_the_call_and_keeps_what_was_stored(ledger: Ledger) -> None:
-    with pytest.raises(
-        NotStorable, match=r"the reply has .* return less of it.* What was persisted stands"
-    ) as caught:
+def test_a_reply_that_is_too_large_to_keep_stores_nothing(ledger: Ledger) -> None:
+    says = r"Ledger\.book_with_a_huge_reply: its reply has .* nothing of the command is stored\. Return less of it"
+    with pytest.raises(NotStorable, match=says) as caught:
         ledger.book_with_a_huge_reply(7)
     assert caught.value.code == "reply_too_large"
-    assert intact(ledger, 17)
+    assert intact(ledger)
+
+
+def test_a_query_whose_reply_fits_into_no_message_says_so(ledger: Ledger) -> None:
+    with pytest.raises(
+        NotStorable, match=r"the reply has .* of a message: return less of it at a time$"
+    ) as caught:
+        ledger.everything()
+    assert caught.value.code == "reply_too_large"
+    assert intact(ledger)
 
 
 def test_a_reply_that_cannot_be_sent_stores_nothing(ledger: Ledger) -> None:

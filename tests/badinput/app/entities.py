@@ -65,6 +65,10 @@ class Ledger(EventSourced, name="badinput.Ledger"):
     def total(self) -> int:
         return self.sum
 
+    @query
+    def everything(self) -> str:
+        return "x" * 2_000_000
+
     @applies(Booked)
     def on_booked(self, happened: Booked) -> None:
         self.sum += happened.amount
