@@ -6,18 +6,22 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path, reverse
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
+from sharding_app.admin import steering
 from sharding_app.admin.model_admins import ReadOnlyAdmin
 from sharding_app.admin.pages import PAGES, Page, build, pattern
 from sharding_app.admin.permissions import Rights, may_view
 from sharding_app.admin.presenters.shard_map import table
 from sharding_app.http.collector import Unreachable, collector
+from sharding_app.models import Cluster
 
 TABS = (
     ("overview", "", _("Overview")),
@@ -27,6 +31,7 @@ TABS = (
     ("timeline", "timeline/", _("Timeline")),
     ("trouble", "trouble/", _("Drops and failures")),
 )
+HISTORY_SHOWN = 200
 OWN_TEMPLATES = frozenset(("overview", "type", "entity", "timeline"))
 
 
@@ -42,6 +47,9 @@ class ClusterAdmin(ReadOnlyAdmin):
         return [
             path("", self._guarded(self.page), name="sharding_cluster_changelist"),
             path("live/", self._guarded(self.live), name="sharding_cluster_live"),
+            path("steer/<slug:action>/", self._guarded(self.steer), name="sharding_cluster_steer"),
+            path("history/", self._guarded(self.history), name="sharding_cluster_steered"),
+            path("<int:object_id>/change/", self._guarded(self.to_overview), name="sharding_cluster_change"),
             *own,
         ]
 
@@ -84,6 +92,25 @@ class ClusterAdmin(ReadOnlyAdmin):
         except Http404 as error:
             return JsonResponse({"trouble": str(error)}, status=404)
         return JsonResponse(page.live())
+
+    def steer(self, request: HttpRequest, action: str) -> HttpResponse:
+        return steering.steer(request, action, self)
+
+    def history(self, request: HttpRequest) -> HttpResponse:
+        """What operators have asked for, newest first."""
+        content_type = ContentType.objects.get_for_model(Cluster)
+        entries = LogEntry.objects.filter(content_type=content_type).select_related("user")
+        context = {
+            **self.admin_site.each_context(request),
+            "base": self.base(),
+            "title": _("What operators did"),
+            "entries": entries.order_by("-action_time", "-pk")[:HISTORY_SHOWN],
+        }
+        return TemplateResponse(request, "sharding_app/history.html", context)
+
+    def to_overview(self, request: HttpRequest, object_id: int) -> HttpResponse:
+        """The admin's own history links to the cluster as to any object."""
+        return HttpResponseRedirect(self.base())
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 

@@ -21,12 +21,14 @@ from sharding_app.admin.members import members_of
 from sharding_app.admin.permissions import Rights
 from sharding_app.admin.presenters import charts, nodes, overview, shard_map, trouble, types
 from sharding_app.admin.presenters.homes import View, homes
+from sharding_app.core.moves import within
 from sharding_app.http.collector import Look
 from sharding_app.http.rows import TypeRow
 from sharding_app.models import Decision
 
 MAX_CELLS = 2000
 TIMELINE_SHOWN = 100
+TIMELINE_SEARCHED = 2000
 OVERVIEW_DECISIONS = 12
 
 
@@ -206,7 +208,7 @@ def _shard(look: Look, asked: Asked, number: str, shard: str) -> Page:
             "members": members_of(row.config.name, which, cell, after),
             "after": after,
             "targets": [each for each in homes(look).values() if each != cell["home"]],
-            "decisions": _decisions(look, count=TIMELINE_SHOWN, subject=f"{row.config.name}/{which}"),
+            "decisions": _about_shard(look, row.config.name, which),
         },
     )
 
@@ -303,6 +305,15 @@ def _decisions(
     if before.isdecimal() and len(before) < 19:
         rows = rows.filter(id__lt=int(before))
     return trouble.decision_rows(rows[:count], homes(look), look.rows.now)
+
+
+def _about_shard(look: Look, type_name: str, shard: int) -> list[View]:
+    """The lines about one shard: its own, and those that name it among others."""
+    rows = Decision.objects.filter(subject__in=(f"{type_name}/{shard}", type_name)).order_by("-id")
+    about = [
+        each for each in rows[:TIMELINE_SEARCHED] if each.subject != type_name or within(each.detail, shard)
+    ]
+    return trouble.decision_rows(about[:TIMELINE_SHOWN], homes(look), look.rows.now)
 
 
 PAGES: tuple[tuple[str, str, Builder], ...] = (

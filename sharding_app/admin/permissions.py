@@ -34,5 +34,10 @@ class Rights:
     def of(cls, user: Any) -> "Rights":
         return cls(
             payloads=may_see_payloads(user),
+            rebalance=user.has_perm("sharding.rebalance_shards"),
+            move=user.has_perm("sharding.move_shard"),
+            drain=user.has_perm("sharding.drain_node"),
+            shut_down=user.has_perm("sharding.shut_down_node"),
+            stop_entity=user.has_perm("sharding.stop_entity"),
             events=user.has_perm("sharding.view_event"),
         )

@@ -70,14 +70,3 @@ def letter(place: int) -> str:
     """A node's sign: A to Z, then A2 and so on."""
     again, index = divmod(place, 26)
     return chr(ord("A") + index) + (str(again + 1) if again else "")
-
-
-def ranges(numbers: list[int]) -> str:
-    """1-4, 7: numbers in ascending order."""
-    found: list[tuple[int, int]] = []
-    for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1] = found[-1][0], number
-        else:
-            found.append((number, number))
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in found)

@@ -23,6 +23,7 @@ from sharding_app.core.effects import Bury, CoordinatorEffect, Decide, Note
 from sharding_app.core.handoff import HandOffs
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey, Term
 from sharding_app.core.messages import NodeGone, NoHome, RegisterAck
+from sharding_app.core.moves import Moves
 from sharding_app.core.placement import Placement
 from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
 from sharding_app.core.rounds import Rounds
@@ -43,13 +44,15 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
 
 
 class _Starting:
-    __slots__ = ("announce", "epoch", "home", "told_at")
+    __slots__ = ("announce", "epoch", "fresh", "home", "told_at")
 
-    def __init__(self, home: Incarnation, epoch: Epoch, announce: bool) -> None:
+    def __init__(self, home: Incarnation, epoch: Epoch, *, announce: bool, fresh: bool) -> None:
         self.home = home
         self.epoch = epoch
         self.announce = announce
         "It lived elsewhere before: everybody is told of the new home, not only those who asked."
+        self.fresh = fresh
+        "We have decided it, rather than found it so: the timeline tells of it."
         self.told_at = float("-inf")
 
 
@@ -75,6 +78,7 @@ class Coordinator:
         self.undone: list[HomeChange] = []
         self.out: list[CoordinatorEffect] = []
         self.tells = Tells(self.out)
+        self.moves = Moves(self.out)
         self.handoffs = HandOffs(self)
         self.rounds = Rounds(self)
 
@@ -94,7 +98,9 @@ class Coordinator:
             if row.step == "handoff":
                 self.handoffs.resume(row, now)
             elif row.home is not None:
-                self.starting[row.type, row.shard] = _Starting(row.home, row.epoch, announce=False)
+                self.starting[row.type, row.shard] = _Starting(
+                    row.home, row.epoch, announce=False, fresh=False
+                )
         self.rounds.loaded(now)
         for member in members:
             self.tells.to(member.incarnation, RegisterAck(self.term, self.me))
@@ -164,7 +170,7 @@ class Coordinator:
             if row.step == "home" and row.home is not None and (old is None or old.epoch != row.epoch):
                 moved = old is not None
                 self.handoffs.forget(key)
-                self.starting[key] = _Starting(row.home, row.epoch, announce=moved)
+                self.starting[key] = _Starting(row.home, row.epoch, announce=moved, fresh=True)
             elif row.step == "handoff":
                 self.handoffs.marked(row, now)
             elif row.step == "stopped":
@@ -199,7 +205,12 @@ class Coordinator:
         self._serve_waiters(now, [(type_name, shard) for shard in shards])
 
     def shard_started(
-        self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]
+        self,
+        source: Incarnation,
+        type_name: str,
+        shards: Sequence[ShardId],
+        epochs: Sequence[Epoch],
+        now: float,
     ) -> None:
         for shard, epoch in zip(shards, epochs, strict=True):
             key = type_name, shard
@@ -207,6 +218,8 @@ class Coordinator:
             if start is None or start.home != source or start.epoch != epoch:
                 continue
             del self.starting[key]
+            if start.fresh:
+                self.moves.started(key, source, now)
             row = self.placement.rows[key]
             told = self.waiters.pop(key, {})
             if start.announce:
@@ -234,6 +247,7 @@ class Coordinator:
         self._tell_hosts(now)
         self.handoffs.tick(now)
         self.rounds.tick(now)
+        self.moves.tick(now, busy=self.busy)
 
     @property
     def busy(self) -> bool:
@@ -301,6 +315,7 @@ class Coordinator:
         for key in keys:
             self.starting.pop(key, None)
             self.handoffs.forget(key)
+            self.moves.began(key, dead, now)
         changes = [self.change(key, self._next_home(key), "home") for key in keys]
         self.placement.forget(dead)
         self._note("shards_fenced", dead, f"{len(keys)} shards")

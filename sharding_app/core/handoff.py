@@ -78,6 +78,7 @@ class HandOffs:
         """A former coordinator had begun it: its row says so."""
         if row.home is not None:
             handoff = self.active[row.type, row.shard] = _HandOff(row.home, None, now)
+            self.coordinator.moves.began((row.type, row.shard), row.home, now)
             self._announce((row.type, row.shard), handoff, now)
 
     def marked(self, row: ShardRow, now: float) -> None:
@@ -153,6 +154,7 @@ class HandOffs:
                 over.append(key)
                 room -= 1
                 self.active[key] = _HandOff(row.home, target, now)
+                self.coordinator.moves.began(key, row.home, now)
                 # A shard that is still starting is moved too: what never starts there may start elsewhere.
                 self.coordinator.starting.pop(key, None)
                 changes.append(self.coordinator.change(key, row.home, "handoff", raise_epoch=False))

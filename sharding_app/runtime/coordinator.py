@@ -24,9 +24,12 @@ from sharding_app.core.messages import (
     RegisterProxy,
     ShardStarted,
     ShardStopped,
+    Steer,
+    Steered,
     Suspect,
 )
 from sharding_app.core.records import Decision, HomeChange, Member, Server, ShardRow
+from sharding_app.core.steering import COORDINATOR_ACTIONS, steer
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.store import ClusterStore, StaleTerm, StoreUnavailable
 
@@ -37,6 +40,18 @@ BUSY_SECONDS = 0.025
 QUICK_LOOK_SECONDS = 0.01
 QUICK_FOR_SECONDS = 0.5
 RETRY_SECONDS = 0.1
+
+FOR_THE_COORDINATOR = (
+    GetShardHome,
+    GracefulShutdownReq,
+    Register,
+    RegisterProxy,
+    ShardStarted,
+    ShardStopped,
+    BeginHandOffAck,
+    Suspect,
+    Steer,
+)
 
 
 class CoordinatorShell:
@@ -80,28 +95,24 @@ class CoordinatorShell:
 
     def receive(self, source: Incarnation, message: AnyMessage) -> bool:
         """Take a message for the coordinator; False: it is not for it."""
-        if not isinstance(
-            message,
-            GetShardHome
-            | GracefulShutdownReq
-            | Register
-            | RegisterProxy
-            | ShardStarted
-            | ShardStopped
-            | BeginHandOffAck
-            | Suspect,
-        ):
+        if not isinstance(message, FOR_THE_COORDINATOR):
+            return False
+        if isinstance(message, Steer) and message.action not in COORDINATOR_ACTIONS:
             return False
         if not self._loaded:
             self._early.append((source, message))
             return True
-        now = self._clock.now()
         self.handled[type(message).__name__] += 1
+        self._take(source, message, self._clock.now())
+        self._wake.set()
+        return True
+
+    def _take(self, source: Incarnation, message: AnyMessage, now: float) -> None:
         match message:
             case GetShardHome():
                 self.machine.get_shard_home(source, message.type, message.shards, now)
             case ShardStarted():
-                self.machine.shard_started(source, message.type, message.shards, message.epochs)
+                self.machine.shard_started(source, message.type, message.shards, message.epochs, now)
             case ShardStopped():
                 self.machine.handoffs.stopped(source, message.type, message.shards, message.epochs, now)
             case BeginHandOffAck():
@@ -110,14 +121,15 @@ class CoordinatorShell:
                 self.machine.proxy_registered(source, message.types, now)
             case GracefulShutdownReq():
                 self.machine.regions_leave(message.incarnation, message.types, now)
+            case Steer():
+                done, text = steer(self.machine, message, now)
+                self._put(source, Steered(message.request, done, text))
             case Register():
                 self._look_at = now
             case Suspect():
                 self._look_at = now
                 if message.incarnation in self.machine.members:
                     self._quick_until = now + QUICK_FOR_SECONDS
-        self._wake.set()
-        return True
 
     def look_now(self) -> None:
         self._look_at = self._clock.now()

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId
 from sharding_app.core.messages import AnyMessage, Deliver, Done, HandBack
@@ -270,6 +270,24 @@ class Host:
         if shard is not None:
             self.drop_shard(number)
             self._on_fenced(self.type.name, number, shard.epoch)
+
+    def steer(
+        self, number: ShardId, entity: str, *, restart: bool
+    ) -> Literal["away", "absent", "busy", "done"]:
+        """An operator wants an entity to stop; or, while it does nothing, to be recovered anew from the journal."""
+        shard = self.shards.get(number)
+        if shard is None or shard.stopping:
+            return "away"
+        slot = shard.slots.get(entity)
+        if slot is None:
+            return "absent"
+        if not restart:
+            self._passivate(slot)
+        elif slot.state is not SlotState.IDLE or slot.passivating or slot.pending:
+            return "busy"
+        else:
+            self.reload(slot)
+        return "done"
 
     def _passivate(self, slot: Slot) -> None:
         """Let an entity stop, after its stop message if its type has one."""

@@ -30,6 +30,7 @@ from sharding_app.core.messages import (
     NodeGone,
     Register,
     RegisterAck,
+    Steer,
     Suspect,
 )
 from sharding_app.core.oldest import SINGLETON, OldestAllocation
@@ -45,6 +46,7 @@ from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.lifeline_types import LifelineControl
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.stats import read_entities, read_stats
+from sharding_app.runtime.steered import answer_wish
 
 logger = logging.getLogger("sharding.node")
 
@@ -132,7 +134,7 @@ class Node(Process):
     async def stop(self, timeout: float = 30.0) -> None:
         """Leave in order: hand the shards off, hand coordination over, then go."""
         deadline = self.ports.clock.now() + timeout
-        if self.state == "up" and not self.ended.done():
+        if self.state in ("up", "leaving") and not self.ended.done():
             try:
                 await self._leave(deadline)
             except StoreUnavailable as error:
@@ -203,7 +205,7 @@ class Node(Process):
         if pulse.coordinator_locked:
             self.homes.coordinator_told(pulse.coordinator, pulse.term)
         self.all_stops = pulse.asked in ("prepare", "stop")
-        if pulse.asked in ("leave", "stop") and self.state == "up":
+        if pulse.asked in ("leave", "stop") and self.state in ("up", "leaving"):
             self.asked_to_leave.set()
 
     # -- Messages --------------------------------------------------------------------------------------------------
@@ -248,6 +250,8 @@ class Node(Process):
                 self.try_send(source, read_stats(self, message.request))
             case GetEntities():
                 self.try_send(source, read_entities(self, message))
+            case Steer():
+                self.run(answer_wish(self, source, message), "an operator's wish")
             case _:
                 super().control(source, message)
 
@@ -309,6 +313,10 @@ class Node(Process):
         _, members = await self.ports.store.members()
         up = [each.incarnation for each in members if each.state == "up" and each.locks]
         return [each for each in up if each != self.incarnation]
+
+    async def drain(self, *, drained: bool) -> None:
+        """Hand all shards over and take no new ones, without leaving; or take shards again."""
+        await self._store_state("leaving" if drained else "up")
 
     async def _store_state(self, state: MemberState) -> None:
         self.state = state

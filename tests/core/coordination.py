@@ -133,7 +133,7 @@ class Play:
             return
         match message:
             case HostShard() if who not in self.starts_nothing:
-                self.machine.shard_started(who, message.type, message.shards, message.epochs)
+                self.machine.shard_started(who, message.type, message.shards, message.epochs, self.now)
             case BeginHandOff():
                 self.machine.handoffs.acknowledged(who, message.type, message.shards, self.now)
             case HandOff():

@@ -149,7 +149,7 @@ def test_what_the_store_did_not_take_is_tried_again() -> None:
     again = taken(machine, Decide).changes
     assert again == changes
     machine.decided(again, rows(again), 0.6)
-    machine.shard_started("a", TYPE, [1], [1])
+    machine.shard_started("a", TYPE, [1], [1], 0.0)
     assert any(isinstance(each.message, ShardHome) for each in effects(machine, Tell))
 
 

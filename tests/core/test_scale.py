@@ -97,7 +97,7 @@ class Echo:
         message = tell.message
         match message:
             case HostShard():
-                self.machine.shard_started(tell.to, TYPE, message.shards, message.epochs)
+                self.machine.shard_started(tell.to, TYPE, message.shards, message.epochs, 0.0)
             case BeginHandOff():
                 self.machine.handoffs.acknowledged(tell.to, TYPE, message.shards, self.now)
             case HandOff():

@@ -1,5 +1,6 @@
 """What goes wrong, and what was decided: drops and failures with their reasons, lines of the timeline."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -101,9 +102,23 @@ ACTIONS = {
     "node_left": "busy",
     "node_dead": "bad",
     "shards_fenced": "warn",
-    "hand_off_timed_out": "bad",
+    "shards_placed": "plain",
+    "shards_moved": "busy",
+    "move_asked": "plain",
+    "rebalancing_asked": "plain",
+    "rebalancing_paused": "warn",
+    "rebalancing_resumed": "good",
+    "hand_off_late": "bad",
 }
 """How each kind of decision is coloured; others are plain."""
+
+
+_INCARNATION = re.compile(r"\bn-[0-9a-z]+\b")
+
+
+def _named(incarnation: str, shown: Mapping[Incarnation, View]) -> str:
+    home = shown.get(incarnation)
+    return home["name"] if home else incarnation
 
 
 def decision_rows(rows: Iterable[Any], shown: Mapping[Incarnation, View], now: datetime) -> list[View]:
@@ -119,7 +134,7 @@ def decision_rows(rows: Iterable[Any], shown: Mapping[Incarnation, View], now: d
             "tone": ACTIONS.get(row.action, "plain"),
             "home": shown.get(row.subject),
             "subject": row.subject,
-            "detail": row.detail,
+            "detail": _INCARNATION.sub(lambda match: _named(match[0], shown), row.detail),
         }
         for row in rows
     ]
