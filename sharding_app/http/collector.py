@@ -98,10 +98,12 @@ class Collector:
         read: Callable[[], Rows] = read_rows,
         ask: "Callable[[list[Incarnation], float], Answers] | None" = None,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read = read
         self._ask = ask or _ask
         self._clock = clock
+        self._pause = pause
         self._lock = threading.Lock()
         self._look: Look | None = None
         self._looked_at = float("-inf")
@@ -133,7 +135,7 @@ class Collector:
             self._patience = JOIN_SECONDS
             if stats and not self._before.keys() & stats.keys():
                 self._before = dict(stats)
-                time.sleep(AGAIN_SECONDS)
+                self._pause(AGAIN_SECONDS)
                 stats, regions = self._ask(nodes, self._patience)
         except ShardingError as error:
             self._patience = AGAIN_SECONDS
