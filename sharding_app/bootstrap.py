@@ -24,6 +24,7 @@ from sharding_app.conf import get_settings
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.lease import Lease
 from sharding_app.core.lockkeys import lifeline_keys
+from sharding_app.handler_threads import DjangoThreads
 from sharding_app.knobs import Settings
 from sharding_app.model import gateway
 from sharding_app.model.registry import registry
@@ -121,6 +122,7 @@ def node_ports(
             endpoint=region_endpoint,
             watch=watchdog,
             listener=SignalListener(),
+            threads=DjangoThreads(),
         )
 
     return make

@@ -18,7 +18,7 @@ from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineControl
 from sharding_app.runtime.listener import Listener, NoListener
-from sharding_app.runtime.owner import Together, Watch
+from sharding_app.runtime.owner import PlainThreads, Threads, Together, Watch
 
 
 class Region(Protocol):
@@ -97,3 +97,5 @@ class NodePorts(ProcessPorts):
     on_decision: Callable[[Decision], None] = lambda _: None
     listener: Listener = field(default_factory=NoListener)
     "Told of nodes, coordinators, shards and failures."
+    threads: Threads = field(default_factory=PlainThreads)
+    "What is around handlers that leave the loop."

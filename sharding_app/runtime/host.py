@@ -25,7 +25,7 @@ from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.listener import Listener
 from sharding_app.runtime.loader import Loader, Permits
 from sharding_app.runtime.meter import Meter
-from sharding_app.runtime.owner import NOBODY, Together, Watch
+from sharding_app.runtime.owner import NOBODY, Threads, Together, Watch
 from sharding_app.runtime.remembering import Remembering
 
 logger = logging.getLogger("sharding.region")
@@ -59,6 +59,7 @@ class Host:
         may_handle: Callable[[], bool],
         together: Together | None,
         listener: Listener,
+        threads: Threads,
         on_stopped: Callable[[str, ShardId, Epoch], None],
         on_fenced: Callable[[str, ShardId, Epoch], None],
     ) -> None:
@@ -69,6 +70,8 @@ class Host:
         self.backlog = Backlog()
         self.send = send
         self.listener = listener
+        self.threads = threads
+        self.async_handlers = 0
         self.meter = Meter(clock)
         self.execution = Execution(
             entity_type, type_id, writer, journal, self, watch, self.meter,

@@ -93,7 +93,7 @@ class Hosting:
             max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
             max_state_bytes=config.max_state_bytes,
             recoveries=self._recoveries, may_handle=node.may_handle, together=ports.together,
-            listener=ports.listener, on_stopped=self._stopped, on_fenced=self._fenced,
+            listener=ports.listener, threads=ports.threads, on_stopped=self._stopped, on_fenced=self._fenced,
         )  # fmt: skip
         make = ports.endpoint
         self.endpoints[entity_type.name] = host.receive if make is None else make(host, self._channel())

@@ -51,6 +51,7 @@ from sharding_app.runtime.steered import answer_wish
 logger = logging.getLogger("sharding.node")
 
 RETRY_SECONDS = 0.1
+TEND_SECONDS = 1.0
 REGISTER_SECONDS = 0.5
 LOOK_WHILE_LEAVING_SECONDS = 0.2
 PASSIVATE_SWEEP_SECONDS = 5.0
@@ -108,6 +109,7 @@ class Node(Process):
                 host = self.hosting.add(self.types[each.name], type_ids[each.name])
                 self.run(host.run(), f"recovery of {each.name}")
         self.run(self.writer.run(), "journal")
+        self.run(self._tend(), "threads")
         keys = lifeline_keys(self.cluster_id, self.incarnation)
         member = Member(
             incarnation=self.incarnation, name=config.name, host=config.host, pid=config.pid, age=0, state="joining",
@@ -155,6 +157,7 @@ class Node(Process):
         self._stop_coordinating()
         await super().close()
         await self.node_ports.journal.close()
+        await self.node_ports.threads.close()
         if self.node_ports.together is not None:
             self.node_ports.together.close()
 
@@ -393,6 +396,16 @@ class Node(Process):
         for peer in self.links.peers():
             if peer.startswith("p-"):
                 self.try_send(peer, message)
+
+    async def _tend(self) -> None:
+        """After async handlers have run, look after what they leave in their thread."""
+        tended = 0
+        while True:
+            await asyncio.sleep(TEND_SECONDS)
+            run = sum(host.async_handlers for host in self.hosts.values())
+            if run != tended:
+                tended = run
+                await self.node_ports.threads.tend()
 
     # -- Time ------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,9 @@ class Owner(Protocol):
     """The host, as an execution sees it."""
 
     listener: Listener
+    threads: "Threads"
+    async_handlers: int
+    "How many async handlers have run."
 
     def send(self, target: Incarnation, message: AnyMessage) -> None: ...
 
@@ -54,6 +57,35 @@ class Watch(Protocol):
     """The watchdog's note of what holds the loop (`runtime.watchdog`)."""
 
     running: tuple[str, str] | None
+
+
+class Threads(Protocol):
+    """What handlers in threads, and those that use the async ORM, need around them."""
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """Run a handler's work; called in its thread."""
+        ...
+
+    async def tend(self) -> None:
+        """Called now and then on the node's loop, after async handlers have run."""
+        ...
+
+    async def close(self) -> None:
+        """The node ends."""
+        ...
+
+
+class PlainThreads:
+    """Where nothing has to be tended."""
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+    async def tend(self) -> None:
+        """Nothing is held."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class Together(Protocol):

@@ -57,7 +57,7 @@ class WaitingCommands:
                 return
             entity._sharding_staging = None if handler.is_query else command.staging
             with within(message.chain, execution.type.name, slot.id):
-                result = await _call(handler, entity, args)
+                result = await self._call(handler, entity, args)
             if command.given_up:
                 return
             value = command.staged(handler, result, generation)
@@ -119,6 +119,16 @@ class WaitingCommands:
                 execution.abandoned(slot, source, message, partly=partly)
         else:
             execution.committed(commit)
+
+    async def _call(self, handler: Handler, entity: object, args: tuple[Any, ...]) -> Any:
+        owner = self._execution.owner
+        if handler.thread:
+            work = functools.partial(contextvars.copy_context().run, handler.function, entity, *args)
+            return await asyncio.get_running_loop().run_in_executor(None, owner.threads.run, work)
+        if handler.is_async:
+            owner.async_handlers += 1
+            return await handler.function(entity, *args)
+        return handler.function(entity, *args)
 
     async def append_together(
         self, slot: Slot, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]
@@ -237,15 +247,6 @@ class _Command:
             failure = execution.refusal(slot, self.message, error.why, error.detail, partly=partly)
             execution.fail(self.source, self.message, failure)
             execution.owner.reload(slot)
-
-
-async def _call(handler: Handler, entity: object, args: tuple[Any, ...]) -> Any:
-    if handler.thread:
-        work = functools.partial(contextvars.copy_context().run, handler.function, entity, *args)
-        return await asyncio.get_running_loop().run_in_executor(None, work)
-    if handler.is_async:
-        return await handler.function(entity, *args)
-    return handler.function(entity, *args)
 
 
 async def settled(slot: Slot) -> None:

@@ -1,0 +1,168 @@
+"""The same promises on PostgreSQL and Redis: one node in this process, refs through a client of its own."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import IntegrityError, connection, connections, transaction
+
+from sharding_app import BadCall, EntityFailed, Unavailable, bootstrap
+from sharding_app.models import Event, Snapshot
+from tests.entities.real_shop import Club, HotClub, Setting
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sharding_real]
+
+
+def test_events_reply_and_recovery() -> None:
+    club = Club.ref("a")
+    assert [club.sync.join(name) for name in "xyz"] == [1, 2, 3]
+    assert club.sync.all() == ["x", "y", "z"]
+    assert club.sync.exists()
+    assert not Club.ref("b").sync.exists()
+    assert Event.objects.filter(entity="a").count() == 3
+
+
+def test_the_connections_follow_the_test_database() -> None:
+    name = connection.settings_dict["NAME"]
+    assert "test" in name
+    assert bootstrap.conninfo("default")["dbname"] == name
+
+
+def test_snapshots_are_written() -> None:
+    for name in "abcdef":
+        Club.ref("s").sync.join(name)
+    pause, found = threading.Event(), [0]
+    for _ in range(100):
+        found = list(Snapshot.objects.filter(entity="s").values_list("seq", flat=True))
+        if found == [6]:
+            break
+        pause.wait(0.05)
+    assert found == [6]
+
+
+def test_durable_state() -> None:
+    assert Setting.ref("a").sync.put("one") == ""
+    assert Setting.ref("a").sync.put("two") == "one"
+    assert Setting.ref("a").sync.get() == "two"
+
+
+def test_one_hot_entity_pipelined() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        counts = list(pool.map(lambda number: HotClub.ref("h").sync.join(str(number)), range(80)))
+    assert sorted(counts) == list(range(1, 81))
+
+
+def test_a_retry_takes_effect_once() -> None:
+    once = Club.ref("r", command_id="x-1").sync
+    assert once.join("a") == 1
+    Club.ref("r").sync.join("b")
+    assert once.join("a") == 1
+    assert Club.ref("r").sync.all() == ["a", "b"]
+    with pytest.raises(BadCall, match="was used for 'join' before"):
+        once.join_with_row("a")
+
+
+def test_rows_and_events_both() -> None:
+    assert Club.ref("both").sync.join_with_row("g1") == 1
+    assert Club.ref("both").sync.join_with_row_and_go_on("g2") == 2
+    assert set(Group.objects.values_list("name", flat=True)) == {"g1", "g2"}
+    assert Club.ref("both").sync.all() == ["g1", "g2"]
+
+
+def test_rows_and_events_neither_when_the_function_fails() -> None:
+    Club.ref("neither").sync.join_with_row("g1")
+    with pytest.raises(EntityFailed, match=IntegrityError.__name__):
+        Club.ref("neither").sync.join_with_row("g1")
+    assert Group.objects.count() == 1
+    assert Club.ref("neither").sync.all() == ["g1"]
+    assert Club.ref("neither").sync.join("g2") == 2
+
+
+def test_rows_and_events_neither_when_the_shard_has_moved_on() -> None:
+    Club.ref("moved").sync.join("a")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE sharding_shard SET epoch = epoch + 1 WHERE (type_id, shard) IN"
+            " (SELECT type_id, shard FROM sharding_event WHERE entity = 'moved')"
+        )
+    with pytest.raises((Unavailable, TimeoutError)):
+        Club.ref("moved", timeout=1).sync.join_with_row("g1")
+    assert Group.objects.count() == 0
+    assert Event.objects.filter(entity="moved").count() == 1
+
+
+def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
+    """Five seconds of a lock of the user's: others commit, the epoch is raised at once, and nothing is half done."""
+    Group.objects.create(name="held")
+    Club.ref("slow").sync.join("first")
+    locked, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                Group.objects.select_for_update().get(name="held")
+                locked.set()
+                release.wait(10)
+        finally:
+            connections.close_all()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(10)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: Club.ref("slow", timeout=7).sync.join_and_touch("row", "held"))
+        release.wait(1)
+        assert Club.ref("other").sync.join("quick") == 1, "nobody else waits"
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '500ms'")
+            cursor.execute(
+                "UPDATE sharding_shard SET epoch = epoch + 1 WHERE (type_id, shard) IN"
+                " (SELECT type_id, shard FROM sharding_event WHERE entity = 'slow')"
+            )
+            cursor.execute("RESET lock_timeout")
+        release.wait(4)
+        assert not waiting.done()
+        release.set()
+        holder.join(10)
+        with pytest.raises((Unavailable, TimeoutError)):
+            waiting.result(30)
+    assert set(Group.objects.values_list("name", flat=True)) == {"held"}
+    assert Event.objects.filter(entity="slow").count() == 1
+
+
+def test_the_orm_in_handlers() -> None:
+    Group.objects.create(name="one")
+    assert Club.ref("orm").sync.rows() == 1
+    assert Club.ref("orm").sync.rows_in_a_thread() == 1
+    with pytest.raises(EntityFailed, match="async ORM") as caught:
+        Club.ref("orm").sync.rows_on_the_loop()
+    assert "@command(thread=True)" in str(caught.value)
+
+
+def test_tell_inside_atomic_waits_for_the_commit() -> None:
+    with transaction.atomic():
+        Club.ref("tell").join.tell("a")
+        assert not Event.objects.filter(entity="tell").exists()
+    assert Club.ref("tell").sync.all() == ["a"]
+    with transaction.atomic():
+        Club.ref("tell").join.tell("b")
+        transaction.set_rollback(True)
+    assert Club.ref("tell").sync.all() == ["a"]
+
+
+def test_a_thread_whose_connection_died_gets_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a request does: one failure at most, then it is well again."""
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", None)
+    club = Club.ref("threads").sync
+    assert club.rows_in_a_thread() == 0
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name NOT LIKE 'sharding%'"
+        )
+        assert cursor.fetchone()[0] >= 1
+    with pytest.raises(EntityFailed, match="OperationalError"):
+        club.rows_in_a_thread()
+    monkeypatch.setitem(connection.settings_dict, "CONN_MAX_AGE", 0)
+    assert club.rows_in_a_thread() == 0
