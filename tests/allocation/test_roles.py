@@ -23,7 +23,7 @@ class Backend(Entity, name="roles.Backend"):
 async def test_b1_10_a_type_of_a_role_lives_only_where_the_role_is() -> None:
     """B2.11 too: nodes without the role are proxies, and ask as others do."""
     async with MemoryCluster([Backend], nodes=0) as cluster:
-        front = await cluster.add_node("front")
+        front = await cluster.add_node("front", roles=())
         for name in ("back1", "back2"):
             await cluster.add_node(name, roles=("backend",))
         with cluster.in_use():
