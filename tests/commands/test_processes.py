@@ -158,10 +158,14 @@ def test_ctrl_c_ends_children_in_order_and_a_second_one_at_once() -> None:
 
 
 def test_a_closed_terminal_ends_all_in_order() -> None:
-    with supervising("tame") as program:
-        program.wait_line("^here")
-        assert program.stop(signal.SIGHUP) == 0
-        assert program.lines[1:] == ["over"]
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup children would be born to ignore it
+    try:
+        with supervising("tame") as program:
+            program.wait_line("^here")
+            assert program.stop(signal.SIGHUP) == 0
+            assert program.lines[1:] == ["over"]
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_children_end_with_a_parent_that_is_killed() -> None:
