@@ -1,8 +1,8 @@
-"""The demo site for ASGI servers (Daphne): HTTP now, room for WebSockets beside it."""
+"""The demo site for ASGI servers (Daphne): HTTP, and the dashboard's live updates."""
 
 import os
 
-from channels.routing import ProtocolTypeRouter
+from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
 
 from project.servers import ensure_servers
@@ -10,4 +10,8 @@ from project.servers import ensure_servers
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 ensure_servers()
 
-application = ProtocolTypeRouter({"http": get_asgi_application()})
+http = get_asgi_application()
+
+from sharding_app.http.routing import websocket_urlpatterns  # noqa: E402 - only once Django is set up
+
+application = ProtocolTypeRouter({"http": http, "websocket": URLRouter(websocket_urlpatterns)})

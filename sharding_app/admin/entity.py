@@ -21,6 +21,9 @@ from sharding_app.http.collector import Look
 from sharding_app.http.rows import TypeRow
 from sharding_app.models import Event
 
+SHORT = 100
+"""A payload of so many characters is shown in one line, as it is stored."""
+
 
 def entity_context(
     look: Look, row: TypeRow, entity: str, at: str, *, payloads: bool, rebuild: bool = True
@@ -82,5 +85,9 @@ def _event(event: Event, *, payloads: bool) -> View:
         "command": event.command or "",
         "epoch": event.epoch,
         "partial": event.partial,
-        "payload": pretty(event.payload) if payloads else None,
+        "payload": _content(event.payload) if payloads else None,
     }
+
+
+def _content(payload: str) -> str:
+    return payload if len(payload) <= SHORT else pretty(payload)

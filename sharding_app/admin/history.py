@@ -18,7 +18,7 @@ from sharding_app.model.registry import registry
 from sharding_app.model.types import EntityType
 from sharding_app.models import DurableState, Event, RememberedEntity, Snapshot
 
-MAX_REPLAY = 5000
+MAX_REPLAY = 20_000
 EVENTS_SHOWN = 50
 SNAPSHOTS_SHOWN = 20
 MAX_SEQ = 2**63 - 1

@@ -92,7 +92,7 @@ def _overview(look: Look, asked: Asked) -> Page:
             "tiles": tiles,
             "nodes": nodes.node_rows(look),
             "types": types.type_rows(look),
-            "decisions": _decisions(look, count=OVERVIEW_DECISIONS),
+            "decisions": _decisions(look, count=OVERVIEW_DECISIONS, without="shards_placed"),
         },
     )
 
@@ -294,12 +294,14 @@ def _common(look: Look, asked: Asked) -> View:
 
 
 def _decisions(
-    look: Look, *, count: int, subject: str = "", action: str = "", before: str = ""
+    look: Look, *, count: int, subject: str = "", action: str = "", before: str = "", without: str = ""
 ) -> list[View]:
     """Lines of the timeline, newest first. The table is kept short by the coordinator."""
     rows = Decision.objects.order_by("-id")
     if subject:
         rows = rows.filter(subject=subject) if "\x00" not in subject else rows.none()
+    if without:
+        rows = rows.exclude(action=without)
     if action:
         rows = rows.filter(action=action) if "\x00" not in action else rows.none()
     if before.isdecimal() and len(before) < 19:

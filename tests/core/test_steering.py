@@ -4,7 +4,7 @@ import pytest
 
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.messages import Steer
-from sharding_app.core.moves import SHARDS_IN_A_LINE, Moves, ranges, within
+from sharding_app.core.moves import GATHER_PLACED_SECONDS, SHARDS_IN_A_LINE, Moves, ranges, within
 from sharding_app.core.steering import steer
 from tests.core.coordination import TYPE, Play, node
 
@@ -104,7 +104,7 @@ def test_an_unknown_wish_is_refused() -> None:
 
 def test_the_timeline_tells_where_shards_were_placed_and_moved_with_their_pause() -> None:
     play = two(shards=4)
-    play.wait(2)
+    play.wait(GATHER_PLACED_SECONDS + 1, step=0.5)
     placed = {each.detail for each in play.notes if each.action == "shards_placed"}
     assert placed == {"0,2 at a", "1,3 at b"}
     wish(play, "move", type=TYPE, shard=0, target="b")
@@ -127,7 +127,7 @@ def test_a_new_coordinator_does_not_tell_of_what_it_has_found() -> None:
     play = two(shards=4)
     play.wait(2)
     again = Play([node("a", 1), node("b", 2)], rows=play.rows.values())
-    again.wait(2)
+    again.wait(GATHER_PLACED_SECONDS + 1, step=0.5)
     assert not [each for each in again.notes if each.action.startswith("shards_")]
 
 
@@ -135,6 +135,7 @@ def test_lines_are_bounded_and_can_be_searched() -> None:
     out: list[object] = []
     moves = Moves(out)
     for shard in range(2 * SHARDS_IN_A_LINE + 1):
+        moves.began((TYPE, shard), "b", 0.0)
         moves.started((TYPE, shard), "a", 0.0)
     moves.tick(0.5, busy=True)
     assert out == []

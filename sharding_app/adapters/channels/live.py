@@ -1,0 +1,75 @@
+"""The dashboard's WebSocket: a Channels consumer that lets a browser in, hears what it shows, and passes news on.
+
+Who may come in, and what the news are, is the hub's to say (`sharding_app.http.feed`). A browser says what it shows in its
+first message; what it says later replaces that. Only pages of the site's own hosts may open it.
+"""
+
+from collections.abc import Awaitable, Callable
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Protocol
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+from channels.security.websocket import AllowedHostsOriginValidator
+
+MAX_WORDS = 4096
+"""A browser has nothing longer to say."""
+
+Say = Callable[[str], Awaitable[None]]
+End = Callable[[], Awaitable[None]]
+
+
+class Hub(Protocol):
+    """Who watches what."""
+
+    async def admit(self, cookies: dict[str, str], say: Say, end: End) -> Any | None:
+        """Let somebody in: a seat, or None."""
+
+    def hear(self, seat: Any, words: str) -> None:
+        """What a browser shows."""
+
+    def leave(self, seat: Any) -> None: ...
+
+
+class LiveConsumer(AsyncWebsocketConsumer):
+    """One browser."""
+
+    hub: Hub
+    seat: Any = None
+
+    async def connect(self) -> None:
+        self.seat = await self.hub.admit(_cookies(self.scope), self._say, self.close)
+        if self.seat is None:
+            await self.close()
+        else:
+            await self.accept()
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if text_data is None or len(text_data) > MAX_WORDS:
+            await self.close()
+        else:
+            self.hub.hear(self.seat, text_data)
+
+    async def disconnect(self, code: int) -> None:
+        if self.seat is not None:
+            self.hub.leave(self.seat)
+
+    async def _say(self, text: str) -> None:
+        await self.send(text_data=text)
+
+
+def live_application(hub: Hub) -> Any:
+    """The ASGI application of the dashboard's WebSocket."""
+    consumer = type("Live", (LiveConsumer,), {"hub": hub})
+    return AllowedHostsOriginValidator(consumer.as_asgi())  # type: ignore[attr-defined] # made by `type`
+
+
+def _cookies(scope: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in scope.get("headers", ()):
+        if name == b"cookie":
+            try:
+                parsed = SimpleCookie(value.decode("latin-1"))
+            except CookieError:
+                continue
+            found.update({key: morsel.value for key, morsel in parsed.items()})
+    return found

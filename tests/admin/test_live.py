@@ -1,0 +1,268 @@
+"""News through the WebSocket: who is let in, what they get, and that nothing happens without them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.testing import WebsocketCommunicator
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.db import DatabaseError
+from django.test import Client
+from django.urls import path
+
+from sharding_app.adapters.channels.live import MAX_WORDS, live_application
+from sharding_app.http import feed as feeds
+from sharding_app.http import routing
+from sharding_app.http.feed import Feed, user_of
+from tests.admin.cluster import FakeNodes, HandClock, collector
+
+SECONDS = 5.0
+OVERVIEW = json.dumps({"page": "", "site": "admin", "language": "en"})
+
+
+class Watcher:
+    """Somebody on the staff who may see everything, as long as `may` says so."""
+
+    def __init__(self) -> None:
+        self.may = True
+        self.asked = 0
+
+    def __call__(self, session: str) -> Any:
+        self.asked += 1
+        if session != "mine" or not self.may:
+            return None
+        return self
+
+    def has_perm(self, name: str) -> bool:
+        return True
+
+    is_active = True
+
+
+class Stage:
+    """A feed of a cluster without nodes, and browsers that open it."""
+
+    def __init__(self, *, ask_again: float = 1e9) -> None:
+        self.nodes = FakeNodes()
+        self.clock = HandClock()
+        self.watcher = Watcher()
+        self.looks = collector(self.nodes, self.clock)
+        self.feed = Feed(self.looks, self.watcher, every_seconds=0.02, ask_again_seconds=ask_again)
+        self.application = live_application(self.feed)
+
+    def browser(self, session: str = "mine", origin: str = "http://testserver") -> WebsocketCommunicator:
+        headers = [(b"origin", origin.encode()), (b"host", b"testserver")]
+        if session:
+            headers.append((b"cookie", f"other=1; sessionid={session}".encode()))
+        return WebsocketCommunicator(self.application, "/sharding/live/", headers)
+
+
+async def news(browser: WebsocketCommunicator) -> Any:
+    return json.loads(await browser.receive_from(SECONDS))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+def play(scene: Callable[[Stage], Coroutine[Any, Any, None]], **how: Any) -> Stage:
+    """Act a scene on a loop of its own, and wait until the feed has let go of its connection."""
+    stage = Stage(**how)
+
+    async def whole() -> None:
+        await scene(stage)
+        await until(lambda: not stage.feed.seats and stage.feed._task is None)
+
+    asyncio.run(whole())
+    stage.feed._thread.shutdown(wait=True)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("session", "origin"),
+    [("", "http://testserver"), ("stolen", "http://testserver"), ("mine", "http://evil.example")],
+)
+def test_strangers_are_not_let_in(session: str, origin: str) -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser(session, origin)
+        connected, _ = await browser.connect(SECONDS)
+        assert not connected
+        await browser.disconnect()
+
+    assert play(scene).nodes.asked == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_browser_gets_what_its_page_shows_and_then_what_has_changed() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(OVERVIEW)
+        first = await news(browser)
+        assert {"banner", "tiles", "node_table", "type_table", "decisions"} <= first["parts"].keys()
+        assert "No node is there" in first["parts"]["banner"]
+        stage.looks._read = broken
+        stage.clock.time += 1
+        later = await news(browser)
+        assert later["parts"] == {}
+        assert "PostgreSQL" in later["trouble"]
+        await browser.disconnect()
+
+    def broken() -> Any:
+        raise DatabaseError("connection refused")
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_may_no_longer_watch_is_shown_out() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(OVERVIEW)
+        await news(browser)
+        stage.watcher.may = False
+        stage.clock.time += 1
+        while (message := await browser.receive_output(SECONDS))["type"] != "websocket.close":
+            assert message["type"] == "websocket.send"
+        await browser.disconnect()
+
+    play(scene, ask_again=0.05)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_looked_at_while_nobody_watches() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(OVERVIEW)
+        await news(browser)
+        await browser.disconnect()
+        await until(lambda: stage.feed._task is None)
+        looked = stage.looks._looked_at
+        stage.clock.time += 100
+        await asyncio.sleep(0.2)
+        assert stage.looks._looked_at == looked
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("words", ["x", "[]", "{}", "null", '{"site": "admin"}', "[" * 2000])
+def test_words_that_make_no_sense_are_not_answered(words: str) -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(words)
+        assert await browser.receive_nothing(0.1)
+        await browser.send_to(OVERVIEW)
+        assert (await news(browser))["parts"]
+        await browser.disconnect()
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "said",
+    [{"page": "types/99/"}, {"page": "nothing/"}, {"page": "x" * 4000}],
+)
+def test_a_page_that_does_not_exist_is_said_to_be_so(said: dict[str, str]) -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(json.dumps(said))
+        heard = await news(browser)
+        assert heard["parts"] == {}
+        assert heard["trouble"]
+        await browser.disconnect()
+
+    play(scene)
+
+
+def test_who_says_too_much_is_shown_out() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to("x" * (MAX_WORDS + 1))
+        assert (await browser.receive_output(SECONDS))["type"] == "websocket.close"
+        await browser.disconnect()
+
+    play(scene)
+
+
+def test_the_number_of_watchers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "MAX_WATCHERS", 1)
+
+    async def scene(stage: Stage) -> None:
+        first, second = stage.browser(), stage.browser()
+        assert (await first.connect(SECONDS))[0]
+        assert not (await second.connect(SECONDS))[0]
+        await first.disconnect()
+        await second.disconnect()
+
+    play(scene)
+
+
+@pytest.mark.django_db
+def test_a_session_is_somebody_only_while_it_counts() -> None:
+    user = get_user_model().objects.create_user("eve", password="x", is_staff=True)
+    client = Client()
+    client.force_login(user)
+    session = client.cookies["sessionid"].value
+    assert user_of(session) is None, "she may not see the dashboard"
+    user.user_permissions.add(Permission.objects.get(codename="view_cluster"))
+    assert user_of(session) == user
+    user.is_staff = False
+    user.save()
+    assert user_of(session) is None
+    user.is_staff = True
+    user.set_password("y")
+    user.save()
+    assert user_of(session) is None, "another password ends all sessions"
+    assert user_of("no-such-session") is None
+
+
+# -- Where it is -------------------------------------------------------------------------------------------------------
+
+
+class Around:
+    """What a project may put around its routes."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+
+@pytest.mark.parametrize(
+    ("application", "found"),
+    [
+        (None, None),
+        (object(), None),
+        (ProtocolTypeRouter({}), None),
+        (ProtocolTypeRouter({"websocket": URLRouter([])}), None),
+        (ProtocolTypeRouter({"websocket": URLRouter(routing.websocket_urlpatterns)}), "sharding/live/"),
+        (Around(ProtocolTypeRouter({"websocket": Around(URLRouter(routing.websocket_urlpatterns))})), "sharding/live/"),
+        (
+            ProtocolTypeRouter(
+                {"websocket": URLRouter([path("ws/", URLRouter(routing.websocket_urlpatterns))])}  # type: ignore[arg-type,list-item] # as Channels' docs say
+            ),
+            "ws/sharding/live/",
+        ),
+    ],
+)  # fmt: skip
+def test_the_route_is_found_wherever_it_stands(application: Any, found: str | None) -> None:
+    assert routing.find_live_path(application) == found
+
+
+def test_the_demo_site_takes_websockets() -> None:
+    from project import asgi
+
+    assert routing.find_live_path(asgi.application) == "sharding/live/"
