@@ -20,6 +20,7 @@ from sharding_app.runtime.process import Process
 UP_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
 END_SECONDS = 15.0
+MEMBERS_SECONDS = 1.0
 LINES_KEPT = 30
 
 
@@ -171,6 +172,9 @@ async def bench_cluster(nodes: int, options: tuple[str, ...] = ()) -> AsyncItera
         await cluster.add(nodes)
         await process.start()
         portal.joined(process)
+        if nodes > 1:
+            # The coordinator looks at the members a few times a second: shards given out before would all be the first's.
+            await asyncio.sleep(MEMBERS_SECONDS)
         with use_gateway(ClusterGateway(portal)):
             yield cluster
     finally:

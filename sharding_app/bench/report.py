@@ -45,7 +45,7 @@ def _named(name: str, value: object) -> str:
     if name == "note":
         return str(value)
     if isinstance(value, dict):
-        return ", ".join(f"{number:g} of {other}" for other, number in value.items())
+        return ", ".join(f"{other} {number:g}" for other, number in value.items())
     return f"{name} {_plain(value)}"
 
 

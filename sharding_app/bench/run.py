@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sharding_app.bench.cluster import BenchCluster
 from sharding_app.bench.database import Database
@@ -23,6 +24,10 @@ class Run:
     entities: int = 0
     kills: int = 0
     freeze: bool = False
+    probe: Path | None = None
+    "A script whose figures ours are compared with, in turns."
+    rounds: int = 1
+    "How often each measurement is repeated."
     options: tuple[str, ...] = ()
     "Options of manage.py that the nodes get as well."
     progress: Callable[[str], None] = field(default=lambda _: None)

@@ -4,6 +4,9 @@ from sharding_app.bench.run import Workload
 from sharding_app.bench.workloads.asks import ask, durable, hot, wide
 from sharding_app.bench.workloads.django_orm import django
 from sharding_app.bench.workloads.idle import idle
+from sharding_app.bench.workloads.keeping import memory, recover
+from sharding_app.bench.workloads.moving import failover, rebalance
+from sharding_app.bench.workloads.scale import scale
 
 WORKLOADS: dict[str, Workload] = {
     "ask": ask,
@@ -11,5 +14,10 @@ WORKLOADS: dict[str, Workload] = {
     "django": django,
     "hot": hot,
     "wide": wide,
+    "recover": recover,
+    "memory": memory,
+    "failover": failover,
+    "rebalance": rebalance,
+    "scale": scale,
     "idle": idle,
 }

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable
 from sharding_app.bench.cluster import bench_cluster
 from sharding_app.bench.driving import Call, at_once
 from sharding_app.bench.entities import BenchAccount, BenchCounter, BenchHot
+from sharding_app.bench.probe import compare, probe
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import ENTITIES, Run, measured, warm
 
@@ -83,5 +84,11 @@ async def _several(run: Run, name: str, call: Call) -> AsyncIterator[Result]:
         run.progress(f"{name}, warming up")
         await warm(call)
         for each in run.in_flight or IN_FLIGHT:
-            run.progress(f"{name}, {each} in flight")
-            yield await measured(cluster, name, each, at_once(call, each, seconds=run.seconds or SECONDS))
+            for _ in range(run.rounds):
+                run.progress(f"{name}, {each} in flight")
+                seconds = run.seconds or SECONDS
+                result = await measured(cluster, name, each, at_once(call, each, seconds=seconds))
+                if run.probe is not None:
+                    run.progress(f"{name}, {each} in flight: the probe")
+                    compare(result, (await probe(run.probe, each))[name])
+                yield result

@@ -3,6 +3,7 @@
 import asyncio
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -13,10 +14,12 @@ from sharding_app.bench.database import Busy, Database
 from sharding_app.bench.isolation import only_bench_types
 from sharding_app.bench.machine import describe
 from sharding_app.bench.node import run_node
+from sharding_app.bench.probe import ProbeFailed
 from sharding_app.bench.report import Progress, json_line, table
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run
 from sharding_app.bench.workloads import WORKLOADS
+from sharding_app.bench.workloads.keeping import fill_plain_dict
 from sharding_app.bootstrap import new_loop
 from sharding_app.conf import get_settings
 from sharding_app.management.reach import check_servers
@@ -55,14 +58,28 @@ class Command(BaseCommand):
         parser.add_argument(
             "--json", action="store_true", help="one JSON line for each result, on standard output"
         )
+        parser.add_argument("--rounds", type=_count, default=1, help="ask, durable: measure so many times")
+        parser.add_argument(
+            "--probe",
+            type=Path,
+            metavar="SCRIPT",
+            help="ask, durable: run this script in turns, for the ratio",
+        )
+        parser.add_argument("--kills", type=_count, default=0, help="failover: so many times (default: 5)")
+        parser.add_argument("--freeze", action="store_true", help="failover: by SIGSTOP, not kill -9")
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
+        parser.add_argument("--as-dict", type=_count, metavar="COUNT", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if unknown := [each for each in options["workloads"] if each not in WORKLOADS]:
             raise CommandError(f"There is no workload {unknown[0]!r}: choose from {', '.join(WORKLOADS)}.")
+        if options["probe"] is not None and not options["probe"].is_file():
+            raise CommandError(f"There is no script {options['probe']}.")
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
             if options["as_node"]:
                 runner.run(run_node(options["as_node"]))
+            elif options["as_dict"]:
+                fill_plain_dict(options["as_dict"])
             else:
                 self._measure(runner, options)
 
@@ -76,6 +93,10 @@ class Command(BaseCommand):
             nodes=options["nodes"],
             seconds=options["seconds"],
             entities=options["entities"],
+            kills=options["kills"],
+            freeze=options["freeze"],
+            probe=options["probe"],
+            rounds=options["rounds"],
             options=tuple(
                 f"--{each}={options[each]}" for each in ("settings", "pythonpath") if options[each]
             ),
@@ -91,7 +112,7 @@ class Command(BaseCommand):
                 results = runner.run(self._run(run, names, facts if options["json"] else None))
         except Busy as error:
             raise CommandError(f"{str(error).capitalize()}.") from error
-        except NodeFailed as error:
+        except (NodeFailed, ProbeFailed) as error:
             raise CommandError(str(error)) from error
         finally:
             django_settings.DEBUG = debug
@@ -104,10 +125,19 @@ class Command(BaseCommand):
         for name in names:
             async for result in WORKLOADS[name](run):
                 results.append(result)
+                _beside_django(results)
                 if told is not None:
                     self.stdout.write(json_line(result, told))
                     self.stdout.flush()
         return results
+
+
+def _beside_django(results: Sequence[Result]) -> None:
+    """The work that Django's ORM did in this run, as the measure of what 64 callers got durably."""
+    newest = results[-1]
+    durable = [each.ops_per_s for each in results if (each.workload, each.in_flight) == ("durable", 64)]
+    if newest.workload == "django" and durable and durable[-1] and newest.ops_per_s:
+        newest.ratio = {"durable at 64, to this": durable[-1] / newest.ops_per_s}
 
 
 def _count(text: str) -> int:

@@ -1,0 +1,125 @@
+"""`recover` and `memory`: entities come back from the journal, and lie in memory."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from sharding_app.bench.cluster import BenchCluster, NodeFailed, bench_cluster
+from sharding_app.bench.database import Database
+from sharding_app.bench.driving import at_once
+from sharding_app.bench.entities import BenchAccount
+from sharding_app.bench.machine import resident_bytes
+from sharding_app.bench.result import Result
+from sharding_app.bench.run import Run, measured
+from sharding_app.core.ids import shard_of
+from sharding_app.management.processes import manage
+
+RECOVERED = 30_000
+EVENTS = 10
+CHUNK = 5000
+IN_FLIGHT = 1000
+KEPT = 100_000
+KEEP_IN_FLIGHT = 200
+PLACED_SECONDS = 30.0
+PREPARE = """
+INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)
+SELECT t.id, wanted.entity, number, wanted.shard, s.epoch, 'Increased', 1, '{"by":1}'
+FROM sharding_type t
+CROSS JOIN unnest(%s::text[], %s::integer[]) AS wanted (entity, shard)
+JOIN sharding_shard s ON s.type_id = t.id AND s.shard = wanted.shard
+CROSS JOIN generate_series(1, %s) AS number
+WHERE t.name = %s
+RETURNING 1
+"""
+
+
+async def recover(run: Run) -> AsyncIterator[Result]:
+    """Wake entities of which each has a history; the histories are written beforehand, as the fence wants them."""
+    count = run.entities or RECOVERED
+    async with bench_cluster(run.nodes or 1, run.options) as cluster:
+        name = _name()
+        shards = await placed(cluster, name)
+        for first in range(0, count, CHUNK):
+            run.progress(f"recover, writing {count * EVENTS:,} events, {100 * first // count} %")
+            entities = [f"r{number}" for number in range(first, min(first + CHUNK, count))]
+            await run.database.arun(prepare, run.database, name, entities, shards)
+        in_flight = max(run.in_flight, default=IN_FLIGHT)
+        run.progress(f"recover, {count:,} entities, {in_flight} in flight")
+        waking = at_once(lambda number: BenchAccount.ref(f"r{number}").total(), in_flight, count=count)
+        result = await measured(cluster, "recover", in_flight, waking)
+        result.entities = count
+        result.note = f"{EVENTS} events each"
+        yield result
+
+
+async def memory(run: Run) -> AsyncIterator[Result]:
+    """How much a node grows by idle entities, less what the same objects take in a plain dict."""
+    count = run.entities or KEPT
+    async with bench_cluster(1, run.options) as cluster:
+        await placed(cluster, _name())
+        run.progress("memory, warming up")
+        await at_once(lambda number: BenchAccount.ref(f"m-{number}").increase(), KEEP_IN_FLIGHT, count=5000)
+        before = await cluster.figures()
+        run.progress(f"memory, {count:,} entities")
+        await at_once(lambda number: BenchAccount.ref(f"m{number}").increase(), KEEP_IN_FLIGHT, count=count)
+        after = await cluster.figures()
+    kept = int(after["entities"] - before["entities"])
+    if kept != count:
+        raise NodeFailed(
+            f"{kept} of {count} entities are still in memory: the others were passivated meanwhile"
+        )
+    whole = (after["resident_bytes"] - before["resident_bytes"]) / count
+    plain = await _plain(run, count) / count
+    yield Result(
+        workload="memory", nodes=1, entities=count, bytes_per_entity=whole - plain,
+        note=f"{whole:.0f} in the node, {plain:.0f} in a plain dict",
+    )  # fmt: skip
+
+
+async def placed(cluster: BenchCluster, type_name: str) -> int:
+    """Give every shard of a type a home; return their number."""
+    process = cluster.process
+    wanted = process.configs[type_name].number_of_shards
+    process.asker.find(type_name, list(range(wanted)))
+    deadline = asyncio.get_running_loop().time() + PLACED_SECONDS
+    while len(await cluster.homes(type_name)) < wanted:
+        if asyncio.get_running_loop().time() > deadline:
+            raise NodeFailed(f"not all shards of {type_name} got a home within {PLACED_SECONDS:g} s")
+        await asyncio.sleep(0.1)
+    return wanted
+
+
+def prepare(database: Database, type_name: str, entities: list[str], shards: int) -> None:
+    """Write histories, on the database's thread."""
+    numbers: Any = [shard_of(entity, shards) for entity in entities]
+    wanted: Any = entities
+    written = len(database.rows(PREPARE, wanted, numbers, EVENTS, type_name))
+    if written != len(entities) * EVENTS:
+        raise NodeFailed(f"{written} of {len(entities) * EVENTS} events were written")
+
+
+def fill_plain_dict(count: int) -> None:
+    """What the child of `_plain` does: print by how much the same objects in a dict make it grow."""
+    before = resident_bytes(os.getpid())
+    kept = {}
+    for number in range(count):
+        entity = object.__new__(BenchAccount)
+        entity.count = 1
+        kept[f"m{number}"] = entity
+    sys.stdout.write(f"{resident_bytes(os.getpid()) - before}\n")
+
+
+async def _plain(run: Run, count: int) -> int:
+    child = await asyncio.create_subprocess_exec(
+        *manage("sharding_bench", f"--as-dict={count}", *run.options),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    printed, _ = await child.communicate()
+    return int(printed)
+
+
+def _name() -> str:
+    found = BenchAccount._sharding_type
+    return found.name if found is not None else ""

@@ -1,0 +1,142 @@
+"""`failover` and `rebalance`: how long a shard is away when its node dies, freezes, or gets company."""
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+
+from sharding_app.bench.cluster import BenchCluster, NodeFailed, NodeProcess, bench_cluster, until
+from sharding_app.bench.driving import FixedRate, at_once
+from sharding_app.bench.entities import BenchMoving, BenchSpread
+from sharding_app.bench.result import Result
+from sharding_app.bench.run import Run
+from sharding_app.bench.workloads.keeping import placed
+from sharding_app.core.ids import shard_of
+
+NODES = 3
+KILLS = 5
+PER_SECOND = 2000
+ENTITIES = 10_000
+SETTLE_SECONDS = 0.5
+BACK_SECONDS = 20.0
+BALANCED_SECONDS = 60.0
+LOOK_SECONDS = 0.05
+
+
+def _moving(number: int) -> Awaitable[int]:
+    return BenchMoving.ref(f"f{number % ENTITIES}").increase()
+
+
+class Absences:
+    """Sees, shard by shard, when those of a lost home answer again. Only calls made after the loss count."""
+
+    def __init__(self, number_of_shards: int) -> None:
+        self.seconds: list[float] = []
+        self.waiting: set[int] = set()
+        self._since = 0.0
+        self._shards = number_of_shards
+
+    def begin(self, shards: set[int], since: float) -> None:
+        self.waiting, self._since = set(shards), since
+
+    def answered(self, number: int, begun: float, ended: float) -> None:
+        if self.waiting and begun >= self._since:
+            shard = shard_of(f"f{number % ENTITIES}", self._shards)
+            if shard in self.waiting:
+                self.waiting.discard(shard)
+                self.seconds.append(ended - self._since)
+
+
+async def failover(run: Run) -> AsyncIterator[Result]:
+    """Kill the node with most shards, several times over; a new one takes its place."""
+    how, number = ("SIGSTOP", signal.SIGSTOP) if run.freeze else ("kill -9", signal.SIGKILL)
+    kills, entities = run.kills or KILLS, run.entities or ENTITIES
+    name = type_name(BenchMoving)
+    async with bench_cluster(run.nodes or NODES, run.options) as cluster:
+        run.progress(f"failover, waking {entities} entities")
+        shards = await placed(cluster, name)
+        await at_once(_moving, 200, count=entities)
+        absences, coordinators = Absences(shards), 0
+        load = FixedRate(_moving, PER_SECOND, absences.answered)
+        try:
+            for turn in range(kills):
+                await asyncio.sleep(SETTLE_SECONDS)
+                victim, lost = await _fullest(cluster, name)
+                coordinators += bool((await victim.figures()).get("coordinator"))
+                run.progress(f"failover, {how} {turn + 1} of {kills}: {len(lost)} shards")
+                absences.begin(lost, victim.signal(number))
+                await until(lambda: not absences.waiting, BACK_SECONDS, "every shard answers again")
+                await cluster.drop(victim)
+                await cluster.add()
+        finally:
+            await load.stop()
+        yield Result(
+            workload="failover", nodes=len(cluster.nodes), entities=entities, count=len(absences.seconds),
+            failed=sum(load.failures.values()),
+            note=f"{kills} x {how}, {coordinators} of them the coordinator, {PER_SECOND}/s"
+            + "".join(f", {count} {kind}" for kind, count in load.failures.items()),
+        ).timed(absences.seconds)  # fmt: skip
+
+
+async def rebalance(run: Run) -> AsyncIterator[Result]:
+    """A node joins under load: how long calls to a moved shard wait, and when all nodes hold equally many."""
+    moving, spread = type_name(BenchMoving), type_name(BenchSpread)
+    async with bench_cluster(run.nodes or NODES - 1, run.options) as cluster:
+        await placed(cluster, moving)
+        shards = await placed(cluster, spread)
+        await at_once(_moving, 200, count=ENTITIES)
+        waits: dict[int, float] = {}
+        number_of_shards = cluster.process.configs[moving].number_of_shards
+
+        def answered(number: int, begun: float, ended: float) -> None:
+            shard = shard_of(f"f{number % ENTITIES}", number_of_shards)
+            waits[shard] = max(waits.get(shard, 0.0), ended - begun)
+
+        before = await cluster.homes(moving)
+        spread_before = await cluster.homes(spread)
+        load = FixedRate(_moving, PER_SECOND, answered)
+        try:
+            await asyncio.sleep(SETTLE_SECONDS)
+            run.progress(f"rebalance, a node joins: {shards} shards")
+            await cluster.add()
+            begun, first = time.perf_counter(), 0.0
+            while True:
+                homes = await cluster.homes(spread)
+                if not first and homes != spread_before:
+                    first = time.perf_counter()
+                if _even(cluster, homes) and _even(cluster, await cluster.homes(moving)):
+                    break
+                if time.perf_counter() - begun > BALANCED_SECONDS:
+                    raise NodeFailed(f"not balanced within {BALANCED_SECONDS:g} s")
+                await asyncio.sleep(LOOK_SECONDS)
+            balanced = time.perf_counter()
+        finally:
+            await load.stop()
+        after = await cluster.homes(moving)
+        moved = [shard for shard in after if after[shard] != before[shard]]
+        yield Result(
+            workload="rebalance", nodes=len(cluster.nodes), count=len(moved), balanced_s=balanced - begun,
+            failed=sum(load.failures.values()),
+            note=f"{shards} shards, {balanced - first:.1f} s of it moving; the longest wait of each moved shard",
+        ).timed([waits.get(shard, 0.0) for shard in moved])  # fmt: skip
+
+
+def type_name(cls: type[BenchMoving] | type[BenchSpread]) -> str:
+    found = cls._sharding_type
+    return found.name if found is not None else ""
+
+
+async def _fullest(cluster: BenchCluster, name: str) -> tuple[NodeProcess, set[int]]:
+    homes = await cluster.homes(name)
+    fullest, _ = Counter(homes.values()).most_common(1)[0]
+    for node in cluster.nodes.values():
+        if node.incarnation == fullest:
+            return node, {shard for shard, home in homes.items() if home == fullest}
+    raise NodeFailed(f"{fullest} is none of our nodes")
+
+
+def _even(cluster: BenchCluster, homes: dict[int, str]) -> bool:
+    counts = Counter({node.incarnation: 0 for node in cluster.nodes.values()})
+    counts.update(homes.values())
+    return max(counts.values()) - min(counts.values()) <= 1

@@ -1,0 +1,102 @@
+"""`sharding_bench` on real servers: each kind of workload once, briefly, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+
+from sharding_app.bench.database import LOCK
+from tests.live import Live
+
+FACTS = {"fsync", "full_page_writes", "synchronous_commit"}
+LEFT = """
+SELECT (SELECT count(*) FROM sharding_type WHERE name LIKE 'sharding.Bench%')
+     + (SELECT count(*) FROM sharding_node WHERE incarnation LIKE 'n-bench%')
+     + (SELECT count(*) FROM sharding_event) + (SELECT count(*) FROM sharding_shard)
+     + (SELECT count(*) FROM sharding_decision WHERE subject LIKE '%Bench%' OR subject LIKE 'n-bench%')
+     + (SELECT count(*) FROM pg_class WHERE relname LIKE 'sharding_bench%')
+"""
+PROBE = """
+import json, os, sys
+assert os.environ["DATABASE_URL"] and os.environ["REDIS_URL"]
+for name in ("ask", "durable"):
+    print(json.dumps({"workload": name, "in_flight": 8, "ops_per_s": 1000, "p50_ms": 1.0, "p99_ms": 2.0}))
+"""
+
+
+def bench(live: Live, *arguments: str) -> list[dict[str, Any]]:
+    done = live.manage("sharding_bench", *arguments, "--json", seconds=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def number(live: Live, query: str) -> int:
+    with psycopg.connect(live.database_url) as connection:
+        row = connection.execute(query).fetchone()
+    assert row is not None
+    assert isinstance(row[0], int)
+    return row[0]
+
+
+def test_asks_with_a_probe_beside_them(live_tables: Live, tmp_path: Any) -> None:
+    script = tmp_path / "probe.py"
+    script.write_text(PROBE)
+    ask, durable = bench(
+        live_tables, "ask", "durable", "--in-flight", "8", "--seconds", "0.5", "--probe", str(script)
+    )
+    assert (ask["workload"], durable["workload"]) == ("ask", "durable")
+    for each in (ask, durable):
+        assert set(each) >= {"in_flight", "nodes", "ops_per_s", "p50_ms", "p99_ms", *FACTS}
+        assert each["in_flight"] == 8
+        assert each["nodes"] == 1
+        assert each["p50_ms"] <= each["p99_ms"]
+        assert each["ratio"]["probe_ops_per_s"] == pytest.approx(each["ops_per_s"] / 1000, rel=0.01)
+    assert ask["rows_per_op"] == 0
+    assert durable["rows_per_op"] == pytest.approx(1)
+    assert number(live_tables, LEFT) == 0
+
+
+def test_the_same_work_in_django_and_entities_in_memory(live_tables: Live) -> None:
+    django, memory = bench(live_tables, "django", "memory", "--seconds", "0.5", "--entities", "2000")
+    assert django["ops_per_s"] > 0
+    assert django["in_flight"] in (8, 64)
+    assert memory["entities"] == 2000
+    assert "bytes_per_entity" in memory
+    assert number(live_tables, LEFT) == 0
+
+
+def test_recovery_and_failover(live_tables: Live) -> None:
+    recover, failover = bench(live_tables, "recover", "failover", "--entities", "300", "--kills", "1")
+    assert recover["count"] == 300
+    assert recover["rows_per_op"] == 0, "to wake is to read"
+    assert failover["nodes"] == 3
+    assert failover["count"] >= 1
+    assert failover["p50_ms"] > 0
+    assert number(live_tables, LEFT) == 0
+
+
+def test_one_run_at_a_time(live_tables: Live) -> None:
+    with psycopg.connect(live_tables.database_url) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        done = live_tables.manage("sharding_bench", "ask")
+    assert done.returncode == 1
+    assert done.stderr.strip() == "CommandError: Another sharding_bench runs on this database."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["asks"], "There is no workload 'asks': choose from ask, durable"),
+        (["ask", "--in-flight", "none"], "a whole number from 1 on"),
+        (["ask", "--seconds", "0"], "a number of seconds above 0"),
+        (["ask", "--probe", "/nowhere/probe.py"], "There is no script /nowhere/probe.py"),
+    ],
+)
+def test_wrong_options_are_told(live_tables: Live, arguments: list[str], text: str) -> None:
+    done = live_tables.manage("sharding_bench", *arguments)
+    assert done.returncode in (1, 2)
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
