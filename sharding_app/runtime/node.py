@@ -372,6 +372,8 @@ class Node(Process):
         await shell.run()
         if self.coordinator is shell:
             self.coordinator = None
+            # Standing down deposes, which cancels what coordinates: not this, or we would never stand again.
+            self._coordinating = None
             await self.lifeline.resign()
             self.lifeline.set_candidate(self.config.candidate and self.state == "up")
 
