@@ -32,10 +32,15 @@ from sharding_app.model.types import EntityType
 from sharding_app.portal import BackgroundPortal, Portal
 from sharding_app.runtime.clock import BootClock
 from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
+from sharding_app.runtime.endpoint import NodeEndpoint
+from sharding_app.runtime.exposition import render
+from sharding_app.runtime.health import NodeHealth
 from sharding_app.runtime.lifeline_thread import LifelineThread
 from sharding_app.runtime.lifeline_types import LifelineCallbacks
+from sharding_app.runtime.metrics import families
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.runner import NodeRunner
+from sharding_app.runtime.stats import read_stats
 from sharding_app.runtime.watchdog import Watchdog
 from sharding_app.signals import SignalListener
 from sharding_app.testing.names import in_tests
@@ -144,6 +149,18 @@ def make_runner(config: NodeConfig, watchdog: Watchdog, clock: BootClock) -> Nod
 
 def new_incarnation() -> Incarnation:
     return f"n-{secrets.token_hex(8)}"
+
+
+def node_endpoint(runner: NodeRunner, watchdog: Watchdog) -> NodeEndpoint:
+    """Health and metrics of a node process."""
+
+    def metrics() -> str:
+        node = runner.node
+        if node is None or not hasattr(node, "lifeline"):
+            return ""
+        return render(families(read_stats(node, 0), {"node": runner.config.name}))
+
+    return NodeEndpoint(NodeHealth(lambda: runner.node, lambda: watchdog.lag_seconds), metrics)
 
 
 def node_config(name: str = "", roles: tuple[str, ...] | None = None, app_version: str = "") -> NodeConfig:

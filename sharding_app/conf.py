@@ -87,7 +87,7 @@ def _wrong(key: str, value: object) -> Problem | None:
 
 
 def _shown(key: str, value: object) -> str:
-    return type(value).__name__ if key == "KEYS" else f"{value!r} ({type(value).__name__})"
+    return type(value).__name__ if key in ("KEYS", "METRICS_TOKEN") else f"{value!r} ({type(value).__name__})"
 
 
 def _clashes(settings: Settings) -> list[Problem]:

@@ -173,6 +173,16 @@ class Settings:
     also_lock_timeout_seconds: float = _knob(10.0, "Entities",
         "How long a function given to `also=` waits for a lock on a row before its command fails.", above=0.0)
 
+    health_port: int = _knob(0, "Health and metrics",
+        "Port of a node's own HTTP endpoint with `/startup`, `/ready`, `/alive` and `/metrics`; 0: none. Children of "
+        "`sharding_node --processes` take the ports from this one on; `--health-port` goes first.",
+        at_least=0, at_most=65_535)
+    health_host: str = _knob("127.0.0.1", "Health and metrics",
+        "Where that endpoint listens. It has no password: leave the loopback only inside a network of your own.")
+    metrics_token: str = _knob("", "Health and metrics",
+        "Who has this secret as a bearer token may read the site's `/metrics`; without it, only users with "
+        "`sharding.view_cluster` may.", secret=True)
+
     link_max_frame_bytes: int = _knob(_LINK.max_frame_bytes, "Links",
         "A batch is closed at this size; only one larger message makes a larger batch.", at_least=1024)
     link_max_frame_messages: int = _knob(_LINK.max_frame_messages, "Links",

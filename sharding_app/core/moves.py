@@ -8,6 +8,7 @@ back (or their home was found dead) to the moment that the new home has started 
 from typing import Any
 
 from sharding_app.core.effects import Note
+from sharding_app.core.histogram import Histogram
 from sharding_app.core.ids import Incarnation, ShardId, ShardKey
 from sharding_app.core.records import Decision
 
@@ -21,6 +22,7 @@ _Way = tuple[str, Incarnation | None, Incarnation]
 
 class Moves:
     def __init__(self, out: list[Any]) -> None:
+        self.pauses = Histogram()
         self._out = out
         self._away: dict[ShardKey, tuple[Incarnation, float]] = {}
         self._moved: dict[_Way, list[tuple[ShardId, float]]] = {}
@@ -41,6 +43,7 @@ class Moves:
             if not self._moved:
                 self._moved_since = now
             self._moved.setdefault((key[0], away[0], home), []).append((key[1], now - away[1]))
+            self.pauses.add(now - away[1])
 
     def tick(self, now: float, *, busy: bool) -> None:
         """Write what has gathered: moves once nothing more is to come soon, first homes now and then."""

@@ -161,6 +161,11 @@ class Node(Process):
         if self.node_ports.together is not None:
             self.node_ports.together.close()
 
+    @property
+    def registered(self) -> bool:
+        """Whether a coordinator has acknowledged this node."""
+        return self._registered_with is not None
+
     def may_send(self) -> bool:
         return self.state == "joining" or self.ports.clock.now() < self.lifeline.valid_until
 

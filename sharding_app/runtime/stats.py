@@ -40,16 +40,12 @@ def read_stats(node: Node, request: int) -> NodeStats:
     """What a node says of itself."""
     now = node.ports.clock.now()
     links = node.links.statistics()
-    writer = node.writer
     return NodeStats(
         request,
         now,
         _gauges(node, links, now),
         _counters(node, links),
-        {
-            "journal_append_seconds": (list(writer.append_seconds.counts), writer.append_seconds.sum),
-            "journal_batch_rows": (list(writer.batch_rows.counts), writer.batch_rows.sum),
-        },
+        _histograms(node),
         [_type(host) for host in node.hosts.values()],
         [(name, reason, count) for (name, reason), count in node.asker.drops.items()],
         _troubles(node, now),
@@ -94,6 +90,16 @@ def _counters(node: Node, links: LinksStatistics) -> dict[str, int]:
         "link_put_refused": sum(line.put_refused for line in lines),
         **{f"link_{name}": count for name, count in links.counters.items()},
     }
+
+
+def _histograms(node: Node) -> dict[str, tuple[list[int], float]]:
+    found = {
+        "journal_append_seconds": node.writer.append_seconds,
+        "journal_batch_rows": node.writer.batch_rows,
+    }
+    if node.coordinator is not None:
+        found["hand_off_pause_seconds"] = node.coordinator.machine.moves.pauses
+    return {name: (list(histogram.counts), histogram.sum) for name, histogram in found.items()}
 
 
 def _type(host: Host) -> TypeStats:

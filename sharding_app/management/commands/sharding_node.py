@@ -36,6 +36,10 @@ class Command(BaseCommand):
             "--leave-timeout", type=float, default=30.0, metavar="SECONDS",
             help="hand shards over for at most so long when asked to stop (default: 30)",
         )  # fmt: skip
+        parser.add_argument(
+            "--health-port", type=int, metavar="PORT",
+            help="serve /startup, /ready, /alive and /metrics there (default: SHARDING['HEALTH_PORT'])",
+        )  # fmt: skip
         parser.add_argument("--end-with-stdin", action="store_true", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -57,7 +61,11 @@ class Command(BaseCommand):
             extra.append(f"--roles={options['roles']}")
         if options["app_version"]:
             extra.append(f"--app-version={options['app_version']}")
-        children = [Child(name, manage("sharding_node", f"--name={name}", *extra)) for name in names]
+        ports = _health_ports(options["health_port"], len(names))
+        children = [
+            Child(name, manage("sharding_node", f"--name={name}", f"--health-port={port}", *extra))
+            for name, port in zip(names, ports, strict=True)
+        ]
         Supervisor(children, say=self.stdout.write, patience_seconds=options["leave_timeout"] + 5).run()
 
     async def _one(self, options: dict[str, Any]) -> None:
@@ -77,6 +85,7 @@ class Command(BaseCommand):
         watchdog.start()
         runner = make_runner(config, watchdog, clock)
         runner.patience_seconds = options["leave_timeout"]
+        endpoint = await self._endpoint(options["health_port"], runner, watchdog)
         loop = asyncio.get_running_loop()
         running = loop.create_task(runner.run())
 
@@ -100,11 +109,37 @@ class Command(BaseCommand):
         finally:
             announce.cancel()
             watchdog.stop()
+            if endpoint is not None:
+                await endpoint.stop()
+
+    async def _endpoint(self, port: int | None, runner: Any, watchdog: Any) -> Any:
+        from sharding_app.bootstrap import node_endpoint
+        from sharding_app.conf import get_settings
+
+        wanted = get_settings().health_port if port is None else port
+        if not wanted:
+            return None
+        endpoint, host = node_endpoint(runner, watchdog), get_settings().health_host
+        try:
+            await endpoint.start(host, wanted)
+        except (OSError, OverflowError) as error:
+            raise CommandError(
+                f"Nothing can listen at {host}:{wanted} for health and metrics: {error}"
+            ) from error
+        return endpoint
 
     async def _announce(self, up: asyncio.Event, name: str) -> None:
         await up.wait()
         self.stdout.write(up_line(name))
         self.stdout.flush()
+
+
+def _health_ports(first: int | None, count: int) -> list[int]:
+    """One for each child, from the first one on; 0: none."""
+    from sharding_app.conf import get_settings
+
+    port = get_settings().health_port if first is None else first
+    return [port + number if port else 0 for number in range(count)]
 
 
 def asyncio_run(job: Coroutine[Any, Any, None]) -> None:

@@ -1,0 +1,112 @@
+"""The site's metrics: the cluster by its rows, and what this web process asks of it. Each node has metrics of its own.
+
+For users who may see the dashboard, and for whoever has `SHARDING["METRICS_TOKEN"]` as a bearer token.
+"""
+
+from collections import Counter
+from hmac import compare_digest
+
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from sharding_app import bootstrap
+from sharding_app.conf import get_settings
+from sharding_app.http.rows import Rows, read_rows
+from sharding_app.runtime.asker import Asker
+from sharding_app.runtime.exposition import CONTENT_TYPE, Family, Sample, render
+
+
+@require_safe
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    """What Prometheus reads. Where the database does not answer, the rest is still told."""
+    if not _may_read(request):
+        return HttpResponse("A bearer token, or a user who may see the dashboard, is needed.\n", status=403)
+    families = own_families(_asker())
+    try:
+        families += cluster_families(read_rows())
+        up = 1
+    except DatabaseError:
+        up = 0
+    families.append(Family("sharding_database_up", "gauge", "1 if the database answers.", [Sample({}, up)]))
+    return HttpResponse(render(families), content_type=CONTENT_TYPE)
+
+
+def _may_read(request: HttpRequest) -> bool:
+    token = get_settings().metrics_token
+    given = request.headers.get("Authorization", "")
+    if token and compare_digest(given.encode(), f"Bearer {token}".encode()):
+        return True
+    user = getattr(request, "user", None)
+    return bool(user is not None and user.is_active and user.has_perm("sharding.view_cluster"))
+
+
+def _asker() -> Asker | None:
+    process = bootstrap.portal().process
+    return None if process is None else process.asker
+
+
+def own_families(asker: Asker | None) -> list[Family]:
+    """What this process asks of the cluster."""
+    connected = Family(
+        "sharding_client_connected", "gauge", "1 if this process is connected to the cluster.",
+        [Sample({}, asker is not None)],
+    )  # fmt: skip
+    if asker is None:
+        return [connected]
+    drops = [
+        Sample({"type": name, "reason": why}, count) for (name, why), count in sorted(asker.drops.items())
+    ]
+    return [
+        connected,
+        Family(
+            "sharding_client_asks_total", "counter", "Commands that this process has asked for.",
+            [Sample({}, asker.asks)],
+        ),
+        Family("sharding_client_answers_total", "counter", "Answers that it got.", [Sample({}, asker.answers)]),
+        Family(
+            "sharding_client_pending_asks", "gauge", "Commands that are not answered yet.",
+            [Sample({}, len(asker.pending))],
+        ),
+        Family(
+            "sharding_client_dropped_total", "counter", "Commands that were not delivered or not answered in time.",
+            drops,
+        ),
+    ]  # fmt: skip
+
+
+def cluster_families(rows: Rows) -> list[Family]:
+    """What the rows say."""
+    nodes = Counter(each.state for each in rows.members)
+    known = {each.incarnation for each in rows.members}
+    shards: Counter[tuple[str, str]] = Counter()
+    for row in rows.shards:
+        state = row.step if row.home is None or row.home in known else "lost"
+        shards[row.type, state] += 1
+    leader = rows.coordinator.incarnation in known
+    return [
+        Family(
+            "sharding_nodes", "gauge", "Nodes, by state.",
+            [Sample({"state": state}, nodes[state]) for state in ("joining", "up", "leaving")],
+        ),
+        Family(
+            "sharding_nodes_suspect", "gauge", "Nodes that do not hold both of their locks.",
+            [Sample({}, sum(each.locks < 2 and each.state != "joining" for each in rows.members))],
+        ),
+        Family(
+            "sharding_nodes_deaf", "gauge", "Nodes that do not hear themselves.",
+            [Sample({}, sum(each.deaf for each in rows.members))],
+        ),
+        Family("sharding_cluster_term", "gauge", "The coordinator's term.", [Sample({}, rows.coordinator.term)]),
+        Family("sharding_cluster_has_coordinator", "gauge", "1 if one is there.", [Sample({}, leader)]),
+        Family(
+            "sharding_type_shards", "gauge", "Shards of each type, by state.",
+            [Sample({"type": name, "state": state}, count) for (name, state), count in sorted(shards.items())],
+        ),
+        Family(
+            "sharding_journal_rows", "gauge", "Events in the journal, as the server's statistics know it.",
+            [Sample({}, rows.events)],
+        ),
+    ]  # fmt: skip

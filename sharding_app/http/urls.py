@@ -1,0 +1,15 @@
+"""Health and metrics of the site: `path("sharding/", include("sharding_app.http.urls"))`, at any place."""
+
+from django.urls import path
+
+from sharding_app.http.health import alive, ready
+from sharding_app.http.metrics import metrics
+
+app_name = "sharding"
+
+urlpatterns = [
+    path("startup", ready, name="startup"),
+    path("ready", ready, name="ready"),
+    path("alive", alive, name="alive"),
+    path("metrics", metrics, name="metrics"),
+]

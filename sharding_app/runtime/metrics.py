@@ -1,0 +1,137 @@
+"""A node's figures as families of metrics. Labels are bounded: node, type, reason; never an entity."""
+
+from collections.abc import Sequence
+
+from sharding_app.core.histogram import ROWS, SECONDS
+from sharding_app.core.messages import NodeStats, TypeStats
+from sharding_app.runtime.exposition import Buckets, Family, Labels, Sample
+
+GAUGES = {
+    "lease_seconds": "For how long the lease is still valid.",
+    "loop_lag_seconds": "How late the event loop's last beat came.",
+    "worst_loop_lag_seconds": "How late it ever came.",
+    "memory_bytes": "What the process holds in memory.",
+    "pending_asks": "Commands that this process has asked for and that are not answered yet.",
+    "buffered_bytes": "Bytes of those commands.",
+    "journal_waiting": "Commits that wait for the append under way.",
+    "links": "Live links to other processes.",
+    "link_queued_messages": "Messages that wait on links.",
+    "link_queued_bytes": "Bytes that wait on links.",
+    "link_round_trip_seconds": "The longest of the links' round trips.",
+}
+COUNTERS = {
+    "asks": "Commands that this process has asked for.",
+    "answers": "Answers that it got.",
+    "journal_commits": "Commands whose events were committed.",
+    "journal_appends": "Batches that were appended.",
+    "journal_events": "Events that were appended.",
+    "journal_failures": "Commands whose events were not committed.",
+    "lifeline_losses": "Sessions of the lifeline that were lost.",
+    "loop_blocked": "How often a handler held the event loop for too long.",
+    "link_messages_sent": "Messages that were sent on links.",
+    "link_frames_resent": "Frames that were sent again.",
+    "link_put_refused": "Messages that a full link refused.",
+}
+HISTOGRAMS = {
+    "journal_append_seconds": ("How long an append took, commit included.", SECONDS),
+    "journal_batch_rows": ("How many events an append carried.", ROWS),
+    "hand_off_pause_seconds": (
+        "How long shards were away while they moved, as the coordinator saw it.",
+        SECONDS,
+    ),
+}
+
+
+def families(stats: NodeStats, labels: Labels) -> list[Family]:
+    """All metrics of one process."""
+    found = [
+        Family(f"sharding_{name}", "gauge", text, [Sample(labels, stats.gauges[name])])
+        for name, text in GAUGES.items()
+        if name in stats.gauges
+    ]
+    found += [
+        Family(f"sharding_{name}_total", "counter", text, [Sample(labels, stats.counters[name])])
+        for name, text in COUNTERS.items()
+        if name in stats.counters
+    ]
+    if "cpu_milliseconds" in stats.counters:
+        seconds = stats.counters["cpu_milliseconds"] / 1000
+        found.append(
+            Family("sharding_cpu_seconds_total", "counter", "Processor time.", [Sample(labels, seconds)])
+        )
+    found += [
+        Family(f"sharding_{name}", "histogram", text, [Buckets(labels, bounds, *stats.histograms[name])])
+        for name, (text, bounds) in HISTOGRAMS.items()
+        if name in stats.histograms
+    ]
+    return [*found, *_types(stats.types, labels), *_drops(stats, labels), *_coordination(stats, labels)]
+
+
+def _types(types: Sequence[TypeStats], labels: Labels) -> list[Family]:
+    each = [({**labels, "type": one.type}, one) for one in types]
+    return [
+        Family("sharding_shards", "gauge", "Shards at home here.", [Sample(of, one.shards) for of, one in each]),
+        Family("sharding_entities", "gauge", "Entities in memory.", [Sample(of, one.entities) for of, one in each]),
+        Family(
+            "sharding_commands_total", "counter", "Commands that came for entities here.",
+            [Sample(of, one.commands) for of, one in each],
+        ),
+        Family(
+            "sharding_command_seconds", "histogram",
+            "Time from a command's arrival to its answer, commit included; a sample of all commands.",
+            [Buckets(of, SECONDS, one.latency, one.latency_sum) for of, one in each],
+        ),
+        Family(
+            "sharding_incidents_total", "counter", "What happened to entities and commands here, by name.",
+            [
+                Sample({**of, "what": name}, count)
+                for of, one in each
+                for name, count in sorted(one.counters.items())
+            ],
+        ),
+    ]  # fmt: skip
+
+
+def _drops(stats: NodeStats, labels: Labels) -> list[Family]:
+    return [
+        Family(
+            "sharding_dropped_total",
+            "counter",
+            "Commands that this process had asked for and that were not delivered or not answered in time.",
+            [
+                Sample({**labels, "type": name, "reason": why}, count)
+                for name, why, count in sorted(stats.drops)
+            ],
+        )
+    ]
+
+
+def _coordination(stats: NodeStats, labels: Labels) -> list[Family]:
+    work = stats.coordination
+    here = Family(
+        "sharding_coordinates", "gauge", "1 on the node that coordinates.", [Sample(labels, work is not None)]
+    )
+    if work is None:
+        return [here]
+    states = {
+        "handing_off": work.handing_off,
+        "queued": work.queued,
+        "starting": work.starting,
+        "waiting_for_a_home": work.waiting,
+    }
+    return [
+        here,
+        Family("sharding_term", "gauge", "The coordinator's term.", [Sample(labels, work.term)]),
+        Family(
+            "sharding_rebalancing",
+            "gauge",
+            "0 while rebalancing is paused.",
+            [Sample(labels, work.rebalancing)],
+        ),
+        Family(
+            "sharding_shards_in_motion",
+            "gauge",
+            "Shards that the coordinator is moving, by what they wait for.",
+            [Sample({**labels, "state": state}, count) for state, count in states.items()],
+        ),
+    ]

@@ -1,0 +1,248 @@
+"""Probes and metrics, of a node and of the site."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+from django.test import Client, override_settings
+from django.urls import include, path
+from prometheus_client.parser import text_string_to_metric_families
+
+from sharding_app.core.histogram import SECONDS
+from sharding_app.http import health, metrics
+from sharding_app.http.collector import Unreachable
+from sharding_app.http.health_check import ShardingHealthCheck
+from sharding_app.http.rows import read_rows
+from sharding_app.runtime.endpoint import MAX_REQUEST_BYTES, NodeEndpoint
+from sharding_app.runtime.exposition import Buckets, Family, Sample, render
+from sharding_app.runtime.health import ALIVE_LAG_SECONDS, NodeHealth
+from sharding_app.runtime.metrics import families
+from tests.admin.cluster import FakeNodes, HandClock, answer, collector
+from tests.admin.conftest import Person
+
+urlpatterns = [path("sharding/", include("sharding_app.http.urls"))]
+
+
+# -- The format --------------------------------------------------------------------------------------------------------
+
+
+def read(text: str) -> dict[str, Any]:
+    """As Prometheus reads it."""
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def test_the_official_parser_reads_a_nodes_metrics() -> None:
+    found = read(render(families(answer("n-a", 100.0), {"node": "node-a"})))
+    commands = found["sharding_commands"].samples[0]
+    assert (commands.labels, commands.value) == ({"node": "node-a", "type": "shop.Cart"}, 10_000)
+    assert found["sharding_dropped"].samples[0].labels["reason"] == "timeout"
+    latency = found["sharding_command_seconds"]
+    assert latency.type == "histogram"
+    buckets = [each for each in latency.samples if each.name.endswith("_bucket")]
+    assert [each.value for each in buckets] == sorted(each.value for each in buckets)
+    assert (buckets[-1].labels["le"], buckets[-1].value) == ("+Inf", 10_000)
+    assert len(buckets) == len(SECONDS) + 1
+    assert found["sharding_coordinates"].samples[0].value == 1
+    assert "sharding_term" not in read(render(families(answer("n-b", 1.0), {"node": "node-b"})))
+
+
+def test_no_metric_names_an_entity() -> None:
+    text = render(families(answer("n-a", 100.0), {"node": "node-a"}))
+    assert "alice" not in text
+    assert {name for family in read(text).values() for sample in family.samples for name in sample.labels} <= {
+        "node", "type", "reason", "what", "le", "state",
+    }  # fmt: skip
+
+
+def test_whatever_stands_in_a_label_is_read_as_it_was() -> None:
+    strange = 'a"b\\c\nd{e}=,'
+    text = render([Family("x", "gauge", 'help "with"\nlines \\ too', [Sample({"type": strange}, 1.5)])])
+    assert read(text)["x"].samples[0].labels == {"type": strange}
+
+
+def test_a_histogram_without_counts_is_one_all_the_same() -> None:
+    text = render([Family("x", "histogram", "h", [Buckets({}, (0.1, 1.0), [0, 0, 0], 0.0)])])
+    assert [each.value for each in read(text)["x"].samples] == [0, 0, 0, 0, 0]
+
+
+# -- A node ------------------------------------------------------------------------------------------------------------
+
+
+class FakeNode:
+    def __init__(self) -> None:
+        self.state = "joining"
+        self.registered = False
+
+
+def node_health(node: FakeNode | None, lag: float = 0.0) -> NodeHealth:
+    found: Any = node
+    return NodeHealth(lambda: found, lambda: lag)
+
+
+def test_a_node_is_started_once_it_was_up_and_ready_once_it_is_registered() -> None:
+    node = FakeNode()
+    asked = node_health(node)
+    assert [asked.ask("startup").ok, asked.ask("ready").ok, asked.ask("alive").ok] == [False, False, True]
+    node.state = "up"
+    assert [asked.ask("startup").ok, asked.ask("ready").ok] == [True, False]
+    node.registered = True
+    assert asked.ask("ready").ok
+    node.registered = False
+    assert asked.ask("ready").ok, "another coordinator is no reason to be taken out of service"
+    node.state = "leaving"
+    assert [asked.ask("startup").ok, asked.ask("ready").ok] == [True, False]
+
+
+def test_a_loop_that_is_far_too_late_is_not_alive() -> None:
+    assert not node_health(FakeNode(), ALIVE_LAG_SECONDS + 1).ask("alive").ok
+    assert node_health(None).ask("alive").ok
+
+
+async def talk(endpoint: NodeEndpoint, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+    try:
+        writer.write(request)
+        return await asyncio.wait_for(reader.read(), 10)
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "says"),
+    [
+        (b"GET /alive HTTP/1.1", b"200", b'"status": "pass"'),
+        (b"GET /startup/?verbose HTTP/1.1", b"503", b'"output": "the node is joining"'),
+        (b"GET /ready HTTP/1.0", b"503", b'"status": "fail"'),
+        (b"GET /metrics HTTP/1.1", b"200", b"sharding_x 1"),
+        (b"HEAD /metrics HTTP/1.1", b"200", b"text/plain; version=0.0.4"),
+        (b"GET /other HTTP/1.1", b"404", b"/startup, /ready"),
+        (b"POST /alive HTTP/1.1", b"405", b"only GET"),
+        (b"nonsense", b"400", b"not understood"),
+        (b"GET /alive HTTP/9", b"400", b"not understood"),
+    ],
+)
+def test_the_endpoint_answers_probes_and_refuses_the_rest(
+    request_line: bytes, status: bytes, says: bytes
+) -> None:
+    async def scene() -> bytes:
+        endpoint = NodeEndpoint(node_health(FakeNode()), lambda: "sharding_x 1\n")
+        await endpoint.start("127.0.0.1", 0)
+        try:
+            return await talk(endpoint, request_line + b"\r\nHost: x\r\n\r\n")
+        finally:
+            await endpoint.stop()
+
+    response = asyncio.run(scene())
+    assert response.split(b" ")[1] == status
+    assert says in response
+    if request_line.startswith(b"HEAD"):
+        assert response.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("request_bytes", [b"", b"GET /alive HTTP/1.1\r\n" + b"x" * (2 * MAX_REQUEST_BYTES)])
+def test_the_endpoint_survives_what_is_no_request(request_bytes: bytes) -> None:
+    async def scene() -> tuple[bytes, bytes]:
+        endpoint = NodeEndpoint(node_health(FakeNode()), lambda: "")
+        await endpoint.start("127.0.0.1", 0)
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            writer.write(request_bytes)
+            writer.close()
+            return b"", await talk(endpoint, b"GET /alive HTTP/1.1\r\n\r\n")
+        finally:
+            await endpoint.stop()
+
+    _, after = asyncio.run(scene())
+    assert b"200 OK" in after
+
+
+# -- The site ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def site(settings: Any) -> None:
+    settings.ROOT_URLCONF = __name__
+
+
+@pytest.mark.usefixtures("site")
+def test_the_site_is_ready_once_it_is_connected_and_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    trouble = "Redis is away"
+    monkeypatch.setattr(health, "_was_ready", False)
+    monkeypatch.setattr(health, "connection_trouble", lambda: trouble)
+    for name in ("startup", "ready"):
+        page = Client().get(f"/sharding/{name}")
+        assert (page.status_code, json.loads(page.content)["output"]) == (503, "Redis is away")
+    trouble = ""
+    assert Client().get("/sharding/ready").status_code == 200
+    trouble = "Redis is away"
+    assert Client().get("/sharding/startup").status_code == 200
+    assert Client().get("/sharding/alive").status_code == 200
+    assert Client().post("/sharding/alive").status_code == 405
+
+
+class FakePortal:
+    process = None
+
+
+@pytest.fixture
+def not_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sharding_app.bootstrap.portal", FakePortal)
+
+
+@pytest.mark.usefixtures("site", "rows", "not_connected")
+def test_the_sites_metrics_are_for_those_who_may_see_the_dashboard(person: Person) -> None:
+    assert Client().get("/sharding/metrics").status_code == 403
+    assert person("view_event").get("/sharding/metrics").status_code == 403
+    page = person("view_cluster").get("/sharding/metrics")
+    found = read(page.content.decode())
+    assert {each.labels["state"]: each.value for each in found["sharding_nodes"].samples} == {
+        "joining": 0, "up": 3, "leaving": 0,
+    }  # fmt: skip
+    assert found["sharding_type_shards"].samples[0].value == 10
+    assert found["sharding_database_up"].samples[0].value == 1
+    assert found["sharding_client_connected"].samples[0].value == 0
+
+
+@pytest.mark.usefixtures("site", "rows", "not_connected")
+def test_a_bearer_token_opens_the_metrics() -> None:
+    with override_settings(SHARDING={"METRICS_TOKEN": "a-long-secret"}):
+        assert (
+            Client().get("/sharding/metrics", headers={"authorization": "Bearer a-long-secret"}).status_code
+            == 200
+        )
+        assert Client().get("/sharding/metrics", headers={"authorization": "Bearer wrong"}).status_code == 403
+        assert Client().get("/sharding/metrics", headers={"authorization": "Bearer é"}).status_code == 403
+    assert Client().get("/sharding/metrics", headers={"authorization": "Bearer "}).status_code == 403
+
+
+@pytest.mark.usefixtures("site", "rows", "not_connected")
+def test_without_a_database_the_rest_is_still_told(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = person("view_cluster")
+
+    def away() -> Any:
+        raise DatabaseError("connection refused")
+
+    monkeypatch.setattr(metrics, "read_rows", away)
+    found = read(client.get("/sharding/metrics").content.decode())
+    assert found["sharding_database_up"].samples[0].value == 0
+
+
+@pytest.mark.usefixtures("rows")
+def test_the_check_for_django_health_check_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = read_rows()
+    looks = collector(FakeNodes(), HandClock(), read=lambda: rows)
+    monkeypatch.setattr("sharding_app.http.health_check.collector", looks)
+    result = asyncio.run(ShardingHealthCheck().get_result())
+    assert "suspect" in str(result.error), "these nodes hold no locks"
+
+    def away() -> Any:
+        raise Unreachable("PostgreSQL cannot be used")
+
+    monkeypatch.setattr(looks, "look", away)
+    assert "PostgreSQL" in str(asyncio.run(ShardingHealthCheck().get_result()).error)
