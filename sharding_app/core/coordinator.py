@@ -155,7 +155,7 @@ class Coordinator:
         self._fence(incarnation, now)
 
     def unburied(self, incarnation: Incarnation) -> None:
-        """The store was not reachable: the next reading finds it dead again."""
+        """The store was not reachable, and the next reading finds it dead again; or it came back in time."""
         self.burying.pop(incarnation, None)
         self.placement.unbar(incarnation)
 

@@ -95,8 +95,11 @@ class ClusterStore(Protocol):
         every named row as it is afterwards."""
         ...
 
-    async def bury(self, term: Term, incarnation: Incarnation) -> None:
-        """End the dead member's backends and remove its row. Its shards' epochs are raised by `decide` after it."""
+    async def bury(self, term: Term, incarnation: Incarnation) -> bool:
+        """End the dead member's backends and remove its row. Its shards' epochs are raised by `decide` after it.
+
+        False: it holds a lock again, so it is not dead, and nothing is done. A member that comes back writes to its
+        row once it has its locks: either that write comes first, or it finds no row."""
         ...
 
     async def record(self, decisions: Sequence[Decision]) -> None:

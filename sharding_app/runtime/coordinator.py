@@ -248,13 +248,18 @@ class CoordinatorShell:
 
     async def _bury(self, incarnation: Incarnation) -> None:
         try:
-            await self._store.bury(self.term, incarnation)
+            buried = await self._store.bury(self.term, incarnation)
         except StoreUnavailable as error:
             logger.warning("a dead node has to wait: %s", error, extra={"action": "bury_waits"})
             self.machine.unburied(incarnation)
             await asyncio.sleep(RETRY_SECONDS)
-        else:
+            return
+        if buried:
             self.machine.buried(incarnation, self._clock.now())
+        else:
+            logger.info("node %s came back in time", incarnation, extra={"action": "bury_refused"})
+            self.machine.unburied(incarnation)
+            self.look_now()
 
     def _note(self, decision: Decision) -> None:
         logger.info(

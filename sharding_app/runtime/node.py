@@ -275,14 +275,14 @@ class Node(Process):
             # What is started while the rows are read is not in them.
             held = self.hosting.epochs()
             try:
-                _, members = await self.ports.store.members()
+                # A write, not a look: who is about to bury us meets it (`ClusterStore.bury`).
+                if not await self.ports.store.update_member(self.incarnation):
+                    self._end("buried")
+                    return
                 rows = await self.ports.store.homes_of(self.incarnation)
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            if all(each.incarnation != self.incarnation for each in members):
-                self._end("buried")
-                return
             self.hosting.keep(rows, held)
             if await self.lifeline.resume(generation):
                 self._log("node_resumed", "node %s goes on", self.config.name)

@@ -248,10 +248,10 @@ class History:
     def _bury(self) -> tuple[str, Operation]:
         name, term = self.random.choice(NODES), self.term + self.random.choice((0, 0, -1))
 
-        async def bury(side: Side) -> None:
+        async def bury(side: Side) -> object:
             # Its sessions end with it; ours are closed first, so that both sides open them again in the same way.
             await side.sessions[name].close()
-            await side.store.bury(term, name)
+            return await side.store.bury(term, name)
 
         self.opened.pop(name, None)
         return f"bury {name} {term}", bury

@@ -98,6 +98,9 @@ class ClusterRows:
             self.members[each] = msgspec.structs.replace(self.members[each], asked=request)
         return sorted(there)
 
+    def is_locked(self, incarnation: Incarnation) -> bool:
+        return any(map(self._is_locked, self.lock_keys.get(incarnation, ())))
+
     def with_locks(self) -> list[Member]:
         """Every member with the locks it holds at this moment, oldest first."""
         return [

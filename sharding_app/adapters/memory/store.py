@@ -104,15 +104,18 @@ class MemoryStore:
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         return await self._ask("decide", lambda: self._rows.decide(term, changes))
 
-    async def bury(self, term: Term, incarnation: Incarnation) -> None:
-        def bury() -> None:
+    async def bury(self, term: Term, incarnation: Incarnation) -> bool:
+        def bury() -> bool:
             self._rows.check_term(term)
+            if self._rows.is_locked(incarnation):
+                return False
             # Its connections are named after it, whatever its row says of them.
             for session in self._server.sessions.of(incarnation):
                 self._server.sessions.end(session)
             self._rows.leave(incarnation)
+            return True
 
-        await self._ask("bury", bury)
+        return await self._ask("bury", bury)
 
     async def record(self, decisions: Sequence[Decision]) -> None:
         await self._ask("record", lambda: self._rows.timeline.extend(decisions))

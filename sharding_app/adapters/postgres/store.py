@@ -187,8 +187,8 @@ class PostgresStore:
         )
         return [ShardRow(*row) for row in rows]
 
-    async def bury(self, term: Term, incarnation: Incarnation) -> None:
-        await self._rows("bury", {"term": term, "incarnation": incarnation})
+    async def bury(self, term: Term, incarnation: Incarnation) -> bool:
+        return bool((await self._rows("bury", {"term": term, "incarnation": incarnation}))[0][0])
 
     async def record(self, decisions: Sequence[Decision]) -> None:
         if decisions:

@@ -1,0 +1,1 @@
+DROP FUNCTION @schema@.sharding_bury_v2(bigint, text);
