@@ -6,6 +6,7 @@ in by the entity's own code, so that a parameter with a default can be added whi
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from sharding_app.model import encoding
 
 MAX_PARAMETERS = 15  # the length of an array is then its first byte
 _FIXARRAY = 0x90
+_DIGEST_BYTES = 4
+_sorted = msgspec.msgpack.Encoder(enc_hook=encoding.enc_hook, order="deterministic").encode
 _PATH = re.compile(r" - at `\$\[(\d+)\](.*)`$", re.DOTALL)
 
 
@@ -93,6 +96,19 @@ class ArgumentCodec:
         except TypeError as error:
             raise DeclarationError(f"{what}: an argument cannot be sent: {error}") from error
         self.encode = self._encoder()
+
+    def digest(self, raw: bytes | memoryview) -> str:
+        """What equal calls have in common, in short: however they were written, in every process.
+
+        Defaults at the end do not count, so that a parameter with a default may be added between two attempts.
+        """
+        names, defaults = self._parameters.names, self._parameters.defaults
+        parts = [_canonical(value) for value in self.decode(raw)]
+        while parts and names[len(parts) - 1] in defaults:
+            if parts[-1] != _canonical(defaults[names[len(parts) - 1]]):
+                break
+            parts.pop()
+        return hashlib.blake2b(encoding.pack(parts), digest_size=_DIGEST_BYTES).hexdigest()
 
     def _encoder(self) -> Callable[[tuple[Any, ...], dict[str, Any]], bytes]:
         parameters = self._parameters
@@ -201,3 +217,11 @@ class ArgumentCodec:
         name = self._parameters.names[int(found[1])]
         where = f" at {found[2]}" if found[2] else ""
         return BadCall(f"{self._what}: argument {name!r}{where}: {text[: found.start()]}")
+
+
+def _canonical(value: Any) -> bytes:
+    """`value` in the one way in which it can be written; a default that cannot be sent is like any other of its kind."""
+    try:
+        return _sorted(value)
+    except encoding.ERRORS:
+        return b""

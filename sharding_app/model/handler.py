@@ -23,6 +23,7 @@ class Handler:
         "_owner",
         "decode",
         "decode_result",
+        "digest",
         "encode",
         "encode_result",
         "fenced",
@@ -37,6 +38,8 @@ class Handler:
     encode: Callable[[tuple[Any, ...], dict[str, Any]], bytes]
     #: ``raw -> tuple`` for ``function(obj, *args)``, at the entity.
     decode: Callable[[bytes | memoryview], tuple[Any, ...]]
+    #: ``raw -> str``: equal calls have equal ones (nearly always).
+    digest: Callable[[bytes | memoryview], str]
     #: ``result -> bytes``, at the entity.
     encode_result: Callable[[Any], bytes]
     #: ``bytes -> result``, at the caller.
@@ -55,6 +58,7 @@ class Handler:
         self.function = declared.parameters.by_position(declared.function)
         self.encode = lambda args, kwargs: self._arguments().encode(args, kwargs)
         self.decode = lambda raw: self._arguments().decode(raw)
+        self.digest = lambda raw: self._arguments().digest(raw)
         self.encode_result = lambda result: self._result().encode(result)
         self.decode_result = lambda raw: self._result().decode(raw)
 
@@ -71,7 +75,7 @@ class Handler:
 
     def _arguments(self) -> ArgumentCodec:
         codec = ArgumentCodec(self._declared.parameters, self._hints(), self._what())
-        self.encode, self.decode = codec.encode, codec.decode
+        self.encode, self.decode, self.digest = codec.encode, codec.decode, codec.digest
         return codec
 
     def _result(self) -> ResultCodec:

@@ -23,7 +23,7 @@ class EventRow(NamedTuple):
     command_id: str | None
     "On the last event of a command: what makes its retry safe."
     command: str | None
-    "The command of that id: an id used again for another command is an error."
+    "The command of that id, with its arguments in short: an id used again for another command is an error."
     reply: bytes | None
     "On the last event of a command: its encoded result, as it went out (MessagePack)."
     partial: bool = False

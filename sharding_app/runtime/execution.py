@@ -41,7 +41,7 @@ from sharding_app.runtime.journal_writer import JournalWriter, NotCommitted
 from sharding_app.runtime.message_handler import MessageHandler
 from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY, Owner, Together, Watch
-from sharding_app.runtime.retries import Retries
+from sharding_app.runtime.retries import Retries, as_stored
 from sharding_app.runtime.snapshots import Snapshots
 from sharding_app.runtime.waiting import WaitingCommands
 
@@ -166,7 +166,8 @@ class Execution:
     ) -> bool:
         """Put a command's last records into the journal; the answer follows."""
         command_id = message.command_id or f"{source}:{message.request}"
-        rows = number_rows(self.type_id, slot, records, command_id, message.command, value, partial=False)
+        said = message.command if not message.command_id else self.said(message)
+        rows = number_rows(self.type_id, slot, records, command_id, said, value, partial=False)
         commit = CommandCommit(slot, rows, self, source, message, value)
         commit.partly = partly
         commit.snapshot = self.snapshots.due(slot, records[-1][3])
@@ -177,6 +178,10 @@ class Execution:
             slot.tail = commit
             return True
         return False
+
+    def said(self, message: Deliver) -> str:
+        """What the journal keeps of a command beside its id."""
+        return as_stored(message, self._commands[message.command])
 
     def stage_state(self, slot: Slot, staging: Staging) -> None:
         """A durable-state entity stages its state if that differs from what was stored last."""

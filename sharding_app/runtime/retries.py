@@ -3,7 +3,8 @@
 Contract: the effect of a command happens once, and its first reply is given again, as long as its id is remembered (the
 *window*). An attempt that is still under way is joined: this one waits in the mailbox until it is over. What is older than
 the window is refused, by its age as each hop has counted it, and never by wall clocks. A command that persisted nothing has
-left nothing, and may run again. Nothing of this is kept in memory.
+left nothing, and may run again. An id that comes with another command, or with other arguments, is an error of the
+caller's. Nothing of this is kept in memory.
 """
 
 import asyncio
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
 
 RETRY_SECONDS = 0.1
+ARGUMENTS = "#"
+"""Stands in the journal between a command's name and its arguments in short."""
+
+
+def as_stored(message: Deliver, handler: Handler) -> str:
+    """What the journal keeps of a command beside its id; without an id of its own its arguments cannot differ."""
+    if not message.command_id:
+        return message.command
+    arguments = handler.digest(message.args)
+    return f"{message.command}{ARGUMENTS}{arguments}" if arguments else message.command
 
 
 class Retries:
@@ -51,8 +62,12 @@ class Retries:
                 owner.finished(slot)
             return
         execution.counters["retried"] += 1
-        if found.command != message.command:
-            text = f"command id {message.command_id!r} was used for {found.command!r} before: give each command its own"
+        before, _, arguments = found.command.partition(ARGUMENTS)
+        other = "" if before == message.command else repr(before)
+        if not other and arguments not in ("", handler.digest(message.args)):
+            other = f"{before!r} with other arguments"
+        if other:
+            text = f"command id {message.command_id!r} was used for {other} before: give each command its own"
             execution.fail(source, message, BadCall(text, code="command_id_reused"))
         elif found.partial or found.reply is None:
             text = f"{execution.type.name} {slot.id!r}: {message.command} had committed a part when its node died"

@@ -104,7 +104,7 @@ class WaitingCommands:
         generation = slot.generation
         command_id = message.command_id or f"{source}:{message.request}"
         rows = number_rows(
-            execution.type_id, slot, staging.records, command_id, message.command, value, partial=False
+            execution.type_id, slot, staging.records, command_id, execution.said(message), value, partial=False
         ) if staging.records else []  # fmt: skip
         commit = CommandCommit(slot, rows, execution, source, message, value)
         commit.partly = partly
@@ -181,7 +181,9 @@ class WaitingCommands:
             return False
         command_id = message.command_id or f"{source}:{message.request}"
         rows = (
-            number_rows(execution.type_id, slot, records, command_id, message.command, None, partial=True)
+            number_rows(
+                execution.type_id, slot, records, command_id, execution.said(message), None, partial=True
+            )
             if records
             else []
         )

@@ -119,6 +119,26 @@ async def test_an_id_used_for_another_command_is_an_error(cluster: MemoryCluster
     assert await Cart.ref("a").content() == {"book": 1}
 
 
+async def test_an_id_used_with_other_arguments_is_an_error(cluster: MemoryCluster) -> None:
+    once = Cart.ref("a", command_id="x")
+    assert await once.add("book") == 1
+    with pytest.raises(
+        BadCall, match="command id 'x' was used for 'add' with other arguments before"
+    ) as caught:
+        await once.add("book", 2)
+    assert caught.value.code == "command_id_reused"
+    assert await once.add(quantity=1, sku="book") == 1, "the same call, written in another way"
+    assert await Cart.ref("a").content() == {"book": 1}
+
+
+async def test_the_same_holds_between_commits(cluster: MemoryCluster) -> None:
+    once = Cart.ref("a", command_id="x")
+    assert await once.add_in_two("book") == 11
+    with pytest.raises(BadCall, match="with other arguments"):
+        await once.add_in_two("pen")
+    assert await once.add_in_two("book") == 11
+
+
 async def test_a_query_may_carry_an_id(cluster: MemoryCluster) -> None:
     ref = Cart.ref("a", command_id="q")
     assert await ref.total() == 0
@@ -156,7 +176,7 @@ async def test_one_that_died_in_between_says_so() -> None:
             with pytest.raises(PartlyApplied, match="had committed a part when its node died"):
                 await attempt
             with pytest.raises(PartlyApplied):
-                await ref.two(0.0)
+                await ref.two(5.0)
             assert await Steps.ref("a").show() == 1
 
 

@@ -309,3 +309,32 @@ def test_an_annotation_that_cannot_be_sent_is_told() -> None:
 
     with pytest.raises(DeclarationError, match=r"tests.Bad.go: an argument cannot be sent"):
         Bad._sharding_type.compile()  # type: ignore[union-attr]
+
+
+def test_equal_calls_have_one_digest_however_they_are_written() -> None:
+    class Before(Entity):
+        @command
+        def tag(self, names: set[str], weights: dict[str, float], size: int = 1) -> None: ...
+
+    class After(Entity):
+        @command
+        def tag(
+            self, names: set[str], weights: dict[str, float], size: int = 1, note: str | None = None
+        ) -> None: ...
+
+    assert Before._sharding_type is not None
+    assert After._sharding_type is not None
+    before, after = Before._sharding_type.commands["tag"], After._sharding_type.commands["tag"]
+    names = [f"name {number}" for number in range(40)]
+    backwards: set[str] = set()
+    for name in reversed(names):
+        backwards.add(name)
+
+    def digest(handler: Handler, *args: Any, **kwargs: Any) -> str:
+        return handler.digest(handler.encode(args, kwargs))
+
+    plain = digest(before, set(names), {"a": 1.0, "b": 2.0})
+    assert digest(before, backwards, {"b": 2.0, "a": 1.0}, size=1) == plain
+    assert digest(after, set(names), {"a": 1, "b": 2}) == plain, "a parameter with a default was added"
+    assert digest(before, set(names), {"a": 1.0, "b": 2.0}, 2) != plain
+    assert digest(before, set(names[1:]), {"a": 1.0, "b": 2.0}) != plain
