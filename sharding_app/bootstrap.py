@@ -16,6 +16,7 @@ from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.probe import looks_pooled
 from sharding_app.adapters.postgres.store import PostgresStore
@@ -26,10 +27,12 @@ from sharding_app.core.lease import Lease
 from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.handler_threads import DjangoThreads
 from sharding_app.knobs import Settings
+from sharding_app.lease_factory import lease_factory
 from sharding_app.model import gateway
 from sharding_app.model.registry import registry
 from sharding_app.model.types import EntityType
 from sharding_app.portal import BackgroundPortal, Portal
+from sharding_app.ports.lease import Leases
 from sharding_app.runtime.clock import BootClock
 from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.endpoint import NodeEndpoint
@@ -111,9 +114,18 @@ def node_ports(
             )
 
         journal = PostgresJournal(direct, owner=incarnation)
+        store = PostgresStore(direct, owner=incarnation)
+
+        def leases(path: str) -> Leases:
+            factory = lease_factory(path)
+            if factory is None:
+                return PostgresLeases(store, incarnation, settings.shard_leases)
+            return factory(incarnation, settings.shard_leases)
+
         return NodePorts(
-            store=PostgresStore(direct, owner=incarnation),
+            store=store,
             journal=journal,
+            leases=leases,
             together=DjangoTogether(
                 settings.database,
                 journal,

@@ -18,6 +18,7 @@ from django.core.signals import setting_changed
 
 from sharding_app.adapters.channels.seal import MIN_KEY_BYTES
 from sharding_app.knobs import Knob, Settings
+from sharding_app.lease_factory import lease_factory
 
 CLOCK_DRIFT = 0.1
 "Clock rates of nodes and server are assumed to differ by less than this."
@@ -141,6 +142,14 @@ def _clashes(settings: Settings) -> list[Problem]:
         settings.link_limits  # noqa: B018
     except ValueError as error:
         problems.append(Problem(f"SHARDING['LINK_…']: {error}."))
+    try:
+        settings.shard_leases  # noqa: B018
+    except ValueError as error:
+        problems.append(Problem(f"SHARDING['SHARD_LEASE_…']: {error}."))
+    try:
+        lease_factory(settings.use_lease)
+    except ImproperlyConfigured as error:
+        problems.append(Problem(f"SHARDING['USE_LEASE']: {error}"))
     return problems
 
 

@@ -16,6 +16,7 @@ from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.least_shards_old import ThresholdAllocation
 from sharding_app.core.link_limits import LinkLimits
 from sharding_app.core.region import RegionLimits
+from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.lifeline_types import LifelineSettings
@@ -24,6 +25,7 @@ _COORDINATOR = CoordinatorSettings()
 _LIFELINE = LifelineSettings()
 _LINK = LinkLimits()
 _NODE = NodeConfig()
+_SHARD_LEASE = LeaseTerms()
 _REGION = RegionLimits()
 _STRATEGY = LeastShardAllocation()
 _OLD_STRATEGY = ThresholdAllocation()
@@ -168,10 +170,32 @@ class Settings:
         at_least=1024)
     max_state_bytes: int = _knob(_NODE.max_state_bytes, "Entities",
         "A larger state is not taken as a snapshot; a durable-state entity's command that leads to it fails.", at_least=1024)
+    entity_restart_backoff_seconds: float = _knob(_NODE.restart_backoff_seconds, "Entities",
+        "A remembered entity, or a singleton, that stopped without passivating is started again after so long.", above=0.0)
+    entity_stop_timeout_seconds: float = _knob(_NODE.stop_timeout_seconds, "Entities",
+        "An entity that ignores its stop message is stopped by force after so long.", above=0.0)
+    entity_recovery_number: int = _knob(0, "Entities",
+        "After a move or a restart remembered entities are started so many at a time, over all shards of a type's region; "
+        "0: all at once.", at_least=0)
+    entity_recovery_interval_seconds: float = _knob(0.1, "Entities",
+        "The pause between these groups.", above=0.0)
     also_threads: int = _knob(4, "Entities",
         "Threads, and so database connections of a node, for `persist(..., also=...)`.", at_least=1)
     also_lock_timeout_seconds: float = _knob(10.0, "Entities",
         "How long a function given to `also=` waits for a lock on a row before its command fails.", above=0.0)
+
+    use_lease: str = _knob("", "Leases of shards",
+        "A shard, or a singleton, starts only with a lease of its own: `\"postgres\"`, or the dotted path of a factory of "
+        "yours (`sharding_app.ports.lease`); empty: none. `ShardingSettings(use_lease=...)` of a type goes first.")
+    shard_lease_ttl_seconds: float = _knob(_SHARD_LEASE.ttl_seconds, "Leases of shards",
+        "After so long without being renewed others may take it; the shard has stopped when nine tenths are over.", above=0.0)
+    shard_lease_renew_seconds: float = _knob(None, "Leases of shards",
+        "How often it is renewed; less than half of its time.", above=0.0,
+        default_text="a tenth of `SHARD_LEASE_TTL_SECONDS`, at least 5")
+    shard_lease_retry_seconds: float = _knob(_SHARD_LEASE.retry_seconds, "Leases of shards",
+        "How long after a refusal or a failure it is asked for again.", above=0.0)
+    shard_lease_answer_seconds: float = _knob(_SHARD_LEASE.answer_seconds, "Leases of shards",
+        "How long an answer about leases is waited for.", above=0.0)
 
     health_port: int = _knob(0, "Health and metrics",
         "Port of a node's own HTTP endpoint with `/startup`, `/ready`, `/alive` and `/metrics`; 0: none. Children of "
@@ -252,6 +276,21 @@ class Settings:
         )
 
     @cached_property
+    def shard_leases(self) -> LeaseTerms:
+        return LeaseTerms(
+            ttl_seconds=self.shard_lease_ttl_seconds,
+            renew_seconds=self.shard_lease_renew_seconds,
+            retry_seconds=self.shard_lease_retry_seconds,
+            answer_seconds=self.shard_lease_answer_seconds,
+        )
+
+    @property
+    def recovery_rate(self) -> tuple[int, float] | None:
+        if not self.entity_recovery_number:
+            return None
+        return self.entity_recovery_number, self.entity_recovery_interval_seconds
+
+    @cached_property
     def allocation(self) -> ShardAllocationStrategy:
         if not self.rebalance_absolute_limit:
             return ThresholdAllocation(self.rebalance_threshold, self.max_simultaneous_rebalance)
@@ -268,6 +307,7 @@ class Settings:
             passivate_after_seconds=self.passivate_after_seconds,
             pipelined=self.pipelined,
             ask_timeout_seconds=self.ask_timeout_seconds,
+            use_lease=self.use_lease,
         )
 
     @property
@@ -306,6 +346,10 @@ class Settings:
             region=self.region_limits,
             links=self.link_limits,
             coordinator=self.coordination,
+            shard_leases=self.shard_leases,
+            restart_backoff_seconds=self.entity_restart_backoff_seconds,
+            stop_timeout_seconds=self.entity_stop_timeout_seconds,
+            recovery_rate=self.recovery_rate,
             strategy_of=lambda _: self.allocation,
         )
 

@@ -227,6 +227,23 @@ class Coordinator:
             for incarnation in told:
                 self.tells.home(incarnation, self.term, row)
 
+    def given_up(
+        self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]
+    ) -> None:
+        """Their home has stopped them by itself, and says so until their rows have moved on: they get new epochs."""
+        changes = []
+        for shard, epoch in zip(shards, epochs, strict=True):
+            key = type_name, shard
+            row = self.placement.rows.get(key)
+            at_home = row is not None and row.home == source and row.epoch == epoch and row.step == "home"
+            settled = key not in self.writing and key not in self.handoffs.active
+            if at_home and settled and not self.placement.is_dying(source) and not self.placement.all_stops:
+                self.starting.pop(key, None)
+                changes.append(self.change(key, self.placement.allocate(key, None), "home"))
+                self._note("shard_given_up", f"{type_name}/{shard}")
+        if changes:
+            self.out.append(Decide(changes))
+
     def regions_leave(self, incarnation: Incarnation, types: Sequence[str], now: float) -> None:
         """These regions hand their shards over, and get none any more (said again until they have none)."""
         for type_name in types:

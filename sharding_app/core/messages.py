@@ -167,6 +167,8 @@ class ShardStopped(Message, tag=21):
     type: str
     shards: list[ShardId]
     epochs: list[Epoch]
+    given_up: bool = False
+    "Not for a hand-off: their home cannot go on (it has lost their leases), and wants other homes for them."
 
 
 class GracefulShutdownReq(Message, tag=22):

@@ -43,6 +43,8 @@ class ShardingSettings:
     supervision: Supervision | None = None
     #: How long an ask waits for its reply.
     ask_timeout_seconds: float | None = None
+    #: A shard, or a singleton, starts only with its lease: "postgres", or the dotted path of a factory; "": none.
+    use_lease: str | None = None
     #: Where the shards go, and which ones move: ``ConsistentHashAllocation()``, say, or a class of your own.
     allocation: ShardAllocationStrategy | None = None
 
@@ -63,6 +65,11 @@ class ShardingSettings:
             "a Supervision, such as Supervision({KeyError: 'resume'})",
         )
         _seconds(self.ask_timeout_seconds, "ask_timeout_seconds", zero=False)
+        _need(
+            self.use_lease is None or isinstance(self.use_lease, str),
+            "use_lease",
+            f"'postgres' or the dotted path of a factory, not {self.use_lease!r}",
+        )
         _need(
             self.allocation is None or _decides(self.allocation),
             "allocation",

@@ -12,8 +12,10 @@ from sharding_app.core.link import LinkLimits
 from sharding_app.core.messages import Deliver
 from sharding_app.core.records import Decision
 from sharding_app.core.region import RegionLimits
+from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
+from sharding_app.ports.lease import Leases
 from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineControl
@@ -64,7 +66,13 @@ class NodeConfig:
     region: RegionLimits = field(default_factory=RegionLimits)
     links: LinkLimits = field(default_factory=LinkLimits)
     coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
+    shard_leases: LeaseTerms = field(default_factory=LeaseTerms)
     strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY
+
+
+def no_leases(path: str) -> Leases:
+    """Where there is nothing to take leases from."""
+    raise LookupError(f"there are no leases here ({path!r})")
 
 
 class NoWatch:
@@ -91,6 +99,8 @@ class NodePorts(ProcessPorts):
     "Makes the lifeline of this incarnation, given the cluster's id."
     endpoint: Callable[[Region, str], Endpoint] | None = None
     "Makes the region endpoint of a type on the node's channel; None: envelopes go straight in."
+    leases: Callable[[str], Leases] = no_leases
+    "Makes the leases of this incarnation, given what `use_lease` says."
     watch: Watch = field(default_factory=NoWatch)
     together: Together | None = None
     "Appends in one transaction with a user's own writes; None: there is no database to do it in."

@@ -115,6 +115,8 @@ class CoordinatorShell:
                 self.machine.shard_started(source, message.type, message.shards, message.epochs, now)
             case ShardStopped():
                 self.machine.handoffs.stopped(source, message.type, message.shards, message.epochs, now)
+                if message.given_up:
+                    self.machine.given_up(source, message.type, message.shards, message.epochs)
             case BeginHandOffAck():
                 self.machine.handoffs.acknowledged(source, message.type, message.shards, now)
             case RegisterProxy():

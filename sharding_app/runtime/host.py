@@ -22,6 +22,7 @@ from sharding_app.runtime.backlog import Backlog
 from sharding_app.runtime.entity_context import HostContext, last_word
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
+from sharding_app.runtime.leasing import ShardGate
 from sharding_app.runtime.listener import Listener
 from sharding_app.runtime.loader import Loader, Permits
 from sharding_app.runtime.meter import Meter
@@ -84,6 +85,8 @@ class Host:
         self._mailbox_limit = mailbox_limit
         self._start_entity = start_entity
         self._restart_backoff = restart_backoff_seconds
+        self.gate: ShardGate | None = None
+        "Of a type whose shards need a lease each."
         self.remembering: Remembering | None = None
         if entity_type.settings.remember_entities:
             self.remembering = Remembering(type_id, journal, self, shard_of, clock.now, rate=recovery_rate)
@@ -114,6 +117,12 @@ class Host:
 
     # -- Shards ----------------------------------------------------------------------------------------------------
 
+    def admits(self, number: ShardId, epoch: Epoch) -> bool:
+        """Whether a shard whose row names us may start now; if it needs a lease first, that is asked for."""
+        if self.gate is None or self._stopped_at.get(number, -1) >= epoch:
+            return True
+        return self.gate.admits(number, epoch)
+
     def start_shard(self, number: ShardId, epoch: Epoch) -> bool:
         """Host a shard whose row names us at that epoch. False: it was stopped here at that epoch already."""
         shard = self.shards.get(number)
@@ -136,6 +145,7 @@ class Host:
         shard = self.shards.get(number)
         if shard is None or shard.epoch != epoch:
             self._stopped_at[number] = max(epoch, self._stopped_at.get(number, -1))
+            self._left(number, epoch)
             self._on_stopped(self.type.name, number, epoch)
             return
         if not shard.stopping:
@@ -146,6 +156,20 @@ class Host:
                 self._loop.call_later(self._hand_off_timeout, self._force_shard, shard)
         if shard.stopped:
             self._shard_stopped(shard)
+
+    def give_up_shard(self, number: ShardId, epoch: Epoch) -> None:
+        """Its lease is lost: stop at once, without stop messages. What runs may end, but not for long."""
+        shard = self.shards.get(number)
+        if shard is None or shard.epoch != epoch:
+            self.stop_shard(number, epoch)
+            return
+        self.counters["leases_lost"] += 1
+        if not shard.stopping:
+            self._hand_back(shard, shard.stop())
+        if shard.stopped:
+            self._shard_stopped(shard)
+        else:
+            self._loop.call_later(self._stop_timeout, self._force_shard, shard)
 
     def _force_shard(self, shard: Shard) -> None:
         """What still runs when the time for a hand-off is over is given up: nothing (more) of it will be stored."""
@@ -174,6 +198,7 @@ class Host:
         for slot in list(shard.slots.values()):
             _close_context(slot.entity)
             self._hand_back(shard, shard.drop(slot))
+        self._left(number, shard.epoch)
         self.listener.shard_stopped(self.type, number, shard.epoch)
 
     @property
@@ -475,10 +500,13 @@ class Host:
             except StoreUnavailable:
                 await asyncio.sleep(0.1)
                 continue
-            if self._may_handle():
+            here = any(row.home == self.me and row.epoch == epoch and row.step == "home" for row in rows)
+            if not self._may_handle():
+                await self.lease()
+            elif here and self.gate is not None and not self.admits(number, epoch):
+                await self.gate.changed(number)
+            else:
                 break
-            await self.lease()
-        here = any(row.home == self.me and row.epoch == epoch and row.step == "home" for row in rows)
         if not here or not self.start_shard(number, epoch):
             shard = self.shards.get(number)
             if shard is None or shard.epoch != epoch:
@@ -504,9 +532,16 @@ class Host:
     def _shard_stopped(self, shard: Shard) -> None:
         if self.shards.get(shard.number) is shard:
             del self.shards[shard.number]
+            for slot in shard.slots.values():
+                _close_context(slot.entity)
+            self._left(shard.number, shard.epoch)
             self.listener.shard_stopped(self.type, shard.number, shard.epoch)
         self._stopped_at[shard.number] = max(shard.epoch, self._stopped_at.get(shard.number, -1))
         self._on_stopped(self.type.name, shard.number, shard.epoch)
+
+    def _left(self, number: ShardId, epoch: Epoch) -> None:
+        if self.gate is not None:
+            self.gate.left(number, epoch)
 
     def _flush_done(self) -> None:
         done, self._done = self._done, {}

@@ -25,6 +25,7 @@ from sharding_app.core.messages import (
     ShardStarted,
     ShardStopped,
 )
+from sharding_app.core.oldest import SINGLETON
 from sharding_app.core.records import ShardRow
 from sharding_app.core.words import START
 from sharding_app.model.types import EntityType
@@ -36,11 +37,13 @@ from sharding_app.runtime.config import Endpoint, NodeConfig, NodePorts
 from sharding_app.runtime.homes import HomeFinder
 from sharding_app.runtime.host import Host
 from sharding_app.runtime.journal_writer import JournalWriter
+from sharding_app.runtime.leasing import LeaseKeeper, ShardGate
 from sharding_app.runtime.loader import Permits
 
 logger = logging.getLogger("sharding.node")
 
 RETRY_SECONDS = 0.1
+GIVEN_UP_SECONDS = 0.5
 REPLY_ROOM_BYTES = 1024
 """What a message holds beside a reply."""
 
@@ -49,6 +52,7 @@ class Process(Protocol):
     """The node, as its hosts see it."""
 
     incarnation: Incarnation
+    cluster_id: str
     config: NodeConfig
     asker: Asker
     homes: HomeFinder
@@ -73,6 +77,10 @@ class Hosting:
         "Envelopes that came while the lease was lost."
         self._held_bytes: dict[Incarnation, int] = {}
         self._one_stopped = asyncio.Event()
+        self.keepers: dict[str, LeaseKeeper] = {}
+        "Of the leases that types need, by where they come from."
+        self._given_up: dict[ShardKey, Epoch] = {}
+        "Stopped because their leases were lost, and not yet given to anybody by the coordinator."
         self._recoveries = Permits(node.config.max_concurrent_recoveries)
 
     def add(self, entity_type: EntityType, type_id: int) -> Host:
@@ -95,9 +103,35 @@ class Hosting:
             recoveries=self._recoveries, may_handle=node.may_handle, together=ports.together,
             listener=ports.listener, threads=ports.threads, on_stopped=self._stopped, on_fenced=self._fenced,
         )  # fmt: skip
+        if settings.use_lease:
+            host.gate = self._gate(host, settings.use_lease)
         make = ports.endpoint
         self.endpoints[entity_type.name] = host.receive if make is None else make(host, self._channel())
         return host
+
+    def _gate(self, host: Host, path: str) -> ShardGate:
+        node, name = self._node, host.type.name
+        keeper = self.keepers.get(path)
+        if keeper is None:
+            keeper = self.keepers[path] = LeaseKeeper(
+                self._ports.leases(path), node.config.shard_leases, self._ports.clock.now,
+                f"{node.cluster_id}-check-{node.incarnation}",
+            )  # fmt: skip
+
+        def lease_name(number: ShardId) -> str:
+            if host.type.singleton_id is not None:
+                return f"{node.cluster_id}-singleton-{name.removeprefix(SINGLETON)}"
+            return f"{node.cluster_id}-shard-{name}-{number}"
+
+        def granted(number: ShardId, epoch: Epoch) -> None:
+            message = HostShard(node.homes.term, name, [number], [epoch])
+            host.spawn(self.start(node.homes.coordinator or node.incarnation, message))
+
+        def lost(number: ShardId, epoch: Epoch) -> None:
+            self._given_up[name, number] = epoch
+            host.give_up_shard(number, epoch)
+
+        return ShardGate(keeper, lease_name, granted, lost)
 
     # -- Envelopes -------------------------------------------------------------------------------------------------
 
@@ -143,7 +177,8 @@ class Hosting:
             except StoreUnavailable:
                 return
             for row in rows:
-                if row.home == self._node.incarnation and row.step == "home" and row.epoch == told[row.shard]:
+                ours = row.home == self._node.incarnation and row.step == "home"
+                if ours and row.epoch == told[row.shard] and host.admits(row.shard, row.epoch):
                     host.start_shard(row.shard, row.epoch)
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
         if started:
@@ -168,6 +203,15 @@ class Hosting:
                 while not self.empty:
                     self._one_stopped.clear()
                     await self._one_stopped.wait()
+
+    async def released(self, seconds: float) -> None:
+        """Wait, so long at most, until the leases of what has stopped are given back."""
+        await asyncio.gather(*(keeper.released(seconds) for keeper in self.keepers.values()))
+
+    @property
+    def leases_answer(self) -> bool:
+        """Whether all that leases are taken from has answered once."""
+        return all(keeper.reachable for keeper in self.keepers.values())
 
     def drop_all(self) -> None:
         for host in self.hosts.values():
@@ -259,9 +303,26 @@ class Hosting:
 
     def _stopped(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         self._one_stopped.set()
+        given_up = self._given_up.get((type_name, shard)) == epoch
+        self._say_stopped(type_name, shard, epoch, given_up=given_up)
+        if given_up:
+            self.hosts[type_name].spawn(self._say_given_up(type_name, shard, epoch))
+
+    def _say_stopped(self, type_name: str, shard: ShardId, epoch: Epoch, *, given_up: bool) -> None:
         coordinator = self._node.homes.coordinator
         if coordinator is not None:
-            self._node.try_send(coordinator, ShardStopped(type_name, [shard], [epoch]))
+            self._node.try_send(coordinator, ShardStopped(type_name, [shard], [epoch], given_up))
+
+    async def _say_given_up(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
+        """Say it again until the row shows that a coordinator has heard it: nobody else will ask."""
+        while True:
+            await asyncio.sleep(GIVEN_UP_SECONDS)
+            with contextlib.suppress(StoreUnavailable):
+                rows = await self._ports.store.homes(type_name, [shard])
+                if not any(row.home == self._node.incarnation and row.epoch == epoch for row in rows):
+                    self._given_up.pop((type_name, shard), None)
+                    return
+            self._say_stopped(type_name, shard, epoch, given_up=True)
 
     def _fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         logger.info(

@@ -108,6 +108,8 @@ class Node(Process):
             if each.name not in differing:
                 host = self.hosting.add(self.types[each.name], type_ids[each.name])
                 self.run(host.run(), f"recovery of {each.name}")
+        for path, keeper in self.hosting.keepers.items():
+            self.run(keeper.run(), f"leases of {path}")
         self.run(self.writer.run(), "journal")
         self.run(self._tend(), "threads")
         keys = lifeline_keys(self.cluster_id, self.incarnation)
@@ -313,6 +315,7 @@ class Node(Process):
                     others = await self._others_up()
         self.hosting.stop_all()
         await self.hosting.emptied(deadline - self.ports.clock.now())
+        await self.hosting.released(min(5.0, deadline - self.ports.clock.now()))
         await self.links.drain(min(1.0, max(0.0, deadline - self.ports.clock.now())))
         await self.ports.store.leave(self.incarnation)
 

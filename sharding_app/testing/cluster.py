@@ -20,6 +20,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from sharding_app.adapters.memory import (
+    MemoryLeases,
     MemoryLifelineSession,
     MemoryNetwork,
     MemoryServer,
@@ -320,6 +321,7 @@ class MemoryCluster:
             clock=self.clock,
             journal=journal,
             lifeline=lifeline,
+            leases=lambda path: MemoryLeases(self.server, incarnation, self.config.shard_leases),
             together=self._make_together(journal),
             listener=self._listener,
         )

@@ -10,12 +10,21 @@ from typing import Any, Protocol
 import psycopg
 import pytest
 
-from sharding_app.adapters.memory import MemoryJournal, MemoryLifelineSession, MemoryServer, MemoryStore
+from sharding_app.adapters.memory import (
+    MemoryJournal,
+    MemoryLeases,
+    MemoryLifelineSession,
+    MemoryServer,
+    MemoryStore,
+)
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.core.records import Backend
+from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.ports.journal import Journal
+from sharding_app.ports.lease import Leases
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import ClusterStore
 from tests.postgres.scratch import empty_tables
@@ -30,9 +39,15 @@ class World(Protocol):
 
     def session(self, owner: str = "", number: int = 0) -> LifelineSession: ...
 
+    def leases(self, owner: str, ttl_seconds: float) -> Leases: ...
+
     async def end(self, backend: Backend) -> None:
         """End one server process, as an administrator would, and return when it is gone."""
         ...
+
+
+def terms(ttl_seconds: float) -> LeaseTerms:
+    return LeaseTerms(ttl_seconds=ttl_seconds, renew_seconds=ttl_seconds / 4)
 
 
 class PostgresWorld:
@@ -57,6 +72,9 @@ class PostgresWorld:
         )
         self._made.append(session)
         return session
+
+    def leases(self, owner: str, ttl_seconds: float) -> PostgresLeases:
+        return PostgresLeases(self.store(owner), owner, terms(ttl_seconds))
 
     async def end(self, backend: Backend) -> None:
         async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as admin:
@@ -94,6 +112,9 @@ class MemoryWorld:
 
     def session(self, owner: str = "", number: int = 0) -> MemoryLifelineSession:
         return MemoryLifelineSession(self._server, owner)
+
+    def leases(self, owner: str, ttl_seconds: float) -> MemoryLeases:
+        return MemoryLeases(self._server, owner, terms(ttl_seconds))
 
     async def end(self, backend: Backend) -> None:
         self._server.sessions.end_backends([backend])

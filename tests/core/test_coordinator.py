@@ -356,3 +356,47 @@ def test_a_paused_cluster_is_not_rebalanced() -> None:
     play.machine.rounds.enabled = True
     play.wait(11)
     assert sizes(play, "ab") == [6, 6]
+
+
+def test_a_shard_that_its_home_gives_up_gets_a_new_epoch_and_everybody_is_told() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 0)
+    home = play.homes()[0]
+    assert home is not None
+    play.machine.given_up("b" if home == "a" else "a", TYPE, [0], [1])
+    play.machine.given_up(home, TYPE, [0, 1], [0, 1])
+    play.play()
+    assert play.rows[TYPE, 0].epoch == 1, "only its home may, and only at its epoch"
+    play.machine.given_up(home, TYPE, [0], [1])
+    play.machine.given_up(home, TYPE, [0], [1])
+    play.play()
+    assert play.rows[TYPE, 0].epoch == 2
+    assert play.noted("shard_given_up") == [f"{TYPE}/0"], "said twice, done once"
+    for who in ("a", "b"):
+        assert told_home(play, who, 0) == play.homes()[0]
+
+
+def test_a_shard_that_is_given_up_during_its_hand_off_is_the_hand_offs() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 0)
+    home = play.homes()[0]
+    assert home is not None
+    play.silent.add(home)
+    play.machine.handoffs.begin([(TYPE, 0)], play.now)
+    play.play()
+    play.machine.given_up(home, TYPE, [0], [1])
+    play.play()
+    assert play.rows[TYPE, 0].epoch == 1
+    assert play.rows[TYPE, 0].step == "handoff"
+
+
+def test_nothing_given_up_gets_a_new_home_once_everything_is_to_stop() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 0)
+    home = play.homes()[0]
+    assert home is not None
+    for name in ("a", "b"):
+        play.change(name, state="leaving", asked="stop")
+    play.machine.given_up(home, TYPE, [0], [1])
+    play.play()
+    assert play.rows[TYPE, 0].epoch == 1

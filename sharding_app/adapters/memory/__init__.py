@@ -6,6 +6,7 @@ delays unless a policy is injected. The simulation injects seeded ones, the user
 
 from sharding_app.adapters.memory.faults import NetworkFaults, Plan, ServerFaults
 from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.adapters.memory.leases import MemoryLeases
 from sharding_app.adapters.memory.lifeline import MemoryLifelineSession
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.store import MemoryStore
@@ -13,6 +14,7 @@ from sharding_app.adapters.memory.transport import MemoryNetwork, MemoryTranspor
 
 __all__ = [
     "MemoryJournal",
+    "MemoryLeases",
     "MemoryLifelineSession",
     "MemoryNetwork",
     "MemoryServer",

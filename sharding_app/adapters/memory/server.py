@@ -13,6 +13,7 @@ from uuid import uuid4
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.faults import Later, ServerFaults
 from sharding_app.adapters.memory.journal_rows import JournalRows
+from sharding_app.adapters.memory.lease_row import LeaseRow
 from sharding_app.adapters.memory.sessions import ConnectionLost, Session, Sessions
 from sharding_app.core.records import Server
 
@@ -41,6 +42,7 @@ class MemoryServer:
         self.sessions = Sessions(now)
         self.cluster = ClusterRows(lambda key: self.sessions.holder(key) is not None)
         self.journal = JournalRows(self.cluster.epochs)
+        self.leases: dict[str, LeaseRow] = {}
         self.timeline = 1
         self.up = True
         self.serving: Session | None = None

@@ -215,6 +215,10 @@ class PostgresStore:
         rows = await self._rows("shards", {"types": types, "shards": shards, "home": home})
         return [ShardRow(*row) for row in rows]
 
+    async def rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement for somebody who shares this connection (`leases`)."""
+        return await self._rows(query, params)
+
     async def _rows(self, query: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         try:
             return await self._line.rows(query, params)

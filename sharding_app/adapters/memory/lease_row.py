@@ -1,0 +1,10 @@
+"""A row of the leases' table."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class LeaseRow:
+    owner: str | None = None
+    token: int = 0
+    expires_at: float = 0.0

@@ -1,0 +1,44 @@
+"""`ports.lease.Leases` as rows of `sharding_lease`, over the control connection of the node's store.
+
+Contract: a lease is free when nobody has it, when its time is over by the server's clock, or when the node that had it
+has no row any more: the coordinator removes a dead node's row before its shards get new homes, so these need not wait for
+the time to pass. Each grant has a higher token, and what is renewed or given back has to name it: a statement that arrives
+late changes nothing. Nothing waits inside the server but for a row that is being written (`lock_timeout`).
+"""
+
+from collections.abc import Collection, Sequence
+
+from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.core.shard_lease import LeaseTerms
+
+
+class PostgresLeases:
+    def __init__(self, store: PostgresStore, owner: str, terms: LeaseTerms) -> None:
+        self._store = store
+        self._owner = owner
+        self._ttl = float(terms.ttl_seconds)
+        self._tokens: dict[str, int] = {}
+
+    async def acquire(self, names: Sequence[str]) -> Collection[str]:
+        params = {"names": sorted(names), "owner": self._owner, "ttl": self._ttl}
+        tokens: dict[str, int] = dict(await self._store.rows("acquire_leases", params))
+        self._tokens |= tokens
+        return list(tokens)
+
+    async def renew(self, names: Sequence[str]) -> Collection[str]:
+        known = sorted(each for each in names if each in self._tokens)
+        params = {
+            "names": known,
+            "tokens": [self._tokens[each] for each in known],
+            "owner": self._owner,
+            "ttl": self._ttl,
+        }
+        return [name for (name,) in await self._store.rows("renew_leases", params)]
+
+    async def release(self, names: Sequence[str]) -> None:
+        ordered = sorted(names)
+        tokens = [self._tokens.pop(each, None) for each in ordered]
+        await self._store.rows("release_leases", {"names": ordered, "tokens": tokens, "owner": self._owner})
+
+    async def close(self) -> None:
+        """The connection is the store's."""

@@ -1,0 +1,229 @@
+"""Shards and singletons that start only with their lease (`use_lease`), and stop when it is lost.
+
+`LeaseKeeper` is the shell of `core.shard_lease` over one `ports.lease.Leases`; `ShardGate` is what one host asks before it
+starts a shard. A type without a lease has no gate, and a node without such types no keeper: it costs nothing.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from sharding_app.core.ids import Epoch, ShardId
+from sharding_app.core.shard_lease import (
+    Acquire,
+    Granted,
+    LeaseTerms,
+    Lost,
+    Refused,
+    Release,
+    Renew,
+    ShardLeases,
+)
+from sharding_app.ports.lease import Leases
+
+logger = logging.getLogger("sharding.lease")
+
+
+class LeaseKeeper:
+    """All leases that this node takes from one arbiter."""
+
+    def __init__(self, leases: Leases, terms: LeaseTerms, now: Callable[[], float], check_name: str) -> None:
+        self.reachable = False
+        "Whether the arbiter has ever answered."
+        self._silent = False
+        self._leases = leases
+        self._machine = ShardLeases(terms)
+        self._terms = terms
+        self._now = now
+        self._check_name = check_name
+        self._gates: dict[str, tuple[ShardGate, ShardId]] = {}
+        self._wake = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def holds(self, name: str) -> bool:
+        return self._machine.holds(name, self._now())
+
+    def want(self, name: str, gate: "ShardGate", number: ShardId) -> None:
+        self._gates[name] = gate, number
+        self._machine.want(name, self._now())
+        self._wake.set()
+
+    def unwant(self, name: str) -> None:
+        self._machine.unwant(name, self._now())
+        self._wake.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._check())
+            try:
+                await self._keep(group)
+            finally:
+                await self._leases.close()
+
+    async def released(self, seconds: float) -> None:
+        """Wait, so long at most, until all that is not wanted any more is given back."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                while len(self._machine):
+                    self._empty.clear()
+                    await self._empty.wait()
+
+    # -- Inside ----------------------------------------------------------------------------------------------------
+
+    async def _check(self) -> None:
+        """Take and give back a lease of our own: that it was refused is an answer too."""
+        while not self.reachable:
+            try:
+                async with asyncio.timeout(self._terms.answer_seconds):
+                    await self._leases.acquire([self._check_name])
+                    await self._leases.release([self._check_name])
+            except Exception as error:  # noqa: BLE001  (an arbiter of the user's may raise anything)
+                self._failed(error)
+                await asyncio.sleep(self._terms.retry_seconds)
+            else:
+                self.reachable = True
+
+    async def _keep(self, group: asyncio.TaskGroup) -> None:
+        machine = self._machine
+        while True:
+            self._wake.clear()
+            machine.tick(self._now())
+            effects, machine.out = machine.out, []
+            for effect in effects:
+                match effect:
+                    case Acquire():
+                        group.create_task(self._acquire(effect.names))
+                    case Renew():
+                        group.create_task(self._renew(effect.names))
+                    case Release():
+                        group.create_task(self._release(effect.names))
+                    case Granted():
+                        gate, number = self._gates[effect.name]
+                        gate.granted(number)
+                    case Refused():
+                        logger.warning(
+                            "lease %s is not ours to take: waiting",
+                            effect.name,
+                            extra={"action": "lease_refused"},
+                        )
+                    case Lost():
+                        gate, number = self._gates[effect.name]
+                        logger.warning("lease %s is lost", effect.name, extra={"action": "lease_lost"})
+                        gate.lost(number)
+            if not len(machine):
+                self._gates.clear()
+                self._empty.set()
+            if machine.out:
+                continue
+            due = machine.next_due
+            try:
+                async with asyncio.timeout(None if due == float("inf") else max(0.0, due - self._now())):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _acquire(self, names: list[str]) -> None:
+        sent_at = self._now()
+        granted = await self._answer(self._leases.acquire(names))
+        if granted is None:
+            self._machine.unanswered(names, self._now())
+        else:
+            self._machine.answered(names, frozenset(granted), sent_at, self._now())
+        self._wake.set()
+
+    async def _renew(self, names: list[str]) -> None:
+        sent_at = self._now()
+        kept = await self._answer(self._leases.renew(names))
+        if kept is None:
+            self._machine.not_renewed(names, self._now())
+        else:
+            self._machine.renewed(names, frozenset(kept), sent_at)
+        self._wake.set()
+
+    async def _release(self, names: list[str]) -> None:
+        if await self._answer(self._done(names)) is None:
+            self._machine.not_released(names, self._now())
+        else:
+            self._machine.released(names, self._now())
+        self._wake.set()
+
+    async def _done(self, names: list[str]) -> Sequence[str]:
+        await self._leases.release(names)
+        return names
+
+    async def _answer(self, request: Coroutine[Any, Any, Any]) -> Any:
+        """What the arbiter says; None: nothing, in time."""
+        try:
+            async with asyncio.timeout(self._terms.answer_seconds):
+                answer = await request
+            self._silent = False
+            return answer
+        except Exception as error:  # noqa: BLE001  (an arbiter of the user's may raise anything)
+            self._failed(error)
+            return None
+
+    def _failed(self, error: Exception) -> None:
+        if self._silent:
+            return  # said already, and nothing has been heard since
+        self._silent = True
+        logger.warning("the leases do not answer: %r", error, extra={"action": "lease_unanswered"})
+
+
+class ShardGate:
+    """Lets the shards of one type in, with their leases."""
+
+    def __init__(
+        self,
+        keeper: LeaseKeeper,
+        name_of: Callable[[ShardId], str],
+        on_granted: Callable[[ShardId, Epoch], None],
+        on_lost: Callable[[ShardId, Epoch], None],
+    ) -> None:
+        self._keeper = keeper
+        self._name_of = name_of
+        self._on_granted = on_granted
+        self._on_lost = on_lost
+        self._epochs: dict[ShardId, Epoch] = {}
+        self._waiting: dict[ShardId, list[asyncio.Future[None]]] = {}
+
+    def admits(self, number: ShardId, epoch: Epoch) -> bool:
+        """Whether a shard whose row names us may start. If not now, its lease is asked for, and `on_granted` follows."""
+        self._epochs[number] = max(epoch, self._epochs.get(number, epoch))
+        name = self._name_of(number)
+        if self._keeper.holds(name):
+            return True
+        self._keeper.want(name, self, number)
+        return False
+
+    def left(self, number: ShardId, epoch: Epoch) -> None:
+        """A shard has stopped here, or will not start: its lease is given back."""
+        if self._epochs.get(number, epoch + 1) <= epoch:
+            del self._epochs[number]
+            self._keeper.unwant(self._name_of(number))
+            self._tell(number)
+
+    async def changed(self, number: ShardId) -> None:
+        """Return when a shard that waits has its lease, or waits no more."""
+        if number in self._epochs and not self._keeper.holds(self._name_of(number)):
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(number, []).append(future)
+            await future
+
+    def granted(self, number: ShardId) -> None:
+        epoch = self._epochs.get(number)
+        if epoch is not None:
+            self._tell(number)
+            self._on_granted(number, epoch)
+
+    def lost(self, number: ShardId) -> None:
+        epoch = self._epochs.get(number)
+        if epoch is not None:
+            self._on_lost(number, epoch)
+
+    def _tell(self, number: ShardId) -> None:
+        for future in self._waiting.pop(number, ()):
+            if not future.done():
+                future.set_result(None)

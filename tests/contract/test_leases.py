@@ -1,0 +1,99 @@
+"""What leases promise, in memory and in Postgres alike."""
+
+import asyncio
+
+import pytest
+
+from tests.contract.factories import World
+from tests.contract.given import joined
+
+pytestmark = pytest.mark.asyncio
+
+LONG = 60.0
+
+
+async def members(world: World, *names: str) -> None:
+    store = world.store("observer")
+    for name in names:
+        await joined(world, store, name)
+
+
+async def test_one_holder_at_a_time(world: World) -> None:
+    await members(world, "n-1", "n-2")
+    first, second = world.leases("n-1", LONG), world.leases("n-2", LONG)
+    assert list(await first.acquire(["a"])) == ["a"]
+    assert list(await second.acquire(["a", "b"])) == ["b"]
+    assert list(await first.acquire(["b", "a"])) == ["a"], "its own is granted again"
+    await second.release(["a"])
+    assert list(await second.acquire(["a"])) == [], "nobody gives back what is another's"
+    await first.release(["a", "c"])
+    assert list(await second.acquire(["a"])) == ["a"]
+    assert list(await first.renew(["a"])) == []
+
+
+async def test_many_want_one_at_once(world: World) -> None:
+    names = [f"n-{number}" for number in range(8)]
+    await members(world, *names)
+    wanted = ["a", "b", "c"]
+    granted = await asyncio.gather(*(world.leases(each, LONG).acquire(wanted) for each in names))
+    assert sorted(name for each in granted for name in each) == wanted
+
+
+async def test_time_over_is_free_and_renewing_prolongs_it(world: World) -> None:
+    await members(world, "n-1", "n-2")
+    first, second = world.leases("n-1", 0.4), world.leases("n-2", LONG)
+    await first.acquire(["kept", "left"])
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 5.0
+    while not await second.acquire(["left"]):
+        assert list(await first.renew(["kept"])) == ["kept"]
+        assert loop.time() < end
+        await asyncio.sleep(0.05)
+    assert list(await second.acquire(["kept"])) == []
+    assert sorted(await first.renew(["kept", "left"])) == ["kept"], "the other is lost"
+
+
+async def test_late_but_not_taken_is_still_ones_own(world: World) -> None:
+    await members(world, "n-1")
+    leases = world.leases("n-1", 0.05)
+    await leases.acquire(["a"])
+    await asyncio.sleep(0.1)
+    assert list(await leases.renew(["a"])) == ["a"]
+
+
+async def test_a_holder_without_a_row_holds_nothing(world: World) -> None:
+    """A dead node's row is removed before its shards move: they need not wait for the time to pass."""
+    await members(world, "n-1", "n-2")
+    dead, heir = world.leases("n-1", LONG), world.leases("n-2", LONG)
+    await dead.acquire(["a"])
+    assert list(await heir.acquire(["a"])) == []
+    await world.store("observer").leave("n-1")
+    assert list(await heir.acquire(["a"])) == ["a"]
+    assert list(await dead.renew(["a"])) == []
+
+
+async def test_an_earlier_grant_neither_renews_nor_releases_a_later_one(world: World) -> None:
+    """A statement may still be executed after its sender has given up on it."""
+    await members(world, "n-1", "n-2")
+    late, now = world.leases("n-1", LONG), world.leases("n-1", LONG)
+    await late.acquire(["a"])
+    await now.acquire(["a"])
+    assert list(await late.renew(["a"])) == []
+    await late.release(["a"])
+    assert list(await now.renew(["a"])) == ["a"]
+    assert list(await world.leases("n-2", LONG).acquire(["a"])) == []
+
+
+async def test_what_may_have_been_granted_without_an_answer_can_be_given_back(world: World) -> None:
+    await members(world, "n-1", "n-2")
+    await world.leases("n-1", LONG).acquire(["a"])
+    await world.leases("n-1", LONG).release(["a"])
+    assert list(await world.leases("n-2", LONG).acquire(["a"])) == ["a"]
+
+
+async def test_nothing_of_nothing(world: World) -> None:
+    leases = world.leases("n-1", LONG)
+    assert list(await leases.acquire([])) == []
+    assert list(await leases.renew(["never had"])) == []
+    await leases.release([])
+    await leases.close()
