@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.acceptance.cluster import Servers
 from tests.acceptance.faults import FAULTS
+from tests.acceptance.machine import missing
 from tests.acceptance.mixed import NAMES, Mixed
 from tests.acceptance.scenario import Scenario
 
@@ -44,6 +45,8 @@ def main() -> int:
     place.mkdir(parents=True, exist_ok=True)
     place.chmod(0o711)  # the servers may have to run as another user
     print(f"seed {seed}, {given.minutes:g} minutes, in {place}", flush=True)
+    for what in missing():
+        print(f"left out: {what}", flush=True)
     servers = Servers(place)
     calls = events = rounds = 0
     ends = time.monotonic() + 60 * given.minutes

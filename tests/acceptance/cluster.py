@@ -26,6 +26,16 @@ from sharding_app.core.lockkeys import coordinator_key
 from tests.acceptance.app.entities import TYPE
 from tests.acceptance.judge import Home, Row
 from tests.acceptance.load import round_file
+from tests.acceptance.machine import (
+    HERE,
+    Cable,
+    Clock,
+    Disk,
+    OwnWiredPostgres,
+    OwnWiredRedis,
+    may_mount,
+    may_wire,
+)
 from tests.acceptance.proxy import Proxy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,6 +62,13 @@ def with_port(url: str, port: int) -> str:
     return urlunsplit(parts._replace(netloc=f"{before}:{port}"))
 
 
+def with_host(url: str, host: str) -> str:
+    """Return the same URL with another host."""
+    parts = urlsplit(url)
+    before, _, after = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{before}@{host}:{after.rpartition(':')[2]}"))
+
+
 def with_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
@@ -70,12 +87,18 @@ class Process:
     """One child, its log, and the shell that ends it when we are gone."""
 
     def __init__(
-        self, command: list[str], environment: Mapping[str, str], log: Path, *, talks: bool = False
+        self,
+        command: list[str],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        talks: bool = False,
+        prefix: Iterable[str] = (),
     ) -> None:
         self.log = log
         with log.open("ab") as out:
             self.child = subprocess.Popen(
-                [sys.executable, *command],
+                [*prefix, sys.executable, *command],
                 cwd=ROOT,
                 env=dict(environment),
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
@@ -116,18 +139,25 @@ class Node(Process):
     """`manage.py sharding_node` under a name."""
 
     def __init__(
-        self, name: str, environment: Mapping[str, str], log: Path, extra: Iterable[str] = ()
+        self,
+        name: str,
+        environment: Mapping[str, str],
+        log: Path,
+        extra: Iterable[str] = (),
+        prefix: Iterable[str] = (),
     ) -> None:
         self.name = name
         self._seen = log.stat().st_size if log.exists() else 0
-        super().__init__(["manage.py", "sharding_node", "--name", name, *extra], environment, log)
+        super().__init__(
+            ["manage.py", "sharding_node", "--name", name, *extra], environment, log, prefix=prefix
+        )
 
-    def wait_up(self) -> Node:
+    def wait_up(self, seconds: float = START_SECONDS) -> Node:
         def up() -> bool:
             assert self.alive, f"node {self.name} ended: {self.last_words()}"
             return f"node {self.name} is up".encode() in self.log.read_bytes()[self._seen :]
 
-        until(up, START_SECONDS, f"node {self.name} is up: {self.last_words()}")
+        until(up, seconds, f"node {self.name} is up: {self.last_words()}")
         return self
 
     def recent(self) -> str:
@@ -136,6 +166,11 @@ class Node(Process):
 
     def last_words(self) -> str:
         return " | ".join(self.log.read_text(errors="replace").splitlines()[-5:])
+
+    def address_space(self) -> int:
+        """Return how many bytes of addresses it has taken."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text().split()[0]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
         """Return the processor time that it has used, all its threads together."""
@@ -180,8 +215,11 @@ class Servers:
     """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a migrated one."""
 
     def __init__(self, place: Path) -> None:
-        self.postgres = OwnPostgres(place).start()
-        self.redis = OwnRedis(place).start()
+        self.disk = Disk() if may_mount() else None
+        self.cable = Cable() if may_wire() else None
+        data = self.disk.place if self.disk else place
+        self.postgres = (OwnWiredPostgres if self.cable else OwnPostgres)(data).start()
+        self.redis = (OwnWiredRedis if self.cable else OwnRedis)(place).start()
         self.made = 0
         environment = {**os.environ, "DATABASE_URL": self.postgres.url, "REDIS_URL": self.redis.url}
         environment["DJANGO_SETTINGS_MODULE"] = SETTINGS
@@ -211,6 +249,9 @@ class Servers:
         self.postgres.kill()
         for server in (self.redis, self.postgres):
             server.close()
+        for each in (self.disk, self.cable):
+            if each is not None:
+                each.close()
 
 
 class Cluster:
@@ -229,6 +270,9 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.loads: list[Load] = []
         self.proxies: dict[str, dict[str, Proxy]] = {}
+        self.clocks: dict[str, Clock] = {}
+        self.wired = ""
+        "The node at the other end of the cable."
         self.role = ""
         self.sabotage = ""
         # Postgres' clock and ours are of one machine: this is what lies between them.
@@ -259,8 +303,21 @@ class Cluster:
             with_port(self.database_url, proxies["postgres"].port) if "postgres" in proxies else "",
             with_port(self.redis_url, proxies["redis"].port) if "redis" in proxies else "",
         )
-        node = self.nodes[name] = Node(name, environment, self.place / f"node-{name}.log", extra)
+        prefix: list[str] = []
+        if name == self.wired and self.servers.cable is not None:
+            environment = self.environment(
+                with_host(self.database_url, HERE), with_host(self.redis_url, HERE)
+            )
+            prefix = self.servers.cable.prefix
+        if name in self.clocks:
+            environment |= self.clocks[name].environment
+        node = self.nodes[name] = Node(name, environment, self.place / f"node-{name}.log", extra, prefix)
         return node
+
+    def clock(self, name: str) -> Clock:
+        """Give a node that is yet to start a clock of its own."""
+        made = self.clocks[name] = Clock(self.place / f"clock-{name}")
+        return made
 
     def start(self, *names: str, roles: Mapping[str, str] | None = None) -> list[Node]:
         """Start nodes, and wait until they are up."""

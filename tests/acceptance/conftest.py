@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.acceptance.cluster import Servers
+from tests.acceptance.machine import missing
 from tests.acceptance.scenario import REPORT_FOLDER, REPORTS, Scenario
 
 NewScenario = Callable[..., Scenario]
@@ -46,6 +47,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not REPORTS:
         return
     terminalreporter.section("faults")
+    for what in missing():
+        terminalreporter.write_line(f"left out: {what}")
     for report in REPORTS:
         for line in report.lines():
             terminalreporter.write_line(line)

@@ -16,10 +16,14 @@ from typing import NamedTuple
 
 import psycopg
 
+from project.servers import ServersError
 from tests.acceptance.cluster import Cluster, Node
+from tests.acceptance.machine import clock_library, may_mount, may_wire
 from tests.acceptance.scenario import Scenario
 
 LEAVE_SECONDS = 5.0
+CROWD = 10
+SWELLING, SWOLLEN_MEGABYTES = 12, 64
 
 
 class Made(NamedTuple):
@@ -92,9 +96,9 @@ def freeze_coordinator(stage: Stage) -> Made:
     return freeze(stage, "coordinator")
 
 
-def join(stage: Stage) -> Made:
-    """Two more nodes, that go again."""
-    guests = [f"guest{number}" for number in (1, 2)]
+def join(stage: Stage, count: int = 2) -> Made:
+    """More nodes, that go again."""
+    guests = [f"guest{number}" for number in range(1, count + 1)]
     for name in guests:
         stage.cluster.launch(name)
 
@@ -102,7 +106,25 @@ def join(stage: Stage) -> Made:
         for name in guests:
             stage.cluster.nodes[name].signal(signal.SIGTERM)
 
-    return Made("two nodes join, then leave", go)
+    return Made(f"{count} nodes join at once, then leave at once", go)
+
+
+def crowd(stage: Stage) -> Made:
+    return join(stage, CROWD)
+
+
+def roll(stage: Stage) -> Made:
+    """All nodes, one after the other, are replaced by ones with a new version of the application."""
+    version = f"0.1.{stage.cluster.chance.randrange(1000)}"
+    for name in stage.names:
+        node = stage.cluster.nodes[name]
+        node.signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            node.child.wait(LEAVE_SECONDS)
+        _launch(stage, name, f"--app-version={version}")
+        with suppress(AssertionError):  # another fault keeps it from coming up: it will
+            stage.cluster.nodes[name].wait_up(LEAVE_SECONDS)
+    return Made(f"all are replaced by version {version}, one by one", nothing)
 
 
 def stop_postgres(stage: Stage) -> Made:
@@ -113,16 +135,45 @@ def stop_postgres(stage: Stage) -> Made:
             postgres.kill()
         else:
             postgres.end_with(signal.SIGQUIT)
-    return Made(
-        f"Postgres {'killed -9' if hard else 'stopped hard'}", lambda: _run(postgres.running, postgres.start)
-    )
+    return Made(f"Postgres {'killed -9' if hard else 'stopped hard'}", lambda: postgres_again(stage.cluster))
+
+
+def fill_disk(stage: Stage) -> Made:
+    """Nothing more fits where Postgres keeps its data; it may even end for that."""
+    disk = stage.cluster.servers.disk
+    assert disk is not None
+    disk.fill()
+
+    def clear() -> None:
+        disk.clear()
+        postgres_again(stage.cluster)
+
+    return Made("the disk of Postgres is full", clear)
+
+
+def redis_again(cluster: Cluster) -> None:
+    if not cluster.servers.redis.running:
+        cluster.servers.redis.start()
+
+
+def postgres_again(cluster: Cluster) -> None:
+    """Start it if it does not run. While its disk is full it may end again at once: whoever clears that starts it."""
+    postgres, disk = cluster.servers.postgres, cluster.servers.disk
+    if postgres.running:
+        return
+    postgres.kill()
+    try:
+        postgres.start()
+    except ServersError:
+        if disk is None or not disk.full:
+            raise
 
 
 def kill_redis(stage: Stage) -> Made:
     redis = stage.cluster.servers.redis
     if redis.running:
         redis.kill()
-    return Made("Redis killed -9", lambda: _run(redis.running, redis.start))
+    return Made("Redis killed -9", lambda: redis_again(stage.cluster))
 
 
 def end_sessions(stage: Stage) -> Made:
@@ -139,7 +190,8 @@ def end_sessions(stage: Stage) -> Made:
 def cut_off(stage: Stage) -> Made:
     """One node's way to one server fails in one of the ways in which ways fail."""
     chance = stage.cluster.chance
-    node, server = stage.pick(), chance.choice(["postgres", "redis"])
+    name, server = chance.choice(list(stage.cluster.proxies)), chance.choice(["postgres", "redis"])
+    node = stage.cluster.nodes[name]
     proxy = stage.cluster.proxies[node.name][server]
     ways: dict[str, Callable[[], None]] = {
         "refused": proxy.refuse,
@@ -188,8 +240,9 @@ def no_descriptors(stage: Stage) -> Made:
     """A node may open nothing more, and what it has is cut."""
     node = stage.pick()
     _, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, hard))
-    for proxy in stage.cluster.proxies[node.name].values():
+    with suppress(ProcessLookupError):
+        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, hard))
+    for proxy in stage.cluster.proxies.get(node.name, {}).values():
         proxy.reset()
 
     def give() -> None:
@@ -199,6 +252,40 @@ def no_descriptors(stage: Stage) -> Made:
     return Made(f"{node.name} is out of file descriptors", give)
 
 
+def no_memory(stage: Stage, name: str = "") -> Made:
+    """A node gets no more memory than it has, and handlers ask for some."""
+    node = stage.cluster.nodes[name] if name else stage.pick()
+    _, hard = resource.prlimit(node.pid, resource.RLIMIT_AS)
+    resource.prlimit(node.pid, resource.RLIMIT_AS, (node.address_space(), hard))
+    for number in range(SWELLING):
+        stage.run.load.order(f"swell swell{number} {SWOLLEN_MEGABYTES}")
+
+    def give() -> None:
+        with suppress(ProcessLookupError):
+            resource.prlimit(node.pid, resource.RLIMIT_AS, (hard, hard))
+        if not node.alive:  # that is one way to deal with it
+            _launch(stage, node.name)
+
+    return Made(f"{node.name} is out of memory", give)
+
+
+def step_clock(stage: Stage) -> Made:
+    """The time of day jumps for one process."""
+    chance = stage.cluster.chance
+    name = chance.choice(list(stage.cluster.clocks))
+    seconds = chance.choice([-86_400, -3_600, -30, -3, 3, 30, 3_600, 86_400])
+    stage.cluster.clocks[name].step(seconds)
+    return Made(f"the clock of {name} steps by {seconds} s", lambda: stage.cluster.clocks[name].step(0))
+
+
+def unplug(stage: Stage) -> Made:
+    """The cable of one node, not a proxy: nothing is reset, and nobody is told."""
+    cable = stage.cluster.servers.cable
+    assert cable is not None
+    cable.unplug()
+    return Made(f"{stage.cluster.wired} is unplugged", cable.plug)
+
+
 FAULTS: dict[str, tuple[Fault, float]] = {
     "kill": (kill, 2.0),
     "kill-coordinator": (kill_coordinator, 2.0),
@@ -206,22 +293,34 @@ FAULTS: dict[str, tuple[Fault, float]] = {
     "freeze": (freeze, 2.0),
     "freeze-coordinator": (freeze_coordinator, 2.0),
     "join": (join, 1.0),
+    "crowd": (crowd, 0.2),
+    "roll": (roll, 0.4),
     "postgres": (stop_postgres, 1.5),
     "redis": (kill_redis, 1.5),
     "sessions": (end_sessions, 2.0),
     "cut-off": (cut_off, 5.0),
     "locks": (lock_rows, 1.5),
     "stall": (stall, 1.0),
+    "descriptors": (no_descriptors, 1.0),
+    "memory": (no_memory, 1.0),
+    "clock": (step_clock, 1.0),
+    "disk": (fill_disk, 1.0),
+    "cable": (unplug, 1.5),
 }
 """By name, with how often each is chosen."""
-if sys.platform == "linux":
-    FAULTS["descriptors"] = (no_descriptors, 1.0)
+
+
+def possible() -> list[str]:
+    """Return the names of the faults that this machine allows."""
+    lacking = {
+        "descriptors": sys.platform != "linux",
+        "memory": sys.platform != "linux",
+        "clock": not clock_library(),
+        "disk": not may_mount(),
+        "cable": not may_wire(),
+    }
+    return [name for name in FAULTS if not lacking.get(name)]
 
 
 def _launch(stage: Stage, name: str, *extra: str) -> None:
     stage.cluster.launch(name, *extra)
-
-
-def _run(already: bool, start: Callable[[], object]) -> None:
-    if not already:
-        start()

@@ -6,7 +6,7 @@ It is told what to do by lines on its standard input, and answers each with one 
 entity once), `go` (begin), `probe a,b,c` (one append each, at once), `halt` (stop the rate, wait for what is under way),
 `sweep` (read every entity), `round n` (go on with entities of their own, and a file
 of their own), `late entity seconds` (an append that takes
-so long before it writes), `stall entity seconds` (let it hold its node's event loop). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
+so long before it writes), `stall entity seconds` (let it hold its node's event loop), `swell entity megabytes` (let it ask for memory). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
 """
 
 import argparse
@@ -212,6 +212,10 @@ class Load:
                 entity, seconds = rest.split()
                 self.register.ref(entity).stall.tell(float(seconds))
                 return "stalling"
+            case "swell":
+                entity, megabytes = rest.split()
+                self.register.ref(entity).swell.tell(int(megabytes))
+                return "swelling"
             case "sweep":
                 calls = await asyncio.gather(*(self.call(each, "read") for each in self.entities))
                 return f"swept {sum(each.outcome != 'ok' for each in calls)}"

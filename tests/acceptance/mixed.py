@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from tests.acceptance.faults import FAULTS, Made, Stage
+from tests.acceptance.faults import FAULTS, Made, Stage, possible
 from tests.acceptance.scenario import Report, Scenario
 
 HEAL_SECONDS = 30.0
@@ -19,7 +19,7 @@ NAMES = ("n1", "n2", "n3")
 
 
 class Mixed:
-    """A cluster whose nodes all reach their servers through proxies, and a plan by chance."""
+    """A cluster whose nodes reach their servers through proxies, the last through a cable, and a plan by chance."""
 
     def __init__(
         self,
@@ -35,14 +35,19 @@ class Mixed:
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
         self.run = run
         self.say = say
-        self.faults = list(faults) or list(FAULTS)
+        self.faults = [name for name in faults or FAULTS if name in possible()]
         self.stage = Stage(run, names)
         self.chance = random.Random(run.cluster.seed)
         self.began = time.monotonic()
         self.counts: dict[str, int] = {}
+        if "clock" in self.faults:
+            run.cluster.clock(names[0])
+        if "cable" in self.faults:
+            run.cluster.wired = names[-1]
         for name in names:
-            for server in ("postgres", "redis"):
-                run.cluster.proxy(name, server)
+            if name != run.cluster.wired:
+                for server in ("postgres", "redis"):
+                    run.cluster.proxy(name, server)
         run.begin(*names, rate=rate, entities=entities)
 
     def round(self, stages: int) -> Report:

@@ -91,6 +91,8 @@ class Scenario:
     ) -> None:
         """Start the nodes and the load; returns when every entity has answered once."""
         self.entities = entities
+        # Else the first to coordinate may give all shards to itself before it has heard of the others.
+        self.cluster.sharding.setdefault("MIN_NODES", len(nodes))
         self.load = self.cluster.start_load(rate=rate, entities=entities, patience=self.patience)
         self.cluster.start(*nodes, roles=roles)
         self.warm()

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from tests.acceptance import plots
+from tests.acceptance import faults, plots
 from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
+from tests.acceptance.scenario import SECONDS
 
 pytestmark = pytest.mark.acceptance
 
@@ -42,3 +43,33 @@ def test_a_shard_is_moved_by_force_while_its_handler_runs(scenario: NewScenario)
     run.go_on(0.5)
     plots.move_by_force(run)
     run.finish()
+
+
+def test_a_new_version_rolls_in_and_a_crowd_comes_and_goes(scenario: NewScenario) -> None:
+    """Each node is replaced while the others work; then many join at once, and leave at once."""
+    run = scenario({"REBALANCE_INTERVAL_SECONDS": 0.5, "HANDOFF_TIMEOUT_SECONDS": 1.0})
+    cluster = run.cluster
+    run.begin("a", "b", "c", rate=200)
+    for name in ("a", "b", "c"):
+        node = cluster.nodes[name]
+        run.fault(f"{name} makes room for the new version", time.monotonic(), cluster.shards_of(name))
+        node.signal(signal.SIGTERM)
+        until(lambda node=node: not node.alive, 20, f"{name} has left")  # type: ignore[misc]
+        assert node.child.returncode == 0
+        cluster.launch(name, "--app-version=2.0.0").wait_up()
+    versions = cluster.sql("SELECT name, app_version FROM sharding_node WHERE state = 'up'")
+    assert dict(versions) == dict.fromkeys("abc", "2.0.0")
+    until(lambda: min(len(cluster.shards_of(each)) for each in "abc") > 0, 15, "all have shards again")
+    crowd = [f"guest{number}" for number in range(faults.CROWD if SECONDS else 4)]
+    for name in crowd:
+        cluster.launch(name, "--app-version=2.0.0")
+    until(lambda: set(crowd) <= set(cluster.members()), 60, "the crowd has joined")
+    until(lambda: min(len(cluster.shards_of(each)) for each in crowd) > 0, 30, "each of them has shards")
+    run.fault(f"{len(crowd)} leave at once", time.monotonic(), cluster.epochs())
+    for name in crowd:
+        cluster.nodes[name].signal(signal.SIGTERM)
+    until(lambda: not any(cluster.nodes[name].alive for name in crowd), 30, "the crowd has left")
+    assert {cluster.nodes[name].child.returncode for name in crowd} == {0}
+    cluster.wait_members("a", "b", "c")
+    report = run.finish()
+    assert report.outcomes.get("unknown", 0) <= report.calls // 100, "moves on purpose cost no answers"

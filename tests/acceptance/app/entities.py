@@ -6,7 +6,7 @@ or moved. Each event names the process that wrote it, so the journal shows who w
 
 import asyncio
 import os
-import time
+import threading
 from zlib import crc32
 
 from sharding_app import EventSourced, Rejected, ShardingSettings, applies, command, event, query
@@ -57,7 +57,13 @@ class Register(EventSourced):
     @command
     def stall(self, seconds: float) -> None:
         """Hold the whole event loop, as a careless handler would."""
-        time.sleep(seconds)
+        # Not `time.sleep`: it fails in a process whose clock libfaketime has stepped.
+        threading.Event().wait(seconds)
+
+    @command
+    def swell(self, megabytes: int) -> int:
+        """Ask for so much memory, for a moment."""
+        return len(bytearray(megabytes << 20))
 
     @query
     def read(self) -> list[int]:

@@ -1,0 +1,91 @@
+"""What runs out, and what the machine does: memory, descriptors, a blocked loop; clocks that step, a full disk, a cable."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.acceptance import faults
+from tests.acceptance.cluster import until
+from tests.acceptance.conftest import NewScenario
+from tests.acceptance.faults import Made, Stage
+from tests.acceptance.plots import wait_again
+from tests.acceptance.scenario import Scenario
+
+pytestmark = pytest.mark.acceptance
+
+NODES = ("a", "b", "c")
+
+
+def test_a_node_is_blocked_and_runs_short_of_memory_and_of_descriptors(scenario: NewScenario) -> None:
+    run = scenario()
+    cluster = run.cluster
+    for server in ("postgres", "redis"):
+        cluster.proxy("b", server)
+    run.begin(*NODES)
+    stage = Stage(run, ("b",))
+    epochs, incarnations = cluster.epochs(), cluster.members()
+    entity = next(each for each in reversed(run.names()) if run.shard(each) in cluster.shards_of("b"))
+    run.load.order(f"stall {entity} 2.5")
+    at = time.monotonic()
+    run.fault("a handler blocks b for 2.5 s", at, [run.shard(entity)])
+    run.wait_answers(at)
+    assert cluster.members() == incarnations, "its lifeline has a thread of its own"
+    assert cluster.epochs() == epochs, "a handler that blocks moves nothing"
+    for fault in (faults.no_memory, faults.no_descriptors):
+        _make(run, fault(stage), "b", 1.0)
+        _heals(run)
+    run.finish()
+
+
+def test_clocks_step_a_cable_is_pulled_and_the_disk_is_full(scenario: NewScenario) -> None:
+    """As far as this machine allows it: what it does not is said at the end of the run."""
+    run = scenario()
+    cluster, allowed = run.cluster, faults.possible()
+    if "clock" in allowed:
+        cluster.clock("a")
+        cluster.clock("b")
+    if "cable" in allowed:
+        cluster.wired = "c"
+    run.begin(*NODES)
+    stage = Stage(run, NODES)
+    epochs, incarnations = cluster.epochs(), cluster.members()
+    for name, clock in cluster.clocks.items():
+        for seconds in (3_600, -3_600):
+            clock.step(seconds)
+            run.fault(f"the clock of {name} steps by {seconds} s", time.monotonic(), cluster.shards_of(name))
+            # The library looks at its file once a second.
+            run.go_on(1.1)
+    assert cluster.members() == incarnations
+    assert cluster.epochs() == epochs, "no wall clock decides anything"
+    if "disk" in allowed:
+        _make(run, faults.fill_disk(stage), "", 1.5)
+        _heals(run)
+    if "cable" in allowed:
+        shards, age = cluster.shards_of("c"), cluster.sql("SELECT max(age) FROM sharding_node")[0][0]
+        made = faults.unplug(stage)
+        run.fault(made.what, time.monotonic(), shards)
+        cluster.wait_moved("c", 15)
+        made.undo()
+        wait_again(run, "c", age)
+    _heals(run)
+    run.finish()
+
+
+def _make(run: Scenario, made: Made, name: str, seconds: float) -> None:
+    """Let a fault last for so long; name the node that it is about, if it is about one."""
+    cluster = run.cluster
+    run.fault(made.what, time.monotonic(), cluster.shards_of(name) if name else cluster.epochs())
+    run.go_on(seconds)
+    made.undo()
+    run.fault(f"undone: {made.what}", time.monotonic(), ())
+
+
+def _heals(run: Scenario) -> None:
+    for name in NODES:
+        run.cluster.nodes[name].wait_up()
+    run.cluster.wait_members(*NODES, seconds=30)
+    at = time.monotonic()
+    run.wait_answers(at, seconds=30)
+    until(lambda: set(run.cluster.members()) == set(NODES), 15, "all are members")
