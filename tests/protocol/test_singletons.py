@@ -51,6 +51,24 @@ async def test_it_is_taken_over_after_a_crash_without_a_message(cluster: MemoryC
     assert len(Mailer.born) == 3
 
 
+async def test_j5_a_node_that_is_cut_off_from_all_others_has_it_no_more_before_another_has(
+    cluster: MemoryCluster,
+) -> None:
+    """It is downed by its own clock: nobody can tell it. The others wait for longer than that."""
+    name = "singleton:protocol.mailer"
+    await until(lambda: home(cluster) == ["node1"])
+    lost = cluster.nodes["node1"]
+    cluster.cut_off("node1")
+    began = cluster.clock.now()
+    await until(lambda: not lost.may_handle())
+    assert cluster.clock.now() - began < 3.0
+    assert cluster.nodes["node2"].hosts[name].entities == 0
+    await until(lambda: cluster.nodes["node2"].hosts[name].entities == 1)
+    assert not lost.may_handle()
+    assert await mailer.ask(WhoAreYou()) == "protocol.mailer"
+    assert len(Mailer.born) == 2
+
+
 async def test_messages_wait_for_it_while_it_moves(cluster: MemoryCluster) -> None:
     """J14"""
     await mailer.ask(Increment())
