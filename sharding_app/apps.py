@@ -22,13 +22,15 @@ class ShardingConfig(AppConfig):
     def ready(self) -> None:
         """Import every installed app's `entities`, as the admin does with `admin`: all models are loaded by now."""
         from sharding_app import checks
-        from sharding_app.model import gateway
+        from sharding_app.model import gateway, transactions
         from sharding_app.runserver import start_node_beside
         from sharding_app.testing import names
 
         checks.register()
         names.remember(settings.DATABASES)
         gateway.set_gateway(_gateway)
+        # From now on: a thread whose connection is opened before the first ref is used may have a transaction, too.
+        transactions.are_used()
         autodiscover_modules("entities")
         start_node_beside()
 

@@ -1,7 +1,8 @@
 """Django's transactions as refs see them: an ask inside one is suspicious, a tell inside one waits for its commit.
 
 Each ask looks, so looking has to be cheap: Django tells us of each connection that it opens, and we remember those of
-this thread, weakly. Blocks that a TestCase wraps around each test do not count: nothing ever commits there.
+this thread, weakly. The app asks for that when it is ready: later, the connections of other threads that are open already
+would never be known. Blocks that a TestCase wraps around each test do not count: nothing ever commits there.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Refs inside ``transaction.atomic()``: an ask warns, a tell waits for the commit. On real connections, of SQLite."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,3 +89,42 @@ def test_the_block_around_a_test_case_does_not_count() -> None:
 def test_no_connection_is_opened(connections: ConnectionHandler) -> None:
     Cart.ref("a").add.tell("book")
     assert connections.all(initialized_only=True) == []
+
+
+EARLIER = """
+import threading
+import django
+from django.conf import settings
+
+settings.configure(
+    INSTALLED_APPS=["sharding_app"], SECRET_KEY="x",
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+)
+django.setup()
+from django.db import connection, transaction
+from sharding_app.model import transactions
+
+opened, looked, sent = threading.Event(), threading.Event(), []
+
+def request():
+    connection.ensure_connection()
+    opened.set()
+    assert looked.wait(10)
+    with transaction.atomic():
+        assert transactions.at_commit(lambda: sent.append("sent"))
+        assert sent == []
+    connection.close()
+
+thread = threading.Thread(target=request)
+thread.start()
+assert opened.wait(10)
+transactions.may_be_open()  # the first look of this process, on another thread
+looked.set()
+thread.join()
+print(sent)
+"""
+
+
+def test_a_connection_that_another_thread_opened_before_the_first_call_counts() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLIER], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "['sent']\n", done.stderr
