@@ -69,6 +69,10 @@ def running(cluster: FaultyCluster) -> set[str]:
     return {each for host in hosts for shard in host.shards.values() for each in shard.slots}
 
 
+async def has_stored(cluster: FaultyCluster, wanted: set[str]) -> None:
+    await until(lambda: stored(cluster) == wanted)
+
+
 async def again(cluster: FaultyCluster, place: str, mode: str) -> None:
     """Everything ends and begins anew, with that fault."""
     for name in list(cluster.nodes):
@@ -137,7 +141,7 @@ async def test_c5_the_next_incarnation_reads_what_was_stored_last(cluster: Fault
             await divers.ask(to(each, Rest()))
         wanted |= set(starts)
         wanted -= set(stops)
-        await until(lambda: stored(cluster) == wanted)
+        await has_stored(cluster, wanted)
     assert stored(cluster) == {"1", "2", "4", "5"}
     await again(cluster, "", "")
     await until(lambda: running(cluster) == {"1", "2", "4", "5"})
