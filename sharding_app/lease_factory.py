@@ -17,7 +17,7 @@ def lease_factory(path: str) -> LeaseFactory | None:
         return None
     try:
         found = import_string(path)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:  # ValueError: no dotted path at all
         raise ImproperlyConfigured(
             f"there is no lease {path!r} ({error}): say {POSTGRES!r}, or the dotted path of a factory."
         ) from error
