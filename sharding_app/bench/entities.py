@@ -61,7 +61,20 @@ class BenchSpread(BenchAccount):
     settings = ShardingSettings(number_of_shards=1000)
 
 
-CLASSES: tuple[type[Entity], ...] = (BenchCounter, BenchAccount, BenchHot, BenchMoving, BenchSpread)
+class BenchRemembered(BenchAccount):
+    """What ran runs again, without being asked."""
+
+    settings = ShardingSettings(remember_entities=True)
+
+
+CLASSES: tuple[type[Entity], ...] = (
+    BenchCounter,
+    BenchAccount,
+    BenchHot,
+    BenchMoving,
+    BenchSpread,
+    BenchRemembered,
+)
 
 
 def _withdrawn() -> list[EntityType]:

@@ -79,6 +79,11 @@ def figures(runner: NodeRunner) -> dict[str, float]:
             "messages": sum(each.messages_sent + each.messages_received for each in links),
             "frames": sum(each.frames_sent + each.acks_sent for each in links),
             "entities": sum(host.entities for host in node.hosts.values()),
+            "loaded": sum(
+                len(shard.slots) - shard.busy
+                for host in node.hosts.values()
+                for shard in host.shards.values()
+            ),
             "shards": sum(len(host.shards) for host in node.hosts.values()),
             "coordinator": node.coordinator is not None,
         }
