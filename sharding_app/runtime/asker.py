@@ -83,6 +83,8 @@ class Asker:
         self.pending: dict[int, Parcel] = {}
         self.regions: dict[str, Region] = {}
         self.drops: Counter[tuple[str, str]] = Counter()
+        self.unexpected = 0
+        "Replies to what nobody waits for: it has had one already."
         "By type and reason."
         self.asks = 0
         self.answers = 0
@@ -186,6 +188,8 @@ class Asker:
             future = parcel.reply
             if future is not None and not future.done():
                 future.set_result(message.value)
+        else:
+            self.unexpected += 1
 
     def receive(self, source: Incarnation, message: AnyMessage) -> bool:
         """Take a message that is for the asking side; False: it is not."""
@@ -194,7 +198,9 @@ class Asker:
                 self.answered(message, self._clock.now())
             case Failed():
                 parcel = self.pending.pop(message.request, None)
-                if parcel is not None:
+                if parcel is None:
+                    self.unexpected += 1
+                else:
                     self._resolve(parcel)
                     self._fail(parcel, _error(message))
             case Done():

@@ -5,7 +5,7 @@
 It is told what to do by lines on its standard input, and answers each with one line when it is done: `warm` (touch every
 entity once), `go` (begin), `probe a,b,c` (one append each, at once), `halt` (stop the rate, wait for what is under way),
 `sweep` (read every entity), `round n` (go on with entities of their own, and a file
-of their own), `late entity seconds` (an append that takes
+of their own), `unexpected` (how many replies came that nobody waited for), `late entity seconds` (an append that takes
 so long before it writes), `stall entity seconds` (let it hold its node's event loop), `swell entity megabytes` (let it ask for memory). When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
 """
 
@@ -181,7 +181,7 @@ class Load:
 
     # -- Orders --------------------------------------------------------------------------------------------------------
 
-    async def obey(self, line: str) -> str:
+    async def obey(self, line: str) -> str:  # noqa: C901  (one case for each order)
         word, _, rest = line.partition(" ")
         match word:
             case "warm":
@@ -204,6 +204,11 @@ class Load:
             case "round":
                 self.new_round(int(rest))
                 return "new round"
+            case "unexpected":
+                from sharding_app import bootstrap
+
+                process = bootstrap.portal().process
+                return f"unexpected {'?' if process is None else process.asker.unexpected}"
             case "late":
                 entity, seconds = rest.split()
                 self.start(self.call(entity, "append", late=float(seconds)))

@@ -37,6 +37,35 @@ def test_nodes_join_and_leave(scenario: NewScenario) -> None:
     assert report.outcomes.get("unknown", 0) <= report.calls // 100, "moves on purpose cost no answers"
 
 
+def test_a_node_joins_a_loaded_cluster_and_another_leaves(scenario: NewScenario) -> None:
+    """Moves on purpose cost nobody anything: every command takes effect once, in its order, and has one reply."""
+    run = scenario({"REBALANCE_INTERVAL_SECONDS": 0.5})
+    cluster = run.cluster
+    run.begin("a", "b", "c", entities=48 * 20)
+    run.go_on(0.5)
+    before = cluster.epochs()
+    cluster.start("d")
+    until(lambda: len(cluster.shards_of("d")) >= 8, 20, "the new one gets its part")
+    run.fault("one joins, one leaves", time.monotonic(), before)
+    cluster.nodes["b"].signal(signal.SIGTERM)
+    until(lambda: not cluster.nodes["b"].alive, 20, "it has left")
+    assert cluster.nodes["b"].child.returncode == 0
+    run.go_on(0.5)
+    report = run.finish()
+    calls = run.calls()
+    impatient = [call for call in calls if call.outcome == "unknown" and call.error.startswith("AskTimeout")]
+    assert all(call.end is not None and call.end - call.start < run.patience / 2 for call in impatient)
+    assert {call.outcome for call in calls if call not in impatient} <= {"ok", "rejected", "told"}, (
+        "no ask failed"
+    )
+    stored = {row.token for row in cluster.rows(run.round_number)}
+    assert {call.token for call in calls if call.op == "tell"} <= stored, "no command is lost, a tell neither"
+    assert run.load.order("unexpected") == "unexpected 0", "no reply came twice"
+    moved = {shard for shard, epoch in cluster.epochs().items() if epoch > before[shard]}
+    report.figures["shards moved"] = len(moved)
+    assert len(moved) >= 16
+
+
 def test_a_shard_is_moved_by_force_while_its_handler_runs(scenario: NewScenario) -> None:
     run = scenario({"HANDOFF_TIMEOUT_SECONDS": 1.0})
     run.begin("a", "b")
