@@ -18,6 +18,7 @@ from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.failures import LOST, explain
 from sharding_app.conf import get_problems, get_settings
+from sharding_app.http.live_check import check_live_updates
 from sharding_app.knobs import Settings
 from sharding_app.model.registry import registry
 
@@ -246,7 +247,7 @@ def _sound_settings() -> Settings | None:
 
 def register() -> None:
     """Make the checks known; called when the app is ready."""
-    for check in (check_settings, check_channel_layer, check_types, check_platform):
+    for check in (check_settings, check_channel_layer, check_types, check_platform, check_live_updates):
         checks.register(check, "sharding")
     checks.register(check_databases, "sharding")
     checks.register(check_deployment, "sharding", checks.Tags.security, deploy=True)

@@ -75,8 +75,9 @@ class ClusterAdmin(ReadOnlyAdmin):
         try:
             page = build(topic, collector.look(), Rights.of(request.user), self.base())
         except Unreachable as error:
-            context = {**self.admin_site.each_context(request), "trouble": str(error)}
-            return TemplateResponse(request, "sharding_app/unreachable.html", context, status=503)
+            return self._nothing(request, _("The cluster cannot be seen"), str(error), 503)
+        except Http404 as error:
+            return self._nothing(request, _("Not found"), str(error), 404)
         return TemplateResponse(
             request, f"sharding_app/pages/{self._template(page)}.html", self._context(request, page, topic)
         )
@@ -113,6 +114,16 @@ class ClusterAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(self.base())
 
     # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _nothing(self, request: HttpRequest, title: Any, trouble: str, status: int) -> HttpResponse:
+        """A page that says why there is nothing to see."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "trouble": trouble,
+            "base": self.base(),
+        }
+        return TemplateResponse(request, "sharding_app/nothing.html", context, status=status)
 
     @staticmethod
     def _template(page: Page) -> str:

@@ -76,6 +76,8 @@ class FakeNode:
     def __init__(self) -> None:
         self.state = "joining"
         self.registered = False
+        self.hosting = self
+        self.leases_answer = False
 
 
 def node_health(node: FakeNode | None, lag: float = 0.0) -> NodeHealth:
@@ -90,6 +92,8 @@ def test_a_node_is_started_once_it_was_up_and_ready_once_it_is_registered() -> N
     node.state = "up"
     assert [asked.ask("startup").ok, asked.ask("ready").ok] == [True, False]
     node.registered = True
+    assert not asked.ask("ready").ok
+    node.leases_answer = True
     assert asked.ask("ready").ok
     node.registered = False
     assert asked.ask("ready").ok, "another coordinator is no reason to be taken out of service"

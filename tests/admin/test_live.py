@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +15,14 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.db import DatabaseError
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import path
 
 from sharding_app.adapters.channels.live import MAX_WORDS, live_application
 from sharding_app.http import feed as feeds
 from sharding_app.http import routing
 from sharding_app.http.feed import Feed, user_of
+from sharding_app.http.live_check import check_live_updates
 from tests.admin.cluster import FakeNodes, HandClock, collector
 
 SECONDS = 5.0
@@ -266,3 +269,49 @@ def test_the_demo_site_takes_websockets() -> None:
     from project import asgi
 
     assert routing.find_live_path(asgi.application) == "sharding/live/"
+
+
+# -- The check ---------------------------------------------------------------------------------------------------------
+
+
+def project(folder: Path, files: dict[str, str]) -> None:
+    """A project's modules, not loaded."""
+    for name, text in files.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+LINE = "from sharding_app.http.routing import websocket_urlpatterns\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"liveless/asgi": "import os\nimport liveless.gone\n"}, False),
+        ({"liveless/asgi": LINE}, True),
+        ({"liveless/asgi": "import sharding_app.http.routing as r\n"}, True),
+        ({"liveless/asgi": "from .routes import x\n", "liveless/routes": LINE}, True),
+        ({"liveless/asgi": "from . import routes\n", "liveless/routes": LINE}, True),
+        ({"liveless/asgi": "from . import routes\n", "liveless/routes": "from .asgi import *\n"}, False),
+        ({"liveless/asgi": "this is no Python"}, False),
+        ({}, False),
+    ],
+)
+def test_a_check_says_when_the_line_in_asgi_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], found: bool
+) -> None:
+    project(tmp_path, {"liveless/__init__": "", **files})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "liveless", raising=False)
+    with override_settings(ASGI_APPLICATION="liveless.asgi.application"):
+        said = check_live_updates()
+    assert [each.id for each in said] == ([] if found else ["sharding.I001"])
+    assert "liveless.asgi" not in sys.modules
+    monkeypatch.delitem(sys.modules, "liveless", raising=False)
+
+
+def test_the_demo_has_the_line_and_a_project_without_asgi_has_not() -> None:
+    assert check_live_updates() == []
+    with override_settings(ASGI_APPLICATION=None):
+        assert [each.id for each in check_live_updates()] == ["sharding.I001"]

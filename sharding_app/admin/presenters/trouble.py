@@ -134,10 +134,31 @@ def decision_rows(rows: Iterable[Any], shown: Mapping[Incarnation, View], now: d
             "tone": ACTIONS.get(row.action, "plain"),
             "home": shown.get(row.subject),
             "subject": row.subject,
-            "detail": _INCARNATION.sub(lambda match: _named(match[0], shown), row.detail),
+            **_detail(_INCARNATION.sub(lambda match: _named(match[0], shown), row.detail)),
         }
         for row in rows
     ]
+
+
+_NUMBERS = re.compile(r"[\d,-]+(?= )")
+SHORT_DETAIL = 40
+
+
+def _detail(text: str) -> View:
+    """A long list of shards is told by its length first."""
+    found = _NUMBERS.match(text)
+    if found is None or len(found[0]) <= SHORT_DETAIL:
+        return {"detail": text}
+    return {
+        "short": _("{} shards").format(words.count(_shards(found[0]))) + text[found.end() :],
+        "detail": found[0].replace(",", ", "),
+    }
+
+
+def _shards(numbers: str) -> int:
+    """How many there are in 1-4,7."""
+    ends = [each.partition("-") for each in numbers.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _dash, last in ends if first.isdecimal())
 
 
 LANES = ("coordinator", "nodes", "shards")

@@ -35,7 +35,8 @@
       if (old.nodeValue !== made.nodeValue) old.nodeValue = made.nodeValue;
       return;
     }
-    for (const { name } of [...old.attributes]) if (!made.hasAttribute(name)) old.removeAttribute(name);
+    // What somebody has unfolded stays so.
+    for (const { name } of [...old.attributes]) if (name !== "open" && !made.hasAttribute(name)) old.removeAttribute(name);
     for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     renewChildren(old, made);
   }
@@ -156,7 +157,15 @@
 
   function connect() {
     const scheme = window.location.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new WebSocket(`${scheme}//${window.location.host}${root.dataset.socket}`);
+    let socket;
+    try {
+      socket = new WebSocket(`${scheme}//${window.location.host}${root.dataset.socket}`);
+    } catch {
+      // A policy or an extension of the browser's forbids it.
+      state.polling = true;
+      poll();
+      return;
+    }
     state.socket = socket;
     let heard = false;
     socket.addEventListener("open", () => socket.send(JSON.stringify({

@@ -1,0 +1,1 @@
+"""What the browser's cluster hosts beside the demo's carts."""

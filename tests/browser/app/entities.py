@@ -1,0 +1,81 @@
+"""Something of each kind: entities with events and snapshots, with a stored state, and a singleton."""
+
+from __future__ import annotations
+
+from sharding_app import (
+    ClusterSingleton,
+    DurableState,
+    Entity,
+    EventSourced,
+    ShardingSettings,
+    applies,
+    command,
+    event,
+    message,
+)
+
+
+@event
+class Measured:
+    celsius: float
+    note: str
+
+
+class Station(EventSourced):
+    """Readings of one place."""
+
+    settings = ShardingSettings(snapshot_every=20, number_of_shards=40)
+    readings: int
+    highest: float
+    notes: list[str]
+
+    def __init__(self) -> None:
+        self.readings = 0
+        self.highest = -273.15
+        self.notes = []
+
+    @command
+    def measure(self, celsius: float, note: str = "") -> int:
+        self.persist(Measured(celsius, note))
+        return self.readings
+
+    @command
+    def calibrate(self) -> int:
+        raise ZeroDivisionError("the reference is gone")
+
+    @applies(Measured)
+    def on_measured(self, happened: Measured) -> None:
+        self.readings += 1
+        self.highest = max(self.highest, happened.celsius)
+        if happened.note:
+            self.notes.append(happened.note)
+
+
+class Forecast(DurableState):
+    """What is expected at one place."""
+
+    settings = ShardingSettings(number_of_shards=20)
+    text: str
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    @command
+    def say(self, text: str) -> str:
+        self.text = text
+        return text
+
+
+@message
+class Ring:
+    pass
+
+
+class Bell(Entity):
+    """Rings once in the whole cluster."""
+
+    async def receive(self, said: object) -> object:
+        return "dong" if isinstance(said, Ring) else None
+
+
+bell = ClusterSingleton.start("weather.bell", entity=Bell)

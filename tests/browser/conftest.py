@@ -1,0 +1,52 @@
+"""One cluster and one browser for the whole folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.browser.browser import Browser, find_chromium
+from tests.browser.cluster import Cluster, again, cluster
+from tests.live import Live
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(live_servers: Live) -> Iterator[tuple[Cluster, ExitStack]]:
+    find_chromium()
+    with live_servers.empty_database() as live, cluster(live) as found, ExitStack() as stack:
+        yield found, stack
+
+
+@pytest.fixture
+def three_nodes(shared_cluster: tuple[Cluster, ExitStack]) -> Cluster:
+    """The cluster, with whatever an earlier test has ended started again."""
+    found, stack = shared_cluster
+    again(found, stack)
+    return found
+
+
+Visit = Callable[[str], Browser]
+
+
+@pytest.fixture
+def visit(chromium: Browser, three_nodes: Cluster) -> Visit:
+    """Open the overview as somebody, in a browser that has no complaints yet."""
+
+    def visit(person: str) -> Browser:
+        chromium.wide()
+        chromium.theme("light")
+        chromium.sign_in(three_nodes.site, three_nodes.sessions[person])
+        chromium.open(three_nodes.root)
+        chromium.complaints()
+        return chromium
+
+    return visit

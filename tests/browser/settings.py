@@ -1,0 +1,13 @@
+"""The demo site, a little app of the tests', and a policy that lets no inline code and nothing foreign run."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from project.settings import *  # noqa: F403
+from project.settings import base
+
+INSTALLED_APPS = [*base.INSTALLED_APPS, "tests.browser.app"]
+MIDDLEWARE = ["tests.browser.policy.strict", *base.MIDDLEWARE]
+SHARDING = json.loads(os.environ.get("TEST_SHARDING", "{}"))

@@ -1,0 +1,64 @@
+"""What the dashboard shows while things happen: a node that is killed, a site without its servers, a pause."""
+
+from __future__ import annotations
+
+import time
+
+from tests.browser.browser import Browser
+from tests.browser.cluster import Cluster
+from tests.browser.conftest import Visit
+
+CART = "shop.Cart"
+SOON = 2.0
+HOMES = "return [...document.querySelectorAll('#sh-map .sh-cell:not(.s-unused)')].map(g => g.lastChild.textContent)"
+
+
+def homes(browser: Browser) -> set[str]:
+    return set(browser.run(HOMES))
+
+
+def live(browser: Browser) -> str:
+    return str(browser.run("return document.querySelector('[data-live-text]').textContent"))
+
+
+def test_updates_can_be_paused(visit: Visit, three_nodes: Cluster) -> None:
+    browser = visit("root")
+    browser.until(lambda: live(browser) == "live", "live updates")
+    button = browser.find("[data-pause]")
+    button.click()
+    assert live(browser) == "paused"
+    button.click()
+    browser.until(lambda: live(browser) == "live", "live updates again")
+
+
+def test_without_a_websocket_the_page_polls(visit: Visit, three_nodes: Cluster) -> None:
+    browser = visit("root")
+    page = f"{three_nodes.root}nodes/"
+    browser.before_each_page("window.WebSocket = class { constructor() { throw new Error('none') } }")
+    try:
+        browser.open(page)
+        browser.until(lambda: live(browser) == "looking every 2 s", "the page polls")
+    finally:
+        browser.forget_what_is_before()
+    assert browser.complaints() == []
+
+
+def test_the_map_shows_the_death_of_a_node_within_two_seconds(visit: Visit, three_nodes: Cluster) -> None:
+    browser = visit("root")
+    browser.open(f"{three_nodes.root}types/{three_nodes.types[CART]}/")
+    browser.until(lambda: live(browser) == "live", "live updates")
+    browser.until(lambda: len(homes(browser)) == 3, "shards at all three nodes", 30)
+    before = homes(browser)
+    three_nodes.kill("bob")
+    killed = time.monotonic()
+    browser.until(lambda: homes(browser) != before, "another picture", SOON)
+    browser.until(
+        lambda: len(homes(browser) & before) == 2, "the others' shards, and those of the dead", SOON
+    )
+    assert time.monotonic() - killed < SOON
+    browser.until(
+        lambda: len(homes(browser)) == 2 and homes(browser) < before, "all shards at home again", 10
+    )
+    browser.open(f"{three_nodes.root}timeline/")
+    browser.sees("node dead")
+    assert browser.complaints() == []
