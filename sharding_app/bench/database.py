@@ -22,7 +22,6 @@ FACTS = ("fsync", "full_page_writes", "synchronous_commit", "server_version")
 CLEANING = (
     "DELETE FROM sharding_event WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_snapshot WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
-    "DELETE FROM sharding_state WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_shard WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_type WHERE name LIKE %(types)s",

@@ -42,6 +42,30 @@ async def at_once(call: Call, in_flight: int, *, seconds: float = 0.0, count: in
     return driven
 
 
+async def paced(call: Call, per_second: float, callers: int, *, seconds: float) -> Driven:
+    """So many calls a second, by callers that wait for their answers; times count from when a call was due.
+
+    An outage does not hide: what is late because earlier answers were late counts as late.
+    """
+    driven = Driven()
+    note = driven.seconds.append
+    numbers = iter(range(int(per_second * seconds)))
+    clock = time.perf_counter
+    begun, cpu = clock(), time.process_time()
+
+    async def caller() -> None:
+        for number in numbers:
+            due = begun + number / per_second
+            if (early := due - clock()) > 0:
+                await asyncio.sleep(early)
+            await call(number)
+            note(clock() - due)
+
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    driven.elapsed, driven.cpu_seconds = clock() - begun, time.process_time() - cpu
+    return driven
+
+
 class FixedRate:
     """So many calls a second, whether answers come or not; `answered` hears of each that succeeds."""
 

@@ -20,11 +20,19 @@ class Result:
     count: int | None = None
     "How many operations, or moved shards, the figures are of."
     failed: int | None = None
+    rejected: int | None = None
+    "Calls that were told at once that there was no room for them."
     client_cpu_us: float | None = None
     "CPU time of the client's process for each operation, in microseconds."
     node_cpu_us: float | None = None
     "The same of all nodes together."
     bytes_per_entity: float | None = None
+    node_mb: float | None = None
+    "Resident memory of the largest node, in megabytes, at the end."
+    node_mb_most: float | None = None
+    "The same, at its most."
+    client_mb: float | None = None
+    "Resident memory of the client that is measured, at the end."
     balanced_s: float | None = None
     cpu_percent: float | None = None
     queries_per_s: float | None = None

@@ -22,6 +22,8 @@ class Run:
     nodes: int = 0
     seconds: float = 0.0
     entities: int = 0
+    minutes: float = 0.0
+    "How long `soak` goes on."
     kills: int = 0
     freeze: bool = False
     probe: Path | None = None

@@ -78,6 +78,33 @@ def test_recovery_and_failover(live_tables: Live) -> None:
     assert number(live_tables, LEFT) == 0
 
 
+def test_what_one_client_floods_another_hardly_notices(live_tables: Live) -> None:
+    before, meanwhile, afterwards = bench(live_tables, "flood", "--seconds", "1.5")
+    assert meanwhile["rejected"] > 0, "the flooding client is told"
+    for each in (before, meanwhile, afterwards):
+        assert each["failed"] == 0
+        assert each["node_mb_most"] < before["node_mb"] + 200, "what a node holds back is bounded"
+    assert number(live_tables, LEFT) == 0
+
+
+def test_a_soak_below_the_limit(live_tables: Live) -> None:
+    (soak,) = bench(live_tables, "soak", "--seconds", "0.5", "--minutes", "0.02")
+    assert soak["failed"] == 0
+    assert soak["node_mb"] > 0
+    assert 0 < soak["ratio"]["of the limit"] < 1
+    assert number(live_tables, LEFT) == 0
+
+
+def test_commands_and_decisions_are_counted(live_tables: Live) -> None:
+    decision, command = bench(
+        live_tables, "scale", "--nodes", "1", "--seconds", "0.5", "--in-flight", "8", "--entities", "100"
+    )
+    assert decision["count"] == 100
+    assert decision["rows_per_op"] == pytest.approx(2, abs=1), "a row becomes a home's, and starts"
+    assert command["rows_per_op"] == pytest.approx(1)
+    assert number(live_tables, LEFT) == 0
+
+
 def test_one_run_at_a_time(live_tables: Live) -> None:
     with psycopg.connect(live_tables.database_url) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])

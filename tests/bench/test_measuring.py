@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from sharding_app.bench.driving import FixedRate, at_once
+from sharding_app.bench.driving import FixedRate, at_once, paced
 from sharding_app.bench.entities import TYPES
 from sharding_app.bench.isolation import PREFIX, only_bench_types
 from sharding_app.bench.probe import ProbeFailed, compare, database_url, redis_url
@@ -60,6 +60,16 @@ def test_callers_stop_in_time() -> None:
     driven = asyncio.run(at_once(call, 3, seconds=0.05))
     assert driven.seconds
     assert driven.elapsed < 5
+
+
+def test_paced_callers_count_from_when_a_call_was_due() -> None:
+    async def call(number: int) -> None:
+        await asyncio.sleep(0.05 if number == 0 else 0)
+
+    driven = asyncio.run(paced(call, 1000, 1, seconds=0.03))
+    assert len(driven.seconds) == 30
+    assert min(driven.seconds) > 0.015, "the one caller was late for all of them, by the first answer"
+    assert driven.elapsed >= 0.05
 
 
 def test_a_fixed_rate_tells_successes_and_counts_failures() -> None:
@@ -185,5 +195,5 @@ def test_a_layer_without_an_address_has_no_probe() -> None:
 
 
 def test_every_workload_of_the_docs_is_there() -> None:
-    named = "ask durable django hot wide recover memory failover rebalance scale idle"
+    named = "ask durable django hot wide recover memory failover rebalance scale idle remembered flood soak"
     assert set(WORKLOADS) == set(named.split())

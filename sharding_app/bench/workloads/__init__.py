@@ -3,10 +3,13 @@
 from sharding_app.bench.run import Workload
 from sharding_app.bench.workloads.asks import ask, durable, hot, wide
 from sharding_app.bench.workloads.django_orm import django
+from sharding_app.bench.workloads.flood import flood
 from sharding_app.bench.workloads.idle import idle
 from sharding_app.bench.workloads.keeping import memory, recover
 from sharding_app.bench.workloads.moving import failover, rebalance
+from sharding_app.bench.workloads.remembered import remembered
 from sharding_app.bench.workloads.scale import scale
+from sharding_app.bench.workloads.soak import soak
 
 WORKLOADS: dict[str, Workload] = {
     "ask": ask,
@@ -15,9 +18,12 @@ WORKLOADS: dict[str, Workload] = {
     "hot": hot,
     "wide": wide,
     "recover": recover,
+    "remembered": remembered,
     "memory": memory,
     "failover": failover,
     "rebalance": rebalance,
     "scale": scale,
     "idle": idle,
+    "flood": flood,
+    "soak": soak,
 }

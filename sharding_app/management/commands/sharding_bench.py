@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from sharding_app.bench.cluster import NodeFailed
 from sharding_app.bench.database import Busy, Database
+from sharding_app.bench.flooding import run_flood
 from sharding_app.bench.isolation import only_bench_types
 from sharding_app.bench.machine import describe
 from sharding_app.bench.node import run_node
@@ -33,6 +34,7 @@ class Command(BaseCommand):
         "  manage.py sharding_bench                       every workload, a few minutes\n"
         "  manage.py sharding_bench durable django        these two, for their ratio\n"
         "  manage.py sharding_bench ask --in-flight 64    one number of callers\n"
+        "  manage.py sharding_bench soak --minutes 10     at 80 % of the limit, minute by minute\n"
         "  manage.py sharding_bench ask --json | jq .ops_per_s\n\n"
         f"Workloads: {', '.join(WORKLOADS)}."
     )
@@ -65,9 +67,13 @@ class Command(BaseCommand):
             metavar="SCRIPT",
             help="ask, durable: run this script in turns, for the ratio",
         )
+        parser.add_argument(
+            "--minutes", type=_positive, default=0.0, help="soak: so long (default: 20 seconds)"
+        )
         parser.add_argument("--kills", type=_count, default=0, help="failover: so many times (default: 5)")
         parser.add_argument("--freeze", action="store_true", help="failover: by SIGSTOP, not kill -9")
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
+        parser.add_argument("--as-flood", action="store_true", help=SUPPRESS)
         parser.add_argument("--as-dict", type=_count, metavar="COUNT", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -78,6 +84,8 @@ class Command(BaseCommand):
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
             if options["as_node"]:
                 runner.run(run_node(options["as_node"]))
+            elif options["as_flood"]:
+                runner.run(run_flood())
             elif options["as_dict"]:
                 fill_plain_dict(options["as_dict"])
             else:
@@ -93,6 +101,7 @@ class Command(BaseCommand):
             nodes=options["nodes"],
             seconds=options["seconds"],
             entities=options["entities"],
+            minutes=options["minutes"],
             kills=options["kills"],
             freeze=options["freeze"],
             probe=options["probe"],
