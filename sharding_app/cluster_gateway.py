@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from sharding_app.core.words import EXISTS
 from sharding_app.inspection import ANSWER_SECONDS, inspect
 from sharding_app.portal import Portal
-from sharding_app.runtime import calls
+from sharding_app.runtime import calls, tracing
 
 
 class ClusterGateway:
@@ -15,6 +15,7 @@ class ClusterGateway:
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
+        tracing.look()
 
     def ask(
         self,
@@ -30,7 +31,7 @@ class ClusterGateway:
         if process is not None and asyncio._get_running_loop() is portal.loop:
             # The usual way of an entity, and of a benchmark: no other thread or loop is concerned.
             return process.ask(type_name, entity_id, command, args, timeout, command_id, chain=chain)
-        return portal.ask((type_name, entity_id, command, args, timeout, command_id, False, chain))
+        return portal.ask((type_name, entity_id, command, args, timeout, command_id, False, chain, tracing.carry()))
 
     def ask_sync(
         self,
@@ -42,11 +43,11 @@ class ClusterGateway:
         command_id: str | None,
     ) -> bytes:
         return self._portal.ask_sync(
-            (type_name, entity_id, command, args, timeout, command_id, False, calls.chain())
+            (type_name, entity_id, command, args, timeout, command_id, False, calls.chain(), tracing.carry())
         )
 
     def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
-        self._portal.tell((type_name, entity_id, command, args, None, command_id, True, calls.chain()))
+        self._portal.tell((type_name, entity_id, command, args, None, command_id, True, calls.chain(), tracing.carry()))
 
     async def exists(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
         return await self.ask(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"

@@ -22,8 +22,8 @@ from sharding_app.runtime.process import Process
 
 logger = logging.getLogger("sharding.client")
 
-Call = tuple[str, str, str, bytes, float | None, str | None, bool, tuple[str, ...]]
-"""type, entity id, command, arguments, timeout, command id, tell, who led to it."""
+Call = tuple[str, str, str, bytes, float | None, str | None, bool, tuple[str, ...], str]
+"""type, entity id, command, arguments, timeout, command id, tell, who led to it, the caller's trace."""
 Resolve = Callable[[bytes | None, BaseException | None], None]
 
 RETRY_SECONDS = 0.1
@@ -54,7 +54,7 @@ class Portal:
     def ask(self, call: Call) -> Awaitable[bytes]:
         loop = asyncio.get_running_loop()
         if loop is self.loop and self.process is not None:
-            return self.process.ask(*call[:6], tell=call[6], chain=call[7])
+            return self.process.ask(*call[:6], tell=call[6], chain=call[7], trace=call[8])
         future: asyncio.Future[bytes] = loop.create_future()
         if loop is self.loop:
             self._begin(call, lambda value, error: _settle(future, value, error))
@@ -157,7 +157,7 @@ class Portal:
             self._early.append((call, resolve, self.loop.time() + (call[4] or self._default_timeout)))
             return
         try:
-            future = process.ask(*call[:6], tell=call[6], chain=call[7])
+            future = process.ask(*call[:6], tell=call[6], chain=call[7], trace=call[8])
         except ShardingError as error:
             resolve(None, error)
             return

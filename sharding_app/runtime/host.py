@@ -20,14 +20,14 @@ from sharding_app.ports.journal import Journal
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.runtime.backlog import Backlog
 from sharding_app.runtime.entity_context import HostContext, last_word
-from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.leasing import ShardGate
 from sharding_app.runtime.listener import Listener
-from sharding_app.runtime.loader import Loader, Permits
+from sharding_app.runtime.loader import Permits
 from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY, Threads, Together, Watch
 from sharding_app.runtime.remembering import Remembering
+from sharding_app.runtime.traced import execution_class, loader_class
 
 logger = logging.getLogger("sharding.region")
 
@@ -74,12 +74,12 @@ class Host:
         self.threads = threads
         self.async_handlers = 0
         self.meter = Meter(clock)
-        self.execution = Execution(
+        self.execution = execution_class()(
             entity_type, type_id, writer, journal, self, watch, self.meter,
             command_window_seconds=command_window_seconds, pipeline_limit=mailbox_limit,
             max_reply_bytes=max_reply_bytes, max_state_bytes=max_state_bytes, together=together,
         )  # fmt: skip
-        self._loader = Loader(entity_type, type_id, journal, self._new, self._loaded, recoveries)
+        self._loader = loader_class()(entity_type, type_id, journal, self._new, self._loaded, recoveries)
         self._store = store
         self._clock = clock
         self._mailbox_limit = mailbox_limit

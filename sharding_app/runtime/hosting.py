@@ -39,6 +39,7 @@ from sharding_app.runtime.host import Host
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.leasing import LeaseKeeper, ShardGate
 from sharding_app.runtime.loader import Permits
+from sharding_app.runtime.traced_host import host_class
 
 logger = logging.getLogger("sharding.node")
 
@@ -87,7 +88,7 @@ class Hosting:
         """Host a type; the caller runs the host."""
         settings, config, ports, node = entity_type.settings, self._node.config, self._ports, self._node
         passivate = settings.passivate_after_seconds
-        host = self.hosts[entity_type.name] = Host(
+        host = self.hosts[entity_type.name] = host_class()(
             entity_type, type_id, node.incarnation, send=node.send, writer=node.writer, journal=ports.journal,
             store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=config.mailbox_size,
             passivate_after_seconds=config.passivate_after_seconds if passivate is None else passivate,

@@ -39,6 +39,7 @@ from sharding_app.runtime.homes import HomeFinder
 from sharding_app.runtime.links import Links
 from sharding_app.runtime.questions import Questions
 from sharding_app.runtime.region_states import RegionQuestions
+from sharding_app.runtime.traced import asker_class
 
 logger = logging.getLogger("sharding.node")
 
@@ -104,7 +105,7 @@ class Process:
             self.incarnation, self.ports.store, clock, self.try_send,
             is_proxy=self.is_proxy, on_gone=self._gone, is_silent=self.links.is_silent,
         )  # fmt: skip
-        self.asker = Asker(
+        self.asker = asker_class()(
             self.incarnation,
             clock,
             self._put_command,
@@ -172,8 +173,9 @@ class Process:
         *,
         tell: bool = False,
         chain: tuple[str, ...] | None = None,
+        trace: str = "",
     ) -> "asyncio.Future[bytes]":
-        """Send a command from this process's loop; `chain` says who led to it, if not the present context."""
+        """Send a command from this process's loop; `chain` and `trace` say who led to it, if not the present context."""
         if type_name not in self.configs:
             raise BadCall(f"no entity type {type_name!r} is known here: is its app in INSTALLED_APPS?")
         if type_name in self.refused:
@@ -185,8 +187,9 @@ class Process:
             else:
                 calls.refuse_cycle(called_by, type_name, entity_id, command)
         return self.asker.ask(
-            type_name, entity_id, command, args, timeout, command_id or "", tell=tell, chain=called_by
-        )
+            type_name, entity_id, command, args, timeout, command_id or "", tell=tell, chain=called_by,
+            trace=trace,
+        )  # fmt: skip
 
     def why_refused(self, type_name: str) -> str:
         ours, theirs = self.configs[type_name], self.refused[type_name]

@@ -134,13 +134,13 @@ def test_a_background_loop_that_fails_tells_whoever_waits() -> None:
     failing = BackgroundPortal(_never, asyncio.new_event_loop, 5.0)
     until(lambda: failing.portal.closed, 10, "the portal closes")
     with pytest.raises(Unavailable, match="cannot be made"):
-        failing.portal.ask_sync(("t", "e", "c", b"", 1.0, None, False, ()))
+        failing.portal.ask_sync(("t", "e", "c", b"", 1.0, None, False, (), ""))
 
 
 def test_calls_before_the_process_is_there_expire() -> None:
     async def main() -> None:
         portal = Portal(asyncio.get_running_loop(), 0.05)
-        answer = portal.ask(("t", "e", "c", b"", 0.05, None, False, ()))
+        answer = portal.ask(("t", "e", "c", b"", 0.05, None, False, (), ""))
         await asyncio.sleep(0.06)
         portal.expire()
         with pytest.raises(Unavailable, match="not connected to the cluster"):

@@ -1,0 +1,108 @@
+"""OpenTelemetry, where its API is installed and a provider is set: who is called in whose context.
+
+Contract: `active` is None until `look` finds a provider; a process looks when it makes its first connection to the cluster
+and when it starts. Without one nothing is measured, and the traced versions of the engine's parts (`runtime.traced`) are
+not even made. Context crosses processes in the envelope's field `trace`, as the project's own propagators write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from opentelemetry import trace as otel
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span
+
+MAX_TRACE = 4096
+"""What a carried context may have in characters: a baggage that is larger stays behind."""
+NAME = "sharding_app"
+Kind = Literal["client", "producer", "consumer", "internal"]
+Attributes = dict[str, str | int]
+
+
+class Tracer:
+    """What the traced parts ask of OpenTelemetry."""
+
+    def __init__(self, provider: otel.TracerProvider) -> None:
+        from opentelemetry import context, propagate, trace
+
+        self._api, self._context, self._propagate = trace, context, propagate
+        self._tracer = provider.get_tracer(NAME)
+
+    def carry(self, span: Span | None = None, parent: Context | None = None) -> str:
+        """The present context, or that of a span which was begun in `parent`, in a form that travels."""
+        context = None if span is None else self._api.set_span_in_context(span, parent)
+        carrier: dict[str, str] = {}
+        self._propagate.inject(carrier, context)
+        text = "\n".join(f"{name}:{value}" for name, value in carrier.items())
+        return text if len(text) <= MAX_TRACE else f"traceparent:{carrier.get('traceparent', '')}"
+
+    def context(self, trace: str) -> Context | None:
+        """What was carried; None: nothing, so that the present context counts."""
+        if not trace:
+            return None
+        return self._propagate.extract(dict(line.partition(":")[::2] for line in trace.split("\n")))
+
+    def start(
+        self, name: str, kind: Kind, attributes: Attributes, parent: Context | None = None,
+        traces: Sequence[str] = (),
+    ) -> Span:  # fmt: skip
+        """Begin a span; `traces` are contexts that it is linked with."""
+        found = (self._api.get_current_span(self.context(trace)).get_span_context() for trace in traces)
+        links = [self._api.Link(each) for each in found if each.is_valid]
+        return self._tracer.start_span(
+            name, parent, self._api.SpanKind[kind.upper()], {f"sharding.{k}": v for k, v in attributes.items()}, links
+        )  # fmt: skip
+
+    def child(self, name: str, attributes: Attributes, parent: Span | None) -> Span:
+        """Begin a span inside another one, or in the present context."""
+        return self.start(
+            name, "internal", attributes, None if parent is None else self._api.set_span_in_context(parent)
+        )
+
+    @contextmanager
+    def inside(self, span: Span, parent: Context | None = None) -> Iterator[None]:
+        """What is called, or begun as a task, belongs to the span, which was begun in `parent`. It is not ended here."""
+        token = self._context.attach(self._api.set_span_in_context(span, parent))
+        try:
+            yield
+        finally:
+            self._context.detach(token)
+
+    def end(self, span: Span, error: BaseException | str | None = None) -> None:
+        """End a span, with what went wrong."""
+        if isinstance(error, BaseException):
+            span.record_exception(error)
+        if error is not None:
+            text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+            span.set_status(self._api.Status(self._api.StatusCode.ERROR, text))
+        span.end()
+
+
+active: Tracer | None = None
+
+
+def look() -> Tracer | None:
+    """See whether there is a provider by now."""
+    global active
+    active = _found()
+    return active
+
+
+def carry() -> str:
+    """The present context for an envelope; nothing where nobody traces."""
+    return "" if active is None else active.carry()
+
+
+def _found() -> Tracer | None:
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return None
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):
+        return None
+    return Tracer(provider)

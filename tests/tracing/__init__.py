@@ -1,0 +1,1 @@
+"""Spans, as the official SDK collects them."""
