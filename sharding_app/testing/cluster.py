@@ -44,7 +44,7 @@ from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineSettings
 from sharding_app.runtime.listener import Listener, NoListener
 from sharding_app.runtime.node import Node
-from sharding_app.runtime.owner import Together
+from sharding_app.runtime.owner import PlainThreads, Threads, Together
 from sharding_app.runtime.process import Process
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
@@ -74,6 +74,7 @@ class MemoryCluster:
         config: NodeConfig | None = None,
         defaults: ShardingSettings | None = None,
         make_together: Callable[[Journal], Together] | None = None,
+        threads: Threads | None = None,
         listener: Listener | None = None,
     ) -> None:
         """`types`: entity classes (all that are declared, if not given); `defaults`: what ``SHARDING`` says of types."""
@@ -97,6 +98,7 @@ class MemoryCluster:
         self._make_together = make_together or (
             lambda journal: MemoryTogether(journal, contextlib.nullcontext)
         )
+        self._threads = threads or PlainThreads()
         self._listener = listener or NoListener()
         self._wanted = nodes
         self._numbers = itertools.count(1)
@@ -323,6 +325,7 @@ class MemoryCluster:
             lifeline=lifeline,
             leases=lambda path: MemoryLeases(self.server, incarnation, self.config.shard_leases),
             together=self._make_together(journal),
+            threads=self._threads,
             listener=self._listener,
         )
 

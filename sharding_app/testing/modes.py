@@ -18,7 +18,7 @@ from sharding_app.conf import get_settings
 from sharding_app.errors import WrongContext
 from sharding_app.model import gateway
 from sharding_app.ports.journal import Journal
-from sharding_app.runtime.owner import Together
+from sharding_app.runtime.owner import PlainThreads, Together
 from sharding_app.testing import names
 from sharding_app.testing.names import in_tests
 from sharding_app.testing.thread import ClusterThread
@@ -53,6 +53,7 @@ def memory_cluster() -> ClusterThread:
             _cluster = ClusterThread(
                 **settings_of_this_site(),
                 make_together=lambda journal: _together(journal, shared),
+                threads=_Threads(shared),
                 prepare=lambda: _share(shared),
                 finish=lambda: _give_back(shared),
             )
@@ -105,16 +106,36 @@ def _together(journal: Journal, shared: dict[str, BaseDatabaseWrapper]) -> Toget
 
     @contextlib.contextmanager
     def atomic() -> Iterator[None]:
-        for each in shared.values():
-            connections[each.alias] = each
-        try:
-            with transaction.atomic(using=alias):
-                yield
-        finally:
-            if not shared:
-                connections.close_all()
+        with _borrowed(shared), transaction.atomic(using=alias):
+            yield
 
     return MemoryTogether(journal, atomic)
+
+
+@contextlib.contextmanager
+def _borrowed(shared: dict[str, BaseDatabaseWrapper]) -> Iterator[None]:
+    """Use the test's connections in the present thread for a while; others that are opened meanwhile are closed."""
+    for each in shared.values():
+        connections[each.alias] = each
+    try:
+        yield
+    finally:
+        for each in connections.all(initialized_only=True):
+            if each.alias in shared:
+                del connections[each.alias]
+            else:
+                each.close()
+
+
+class _Threads(PlainThreads):
+    """Handlers in threads see what the test has written, too, and leave no connection behind."""
+
+    def __init__(self, shared: dict[str, BaseDatabaseWrapper]) -> None:
+        self._shared = shared
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        with _borrowed(self._shared):
+            return work()
 
 
 async def _share(shared: dict[str, BaseDatabaseWrapper]) -> None:

@@ -13,7 +13,7 @@ from sharding_app.cluster_gateway import ClusterGateway
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.ports.journal import Journal, Snapshot
 from sharding_app.runtime.config import NodeConfig
-from sharding_app.runtime.owner import Together
+from sharding_app.runtime.owner import Threads, Together
 from sharding_app.testing.clock import Clock, TravelLoop
 from sharding_app.testing.cluster import EntityId, MemoryCluster
 
@@ -31,6 +31,7 @@ class ClusterThread:
         config: NodeConfig | None = None,
         defaults: ShardingSettings | None = None,
         make_together: Callable[[Journal], Together] | None = None,
+        threads: Threads | None = None,
         prepare: Callable[[], Awaitable[None]] | None = None,
         finish: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -46,7 +47,11 @@ class ClusterThread:
             if prepare is not None:
                 await prepare()
             cluster = MemoryCluster(
-                nodes=nodes, config=config, defaults=defaults, make_together=make_together
+                nodes=nodes,
+                config=config,
+                defaults=defaults,
+                make_together=make_together,
+                threads=threads,
             )
             try:
                 await cluster.start()

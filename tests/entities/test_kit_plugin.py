@@ -60,6 +60,10 @@ class Counter(EventSourced):
     async def groups(self) -> int:
         return await Group.objects.acount()
 
+    @command(thread=True)
+    def groups_in_a_thread(self) -> int:
+        return Group.objects.count()
+
     @command
     def groups_on_the_loop(self) -> int:
         return Group.objects.count()
@@ -146,6 +150,17 @@ def test_the_async_orm_sees_what_the_test_wrote():
     assert Counter.ref("a").sync.groups() == 1
 
 @pytest.mark.django_db
+def test_a_handler_in_a_thread_sees_what_the_test_wrote():
+    Group.objects.create(name="mine")
+    assert [Counter.ref(id).sync.groups_in_a_thread() for id in "abc"] == [1, 1, 1]
+    assert Group.objects.count() == 1
+
+@pytest.mark.django_db(transaction=True)
+def test_a_handler_in_a_thread_leaves_no_connection_behind():
+    Group.objects.create(name="mine")
+    assert Counter.ref("a").sync.groups_in_a_thread() == 1
+
+@pytest.mark.django_db
 def test_the_sync_orm_on_the_loop_is_told_the_two_ways_out():
     with pytest.raises(EntityFailed, match="async ORM.*@command.thread=True") as caught:
         Counter.ref("a").sync.groups_on_the_loop()
@@ -227,7 +242,7 @@ REFUSED = "@pytest.mark.sharding_real needs @pytest.mark.django_db(transaction=T
 def test_under_pytest_django(site: Path, extra: tuple[str, ...]) -> None:
     done = run(site, "pytest", *extra, "test_shop.py")
     assert REFUSED in done.stdout, done.stdout + done.stderr
-    assert "17 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "19 passed, 1 error" in done.stdout, done.stdout + done.stderr
     assert not (site / "real.sqlite3").exists(), "a test has touched the real database"
 
 
