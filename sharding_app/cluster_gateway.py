@@ -31,7 +31,9 @@ class ClusterGateway:
         if process is not None and asyncio._get_running_loop() is portal.loop:
             # The usual way of an entity, and of a benchmark: no other thread or loop is concerned.
             return process.ask(type_name, entity_id, command, args, timeout, command_id, chain=chain)
-        return portal.ask((type_name, entity_id, command, args, timeout, command_id, False, chain, tracing.carry()))
+        return portal.ask(
+            (type_name, entity_id, command, args, timeout, command_id, False, chain, tracing.carry())
+        )
 
     def ask_sync(
         self,
@@ -47,7 +49,9 @@ class ClusterGateway:
         )
 
     def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
-        self._portal.tell((type_name, entity_id, command, args, None, command_id, True, calls.chain(), tracing.carry()))
+        self._portal.tell(
+            (type_name, entity_id, command, args, None, command_id, True, calls.chain(), tracing.carry())
+        )
 
     async def exists(self, type_name: str, entity_id: str, timeout: float | None) -> bool:
         return await self.ask(type_name, entity_id, EXISTS, b"", timeout, None) == b"1"
