@@ -32,7 +32,7 @@ assert await Bell.ref("a").ring() == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "asking"), [("entities", 8), ("persistence", 5), ("retries", 5), ("schema-evolution", 4)]
+    ("name", "asking"), [("entities", 9), ("persistence", 5), ("retries", 5), ("schema-evolution", 4)]
 )
 def test_a_page_about_entities_runs(name: str, asking: int) -> None:
     page = Page(DOCS / f"{name}.md")

@@ -48,6 +48,10 @@ class Club(EventSourced, name="entities.Club"):
         return len(self.members)
 
     @command
+    def leave_memory(self) -> None:
+        self.context.stop()
+
+    @command
     async def rows(self) -> int:
         return await Group.objects.acount()
 

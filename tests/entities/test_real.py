@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
 
-from sharding_app import BadCall, EntityFailed, Unavailable, bootstrap
+from sharding_app import BadCall, EntityFailed, EventUnreadable, Unavailable, bootstrap
 from sharding_app.models import Event, Snapshot
 from tests.entities.real_shop import Club, HotClub, Setting
 
@@ -39,6 +39,41 @@ def test_snapshots_are_written() -> None:
             break
         pause.wait(0.05)
     assert found == [6]
+
+
+def test_an_event_that_cannot_be_read_concerns_its_entity_and_heals() -> None:
+    bad, good = Club.ref("bad"), Club.ref("good")
+    for name in "ab":
+        bad.sync.join(name)
+    bad.sync.leave_memory()
+    assert Event.objects.filter(entity="bad", seq=2).count() == 1
+    rename = "UPDATE sharding_event SET name = %s WHERE entity = 'bad' AND seq = 2"
+    with connection.cursor() as cursor:
+        cursor.execute(rename, ["Vanished"])
+        with pytest.raises(
+            EventUnreadable, match="event 2: Club: the journal holds an event 'Vanished'"
+        ) as caught:
+            bad.sync.all()
+        assert caught.value.params["number"] == 2
+        assert good.sync.join("c") == 1
+        cursor.execute(rename, ["Registered"])
+    assert bad.sync.join("d") == 3, "nothing was lost, and the next message tries again"
+
+
+def test_a_snapshot_that_cannot_be_read_falls_back_to_the_events() -> None:
+    club = Club.ref("torn").sync
+    for name in "abc":
+        club.join(name)
+    pause = threading.Event()
+    for _ in range(100):
+        with connection.cursor() as cursor:
+            cursor.execute("""UPDATE sharding_snapshot SET state = '{"members": 5}' WHERE entity = 'torn'""")
+            if cursor.rowcount:
+                break
+        pause.wait(0.05)
+    assert Snapshot.objects.filter(entity="torn").count() == 1
+    club.leave_memory()
+    assert club.all() == ["a", "b", "c"]
 
 
 def test_durable_state() -> None:
