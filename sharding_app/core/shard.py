@@ -128,6 +128,12 @@ class Shard:
         slot.mailbox.append((source, message))
         return Verdict.QUEUED, slot
 
+    def put_first(self, slot: Slot, work: Work) -> None:
+        """Put an envelope back that was taken out of a busy slot's mailbox and could not be begun."""
+        if slot.mailbox is None:
+            slot.mailbox = deque()
+        slot.mailbox.appendleft(work)
+
     def start(self, entity_id: EntityId, now: float) -> Slot | None:
         """Load an entity without a message for it; None: it is there already, or the shard is stopping."""
         if self.stopping or entity_id in self.slots:

@@ -43,7 +43,7 @@ from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY, Owner, Together, Watch
 from sharding_app.runtime.retries import Retries, as_stored
 from sharding_app.runtime.snapshots import Snapshots
-from sharding_app.runtime.waiting import WaitingCommands
+from sharding_app.runtime.waiting import WaitingCommands, is_gone
 
 logger = logging.getLogger("sharding.entity")
 
@@ -109,7 +109,7 @@ class Execution:
             self.fail(source, message, error)
             return True
         if message.command_id and not handler.is_query and not self._memory:
-            self.owner.spawn(self._retries.run(slot, source, message, handler, args))
+            self.owner.spawn(self._retries.run(slot, slot.generation, source, message, handler, args))
             return False
         return self.start(slot, source, message, handler, args)
 
@@ -117,7 +117,7 @@ class Execution:
         self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
     ) -> bool:
         if handler.is_async or handler.thread or handler.fenced:
-            self.owner.spawn(self._waiting.run(slot, source, message, handler, args))
+            self.owner.spawn(self._waiting.run(slot, slot.generation, source, message, handler, args))
             return False
         entity: Any = slot.entity
         staging = self._staging
@@ -143,7 +143,9 @@ class Execution:
             entity._sharding_staging = None
         if staging.also:
             mine, self._staging = staging, Staging(self._commit_too_late)
-            self.owner.spawn(self._waiting.finish_together(slot, source, message, mine, value))
+            self.owner.spawn(
+                self._waiting.finish_together(slot, slot.generation, source, message, mine, value)
+            )
             return False
         records = staging.records
         if not records:
@@ -405,11 +407,6 @@ class Execution:
         if why is NotCommitted.UNAVAILABLE:
             return Unavailable(f"{what}: nothing of it is stored: {detail}")
         return EntityFailed(f"{what}: its shard moved before it was stored")
-
-
-def is_gone(slot: Slot) -> bool:
-    """Whether the entity is not at home here any more (or not in memory)."""
-    return slot.shard.slots.get(slot.id) is not slot
 
 
 def fingerprint(state: bytes) -> bytes:

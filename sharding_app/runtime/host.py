@@ -240,6 +240,14 @@ class Host:
             elif verdict is Verdict.FULL:
                 self._refuse_full(source, message)
 
+    def again(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        """Its object was thrown away before this command began: it is the next to run."""
+        if slot.state is SlotState.IDLE:
+            self.receive(source, (message,))
+        else:
+            slot.shard.put_first(slot, (source, message))
+            self.backlog.waits(source, message)
+
     def finished(self, slot: Slot) -> None:
         """A command is over: run what waits for the entity, until something has to wait."""
         shard, entity = slot.shard, slot.entity

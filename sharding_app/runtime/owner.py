@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import AnyMessage
+from sharding_app.core.messages import AnyMessage, Deliver
 from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import EventRow
 from sharding_app.runtime.listener import Listener
@@ -27,6 +27,9 @@ class Owner(Protocol):
         """A tell is handled."""
 
     def finished(self, slot: Slot) -> None: ...
+
+    def again(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        """Run a command that had not begun when its object was thrown away, before any that came after it."""
 
     def settled(self, slot: Slot) -> None:
         """The commit of a pipelined command is done."""

@@ -16,7 +16,7 @@ from sharding_app.core.shard import Slot
 from sharding_app.errors import BadCall, PartlyApplied
 from sharding_app.model.handler import Handler
 from sharding_app.ports.journal import Journal, JournalUnavailable, Outcome
-from sharding_app.runtime.waiting import settled
+from sharding_app.runtime.waiting import is_gone, settled
 
 if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
@@ -41,11 +41,19 @@ class Retries:
         self._window_ms = int(command_window_seconds * 1000)
 
     async def run(
-        self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
+        self,
+        slot: Slot,
+        generation: int,
+        source: Incarnation,
+        message: Deliver,
+        handler: Handler,
+        args: tuple[Any, ...],
     ) -> None:
         """A command with an id of its own: look what an earlier attempt left in the journal before it runs."""
         execution, owner = self._execution, self._execution.owner
-        generation = slot.generation
+        if generation != slot.generation:
+            self._later(slot, source, message)
+            return
         if self._age_ms(message) > self._window_ms:
             text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
             execution.fail(source, message, BadCall(text, code="too_old"))
@@ -55,7 +63,7 @@ class Retries:
         found = await self._outcome(slot, message)
         await owner.lease()
         if generation != slot.generation:
-            execution.abandoned(slot, source, message, partly=False)
+            self._later(slot, source, message)
             return
         if found is None:
             if execution.start(slot, source, message, handler, args):
@@ -75,6 +83,14 @@ class Retries:
         else:
             execution.answer(source, message, found.reply)
         owner.finished(slot)
+
+    def _later(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        """The object was thrown away before anything was found out. Nobody may say yet that nothing is stored: an earlier
+        attempt may have stored it, so this one waits for the next object, or goes to its shard's next home."""
+        if is_gone(slot) or slot.shard.stopping:
+            self._execution.hand_back(source, message)
+        else:
+            self._execution.owner.again(slot, source, message)
 
     def _age_ms(self, message: Deliver) -> int:
         return message.age_ms + int(self._execution.owner.now() * 1000)

@@ -43,27 +43,32 @@ class WaitingCommands:
         return command.source, command.message, command.steps > 0
 
     async def run(
-        self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]
+        self,
+        slot: Slot,
+        generation: int,
+        source: Incarnation,
+        message: Deliver,
+        handler: Handler,
+        args: tuple[Any, ...],
     ) -> None:
-        """Run a handler that may wait."""
+        """Run a handler that may wait. `generation` is the slot's when this was decided: it may be another one already."""
         execution, owner = self._execution, self._execution.owner
+        await owner.lease()
+        if generation != slot.generation:
+            execution.abandoned(slot, source, message, partly=False)
+            return
         entity: Any = slot.entity
-        generation = slot.generation
-        command = self._running[slot] = _Command(self, slot, source, message)
+        command = self._running[slot] = _Command(self, slot, generation, source, message)
         try:
-            await owner.lease()
-            if generation != slot.generation:
-                execution.abandoned(slot, source, message, partly=False)
-                return
             entity._sharding_staging = None if handler.is_query else command.staging
             with within(message.chain, execution.type.name, slot.id):
                 result = await self._call(handler, entity, args)
             if command.given_up:
                 return
-            value = command.staged(handler, result, generation)
+            value = command.staged(handler, result)
         except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
             if not command.given_up:
-                command.failed(error, generation)
+                command.failed(error)
             return
         finally:
             entity._sharding_staging = None
@@ -82,7 +87,9 @@ class WaitingCommands:
         if partly and not staging.records:
             staging.records = [self._last_word(slot)]
         if staging.also:
-            await self.finish_together(slot, source, message, staging, value, partly=partly)
+            await self.finish_together(
+                slot, command.generation, source, message, staging, value, partly=partly
+            )
         elif staging.records:
             if execution.commit(slot, source, message, staging.records, value, partly=partly):
                 execution.owner.finished(slot)
@@ -92,6 +99,7 @@ class WaitingCommands:
     async def finish_together(
         self,
         slot: Slot,
+        generation: int,
         source: Incarnation,
         message: Deliver,
         staging: Staging,
@@ -101,13 +109,16 @@ class WaitingCommands:
     ) -> None:
         """The last commit of a command, in one transaction with the user's own writes."""
         execution = self._execution
-        generation = slot.generation
+        if generation != slot.generation:
+            execution.abandoned(slot, source, message, partly=partly)
+            return
         command_id = message.command_id or f"{source}:{message.request}"
         rows = number_rows(
             execution.type_id, slot, staging.records, command_id, execution.said(message), value, partial=False
         ) if staging.records else []  # fmt: skip
         commit = CommandCommit(slot, rows, execution, source, message, value)
         commit.partly = partly
+        commit.snapshot = bool(rows) and execution.snapshots.due(slot, staging.records[-1][3])
         try:
             await self.append_together(slot, rows, staging.also)
         except StepFailed as failed:
@@ -158,9 +169,11 @@ class WaitingCommands:
             if generation == slot.generation:
                 owner.fenced(slot)
             return
+        if generation != slot.generation:
+            execution.abandoned(slot, source, message, partly=False)
+            return
         execution.answer_seen(slot, source, message, value)
-        if generation == slot.generation:
-            owner.finished(slot)
+        owner.finished(slot)
 
     def _last_word(self, slot: Slot) -> Record:
         """A command that has committed a part and stages nothing more still has to leave its reply, for a retry."""
@@ -199,8 +212,17 @@ class WaitingCommands:
 class _Command:
     """One command under way: what it has staged, and how often it has committed."""
 
-    def __init__(self, commands: WaitingCommands, slot: Slot, source: Incarnation, message: Deliver) -> None:
+    def __init__(
+        self,
+        commands: WaitingCommands,
+        slot: Slot,
+        generation: int,
+        source: Incarnation,
+        message: Deliver,
+    ) -> None:
         self.steps = 0
+        self.generation = generation
+        "The slot's when it began: once that is another one, its object is thrown away."
         self.given_up = False
         self.source = source
         self.message = message
@@ -208,13 +230,14 @@ class _Command:
         self.slot = slot
         self._commands = commands
 
-    def staged(self, handler: Handler, result: object, generation: int) -> bytes:
+    def staged(self, handler: Handler, result: object) -> bytes:
         """The encoded result, once everything is found to be in order that is to be stored with it."""
         execution, slot, staging = self._commands._execution, self.slot, self.staging
         if staging.broken is not None:
             raise staging.broken
         value = handler.encode_result(result)
-        if execution.type.kind == "durable_state" and not handler.is_query and generation == slot.generation:
+        current = self.generation == slot.generation
+        if execution.type.kind == "durable_state" and not handler.is_query and current:
             execution.stage_state(slot, staging)
         if staging.records and len(value) > execution.max_reply:
             raise execution.reply_too_large(self.message, value)
@@ -224,6 +247,8 @@ class _Command:
         if staging.broken is not None:
             raise staging.broken
         try:
+            if self.generation != self.slot.generation:
+                raise StepFailed(NotCommitted.SUPERSEDED)
             if await self._commands.step(self.slot, self.source, self.message, staging):
                 self.steps += 1
         except BaseException as error:
@@ -231,12 +256,12 @@ class _Command:
             staging.broken = error
             raise
 
-    def failed(self, error: Exception, generation: int) -> None:
+    def failed(self, error: Exception) -> None:
         execution, slot = self._commands._execution, self.slot
         partly = self.steps > 0
         if isinstance(self.staging.broken, StepFailed):
             error = self.staging.broken
-        if generation != slot.generation:
+        if self.generation != slot.generation:
             execution.abandoned(slot, self.source, self.message, partly=partly)
         elif not isinstance(error, StepFailed):
             staged = bool(self.staging.records) or self.staging.broken is not None or partly
@@ -249,6 +274,11 @@ class _Command:
             failure = execution.refusal(slot, self.message, error.why, error.detail, partly=partly)
             execution.fail(self.source, self.message, failure)
             execution.owner.reload(slot)
+
+
+def is_gone(slot: Slot) -> bool:
+    """Whether the entity is not at home here any more (or not in memory)."""
+    return slot.shard.slots.get(slot.id) is not slot
 
 
 async def settled(slot: Slot) -> None:
