@@ -49,10 +49,18 @@ def test_install_lines_name_this_package_and_its_extras(document: Path) -> None:
             assert set((named[2] or "").split(",")) <= {"", *project["optional-dependencies"]}
 
 
+def headings(page: Path) -> set[str]:
+    """The names by which a page's headings are linked to."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in found}
+
+
 @pytest.mark.parametrize("document", WRITTEN, ids=lambda path: path.name)
 def test_links_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
-        assert (document.parent / target).exists(), target
+    for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", document.read_text()):
+        page = document.parent / target if target else document
+        assert page.exists(), target
+        assert not heading or heading in headings(page), f"{target}#{heading}"
 
 
 @pytest.mark.parametrize("document", WRITTEN, ids=lambda path: path.name)
