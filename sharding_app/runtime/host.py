@@ -104,6 +104,8 @@ class Host:
         self._stopped_at: dict[ShardId, Epoch] = {}
         self._early: dict[tuple[ShardId, Epoch], list[Work]] = {}
         "For shards that a region knows to live here before we do."
+        self._restarts: dict[tuple[ShardId, str], asyncio.TimerHandle] = {}
+        "Entities that have stopped without passivating, until their back-off is over."
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: dict[Incarnation, list[int]] = {}
         self._loop = asyncio.get_running_loop()
@@ -254,7 +256,6 @@ class Host:
         if slot.mailbox is None and not (slot.passivating or slot.ended or shard.stopping):
             shard.finished(slot)  # the usual case: nothing waits, nobody stops
             return
-        passivated = slot.passivating
         while True:
             if slot.mailbox and not self._may_handle():
                 self._parked.append(slot)
@@ -272,18 +273,24 @@ class Host:
         elif slot.passivating and not slot.ended:
             self._loop.call_later(self._stop_timeout, self._force, slot)
         elif slot.ended and not shard.stopping and self._runs_again:
-            self._stopped_by_itself(slot, passivated=passivated)
+            self._stopped_by_itself(slot)
         elif shard.stopping and shard.stopped:
             self._shard_stopped(shard)
 
-    def _stopped_by_itself(self, slot: Slot, *, passivated: bool) -> None:
+    def _stopped_by_itself(self, slot: Slot) -> None:
         """A remembered entity has stopped: for good if it passivated, else until its back-off is over."""
-        if passivated and self.remembering is not None:
+        # One that stopped before, and came back for a message, may still have a restart to come.
+        former = self._restarts.pop((slot.shard.number, slot.id), None)
+        if former is not None:
+            former.cancel()
+        if slot.passivating and self.remembering is not None:
             self.remembering.stopped(slot.shard, slot.id)
         else:
-            self._loop.call_later(self._restart_backoff, self._start_again, slot)
+            key = slot.shard.number, slot.id
+            self._restarts[key] = self._loop.call_later(self._restart_backoff, self._start_again, slot)
 
     def _start_again(self, former: Slot) -> None:
+        self._restarts.pop((former.shard.number, former.id), None)
         self.counters["restarted"] += 1
         self._start_in(former.shard, former.id)
 

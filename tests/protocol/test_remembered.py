@@ -1,13 +1,29 @@
 """Remembered entities run again without a message: after a move, a crash, a restart of everything, a stop by themselves."""
 
+import asyncio
+
 import pytest
 
+from sharding_app import Entity, ShardingSettings, command
 from sharding_app.model.registry import registry
 from sharding_app.testing.cluster import MemoryCluster
-from tests.protocol.conftest import until
+from tests.protocol.conftest import CONFIG, until
 from tests.protocol.counters import Get, Increment, Quit, Remembered, Rest, remembered, to
 
 pytestmark = pytest.mark.asyncio
+
+
+class Sleeper(Entity, name="protocol.Sleeper"):
+    settings = ShardingSettings(remember_entities=True)
+
+    @command
+    def wake(self) -> None:
+        """Nothing but the message."""
+
+    @command
+    def rest(self) -> None:
+        self.context.passivate()
+
 
 IDS = [str(number) for number in range(30)]
 
@@ -66,6 +82,41 @@ async def test_one_that_passivates_stays_away(cluster: MemoryCluster) -> None:
     )
     await cluster.kill_node("node1")
     await until(lambda: running(cluster) == set(IDS) - {"1"})
+
+
+async def is_forgotten(cluster: MemoryCluster, entity: str) -> None:
+    """Wait until it neither runs nor has a row."""
+    rows = cluster.server.journal
+    await until(
+        lambda: (
+            not cluster.is_in_memory(Remembered, entity)
+            and not any(entity in found for found in rows.remembered.values())
+        )
+    )
+
+
+async def test_one_whose_passivation_waited_in_its_mailbox_stays_away_too() -> None:
+    """C8: it goes to rest in the turn in which it has been started."""
+    sleeper = Sleeper._sharding_type
+    assert sleeper is not None
+    async with MemoryCluster([sleeper], nodes=1, config=CONFIG) as cluster:
+        with cluster.in_use():
+            await asyncio.gather(Sleeper.ref("1").wake(), Sleeper.ref("1").rest())
+            await until(lambda: not cluster.is_in_memory(Sleeper, "1"))
+            await asyncio.sleep(3 * CONFIG.restart_backoff_seconds)
+            assert not cluster.is_in_memory(Sleeper, "1")
+            assert not any(cluster.server.journal.remembered.values())
+
+
+async def test_a_back_off_ends_when_the_entity_passivates_meanwhile(cluster: MemoryCluster) -> None:
+    """C8: it stops by itself, comes back for a message, and goes to rest before its restart is due."""
+    await remembered.ask(to("1", Quit()))
+    await remembered.ask(to("1", Increment()))
+    await remembered.ask(to("1", Rest()))
+    await is_forgotten(cluster, "1")
+    await asyncio.sleep(3 * CONFIG.restart_backoff_seconds)
+    assert Remembered.born == ["1", "1"]
+    assert not cluster.is_in_memory(Remembered, "1")
 
 
 async def test_their_start_is_stored_before_they_handle_anything(cluster: MemoryCluster) -> None:
