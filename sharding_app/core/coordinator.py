@@ -90,8 +90,9 @@ class Coordinator:
 
     def loaded(self, rows: Iterable[ShardRow], members: Sequence[Member], now: float) -> None:
         """Take over: all rows, and all members, as they were after the term was raised."""
-        self.placement.know(members)
         living = {each.incarnation for each in members if each.locks}
+        # Whether the others are dead has not been judged yet: until then they count for nothing.
+        self.placement.know(members, [each.incarnation for each in members if each.incarnation not in living])
         for row in rows:
             self.placement.adopt(row)
             self.placement.assembled = self.placement.assembled or row.home in living

@@ -167,7 +167,9 @@ class Placement:
             up = [
                 each
                 for each in self.members.values()
-                if each.state == "up" and each.incarnation not in self._barred
+                if each.state == "up"
+                and each.incarnation not in self._barred
+                and each.incarnation not in self.suspect
             ]
             self.assembled = len(up) >= self._min_members and all(
                 sum(role in each.roles for each in up) >= number

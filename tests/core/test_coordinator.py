@@ -163,6 +163,18 @@ def test_a_new_coordinator_of_a_running_cluster_does_not_wait_again_but_one_afte
     assert None not in restarted.homes().values()
 
 
+def test_one_that_is_not_judged_yet_or_in_doubt_does_not_count_for_the_minimum() -> None:
+    """Rows of the dead are still there when a coordinator begins; after a failover they stay in doubt for long."""
+    settings = CoordinatorSettings(min_members=2)
+    play = Play([node("b", 2), node("a", 1, locks=0)], settings=settings)
+    play.ask("b", 1)
+    assert play.homes() == {}
+    play.read(suspect=["a"])
+    assert play.homes() == {}
+    play.join(node("c", 3))
+    assert play.homes() == {1: "b"}
+
+
 # -- Rebalancing --------------------------------------------------------------------------------------------------------
 
 
