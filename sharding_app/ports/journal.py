@@ -142,7 +142,8 @@ class Journal(Protocol):
         ...
 
     async def remember(self, marks: Sequence[Mark]) -> None:
-        """Store which entities run, fenced as events are. Raises as `append` does."""
+        """Store which entities run, fenced as events are. Raises as `append` does; what an earlier call that raised
+        `JournalUnavailable` may still do has come to an end before anything of this one is stored."""
         ...
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:

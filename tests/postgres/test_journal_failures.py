@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from project.servers import OwnPostgres
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
+from sharding_app.ports.journal import EventRow, JournalUnavailable, Mark, RowRefused
 from tests.contract.given import event_row
 from tests.postgres.proxy import proxy_to
 from tests.postgres.scratch import make_tables
@@ -107,6 +107,33 @@ async def test_settle_waits_until_a_frozen_server_process_is_gone(tmp_path: Path
             os.kill(backend.pid, signal.SIGCONT)
             committed = await settle
             assert await events(admin) == ([("a", 1, 1)] if committed else [])
+        await journal.close()
+
+
+async def test_a_newer_mark_waits_until_an_older_one_can_do_nothing_more(tmp_path: Path) -> None:
+    """An entity goes to rest, the answer is lost, and it is needed again: it must not be forgotten later."""
+    with OwnPostgres(tmp_path) as server:
+        params: dict[str, Any] = conninfo_to_dict(server.url)
+        make_tables(params)
+        async with await connect(params) as admin, await connect(params) as holder:
+            await give_homes(admin, 1)
+            journal = PostgresJournal(params, answer_seconds=2)
+            _, backend = await journal.open()
+            await journal.remember([Mark(1, 0, 1, "a", True)])
+            async with holder.transaction():
+                await holder.execute(HOLD)
+                forget = asyncio.create_task(journal.remember([Mark(1, 0, 1, "a", False)]))
+                await blocked(admin, backend.pid)
+                os.kill(backend.pid, signal.SIGSTOP)
+            with pytest.raises(JournalUnavailable):
+                await forget
+            remember = asyncio.create_task(journal.remember([Mark(1, 0, 1, "a", True)]))
+            done, _ = await asyncio.wait({remember}, timeout=0.3)
+            assert not done
+            os.kill(backend.pid, signal.SIGCONT)
+            await remember
+            await gone(admin, backend.pid)
+            assert await journal.recall(1, [0]) == {0: ["a"]}
         await journal.close()
 
 

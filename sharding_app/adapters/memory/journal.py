@@ -84,7 +84,16 @@ class MemoryJournal:
         )
 
     async def remember(self, marks: Sequence[Mark]) -> None:
-        await self._write("remember", lambda: self._rows.remember(marks))
+        late = list(self._reader.doubtful)
+
+        def end_and_remember() -> None:
+            # What an earlier call may still execute would fulfil an old wish after a newer one.
+            for session in late:
+                self._server.sessions.end(session)
+            self._rows.remember(marks)
+
+        await self._read("remember", end_and_remember)
+        self._reader.doubtful = [each for each in self._reader.doubtful if each not in late]
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         return await self._read("recall", lambda: self._rows.recall(type_id, shards))

@@ -6,7 +6,8 @@ reads one row of the batch back: all of a batch is committed or none.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -73,6 +74,8 @@ class PostgresJournal:
         self._answer_seconds = answer_seconds
         self._doubtful: list[Backend] = []
         "Server processes that may still execute an append whose answer we did not get."
+        self._late_marks: list[Backend] = []
+        "The same of marks: an old wish must not be fulfilled after a newer one."
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -174,6 +177,10 @@ class PostgresJournal:
         )
 
     async def remember(self, marks: Sequence[Mark]) -> None:
+        for backend in list(self._late_marks):
+            await self._see_gone(backend)
+            if backend in self._late_marks:  # not seen by another type meanwhile
+                self._late_marks.remove(backend)
         newest = {(each.type_id, each.shard, each.entity): each for each in marks}
         for query, runs in (("remember", True), ("forget", False)):
             chosen = [newest[key] for key in sorted(newest) if newest[key].runs is runs]
@@ -184,7 +191,7 @@ class PostgresJournal:
                     "entities": [each.entity for each in chosen],
                     "epochs": [each.epoch for each in chosen],
                 }
-                await self._rows(query, columns)
+                await self._asked(self._beside.run(partial(self._mark, query, columns)))
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         found: dict[ShardId, list[str]] = {}
@@ -206,12 +213,19 @@ class PostgresJournal:
         except RowRefused:
             raise
         except BaseException as error:
-            failed = isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
-            if not failed and self._appends.backend is not None:
+            if not _has_failed(error) and self._appends.backend is not None:
                 self._doubtful.append(self._appends.backend)
             refused = verdict(error) if isinstance(error, psycopg.Error) else None
             if refused is not None:
                 raise refused from error
+            raise
+
+    async def _mark(self, query: str, columns: dict[str, Any], connection: Connection) -> None:
+        try:
+            await connection.execute(QUERIES[query], columns, binary=True)
+        except BaseException as error:
+            if not _has_failed(error) and self._beside.backend is not None:
+                self._late_marks.append(self._beside.backend)
             raise
 
     async def _look_for_the_next_home(self, rows: Sequence[EventRow]) -> None:
@@ -240,14 +254,23 @@ class PostgresJournal:
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
     async def _rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return await self._asked(self._beside.rows(query, params))
+
+    @staticmethod
+    async def _asked(asked: Awaitable[T]) -> T:
         try:
-            return await self._beside.rows(query, params)
+            return await asked
         except UnicodeError as error:
             raise RowRefused(f"text is not Unicode: {error}") from error
         except psycopg.Error as error:
             raise verdict(error) or JournalUnavailable(explain(error)) from error
         except OSError as error:
             raise JournalUnavailable(explain(error)) from error
+
+
+def _has_failed(error: BaseException) -> bool:
+    """Whether the server itself says that the statement had no effect."""
+    return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
 
 
 def _can_be_stored(entity: str) -> bool:
