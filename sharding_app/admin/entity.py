@@ -13,7 +13,7 @@ from sharding_app.admin.history import (
     read_history,
     state_at,
 )
-from sharding_app.admin.jsontext import fields, pretty
+from sharding_app.admin.jsontext import pretty
 from sharding_app.admin.presenters import shard_map, trouble
 from sharding_app.admin.presenters.homes import View
 from sharding_app.core.ids import MAX_ENTITY_ID_BYTES
@@ -52,8 +52,6 @@ def entity_context(
         "cell": cell,
         "state": state,
         "events": [_event(each, payloads=payloads) for each in history.events],
-        "durable": history.durable,
-        "durable_fields": fields(history.durable.state) if history.durable and payloads else [],
         "snapshots": history.snapshots,
         "previous": history.at - 1 if history.at > max(history.first, 1) else None,
         "next": history.at + 1 if history.at < history.last else None,

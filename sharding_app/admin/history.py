@@ -16,7 +16,7 @@ from sharding_app.core.ids import shard_of
 from sharding_app.core.records import TypeConfig
 from sharding_app.model.registry import registry
 from sharding_app.model.types import EntityType
-from sharding_app.models import DurableState, Event, RememberedEntity, Snapshot
+from sharding_app.models import Event, RememberedEntity, Snapshot
 
 MAX_REPLAY = 20_000
 EVENTS_SHOWN = 50
@@ -37,14 +37,13 @@ class History:
     events: list[Event] = field(default_factory=list)
     "Newest first, up to `at`."
     snapshots: list[Snapshot] = field(default_factory=list)
-    durable: DurableState | None = None
     remembered: bool = False
     shard: int | None = None
 
     @property
     def known(self) -> bool:
         """Whether anything of it is stored."""
-        return bool(self.last or self.snapshots or self.durable or self.remembered)
+        return bool(self.last or self.snapshots or self.remembered)
 
 
 @dataclass(slots=True)
@@ -68,8 +67,7 @@ def read_history(number: int, config: TypeConfig, entity: str, at: int | None) -
     reach = max(last, snapshots[0].seq if snapshots else 0)
     wanted = reach if at is None else max(0, min(at, reach))
     shown = list(events.filter(seq__lte=wanted).order_by("-seq")[:EVENTS_SHOWN])
-    durable = DurableState.objects.filter(type_id=number, entity=entity).first()
-    stored = [*shown[:1], *snapshots[:1], *([durable] if durable else [])]
+    stored = [*shown[:1], *snapshots[:1]]
     shard = stored[0].shard if stored else shard_by_id(config, entity)
     remembered = (
         shard is not None
@@ -81,7 +79,6 @@ def read_history(number: int, config: TypeConfig, entity: str, at: int | None) -
         at=wanted,
         events=shown,
         snapshots=snapshots,
-        durable=durable,
         remembered=remembered,
         shard=shard,
     )

@@ -122,12 +122,6 @@ class SnapshotAdmin(KeysetAdmin):
     payloads = ("state",)
 
 
-class DurableStateAdmin(KeysetAdmin):
-    list_display = ("entity", "revision", "at", "type", "command", "shard", "epoch")
-    search_help_text = EventAdmin.search_help_text
-    payloads = ("state", "reply")
-
-
 class RememberedEntityAdmin(KeysetAdmin):
     list_display = ("entity", "type", "shard", "epoch", "at")
     search_help_text = _("An entity's whole id.")
@@ -151,7 +145,6 @@ def admins() -> dict[type[Model], type[ReadOnlyAdmin]]:
         models.Shard: ShardAdmin,
         models.Event: EventAdmin,
         models.Snapshot: SnapshotAdmin,
-        models.DurableState: DurableStateAdmin,
         models.RememberedEntity: RememberedEntityAdmin,
         models.Lease: LeaseAdmin,
         models.Decision: DecisionAdmin,

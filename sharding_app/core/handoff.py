@@ -166,7 +166,9 @@ class HandOffs:
     def _announce(self, key: ShardKey, handoff: _HandOff, now: float) -> None:
         handoff.phase = "begin"
         handoff.acks = dict.fromkeys(
-            each.incarnation for each in self.coordinator.members.values() if key[0] in each.types
+            each.incarnation
+            for each in self.coordinator.members.values()
+            if key[0] in each.types and each.incarnation not in self.coordinator.placement.kept_out
         )
         handoff.deadline = now + self.coordinator.settings.begin_hand_off_wait_seconds
         self._tell(key, handoff, now)

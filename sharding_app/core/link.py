@@ -38,12 +38,13 @@ that arrives later is still known.
 No clock in here: `now` is the caller's, and never steps back.
 """
 
-from sharding_app.core.codec import WIRE_MIN, FrameWriter
+from sharding_app.core.codec import FrameWriter
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.link_limits import LinkLimits, LinkStatistics, MessageTooLarge
 from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
-from sharding_app.core.messages import WIRE_VERSION, AnyMessage, Frame
+from sharding_app.core.messages import AnyMessage, Frame
+from sharding_app.core.wire import WIRE, Wire
 
 __all__ = ["Link", "LinkLimits", "LinkStatistics", "MessageTooLarge", "Position"]
 
@@ -61,6 +62,7 @@ class Link:
         limits: LinkLimits,
         stream: int,
         position: Position = (0, 0),
+        wire: Wire = WIRE,
     ) -> None:
         self.source = source
         self.target = target
@@ -68,7 +70,8 @@ class Link:
         self._sender = LinkSender(limits, stream)
         self.put = self._sender.put
         self._receiver = LinkReceiver(limits, *position)
-        self._writer = FrameWriter(source, target)
+        self._wire = wire
+        self._writer = FrameWriter(source, target, wire.written)
         self._heard_at: float | None = None
         self._active_at: float | None = None
         self._acks_sent = 0
@@ -110,10 +113,7 @@ class Link:
 
     def receive(self, frame: Frame, now: float, size: int = 0) -> list[AnyMessage]:
         """Take in a frame of `size` bytes; return the messages whose turn it is, in order, each once."""
-        if not WIRE_MIN <= frame.wire <= WIRE_VERSION or (frame.source, frame.target) != (
-            self.target,
-            self.source,
-        ):
+        if not self._wire.reads(frame.wire) or (frame.source, frame.target) != (self.target, self.source):
             self._receiver.refused += 1
             return []
         sender = self._sender

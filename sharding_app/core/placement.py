@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from sharding_app.core.allocation import ClusterView, Host, ShardAllocationStrategy
 from sharding_app.core.ids import Incarnation, ShardId, ShardKey
 from sharding_app.core.records import Member, ShardRow
+from sharding_app.core.wire import kept_out
 
 
 class Placement:
@@ -28,6 +29,8 @@ class Placement:
         "How many shards each region has, counting those that are still being written."
         self.locations: dict[str, Mapping[ShardId, str] | None] = {}
         "What the application wants, for types whose strategy asks for it; None: it could not be read."
+        self.kept_out: dict[Incarnation, str] = {}
+        "Who may not join, because its release is too far from the others', and why."
         self.all_stops = False
         "An operator has said that the whole cluster is to stop: nothing moves any more unless it is asked for."
         self.assembled = False
@@ -44,6 +47,7 @@ class Placement:
 
     def know(self, members: Sequence[Member], suspect: Iterable[Incarnation] = ()) -> None:
         self.members = {member.incarnation: member for member in members}
+        self.kept_out = kept_out(self.members.values())
         self.suspect = frozenset(suspect)
         self.all_stops = any(each.asked in ("prepare", "stop") for each in members)
         self._barred_regions = {key: None for key in self._barred_regions if key[0] in self.members}
@@ -159,7 +163,10 @@ class Placement:
             for each in members
             if each.state != "joining"
         }
-        unsettled = self.suspect or any(each.state != "up" or each.deaf for each in members)
+        out = self.kept_out
+        unsettled = self.suspect or any(
+            (each.state != "up" or each.deaf) and each.incarnation not in out for each in members
+        )
         return ClusterView(hosts, not unsettled, self.locations.get(type_name))
 
     def _enough_members(self) -> bool:

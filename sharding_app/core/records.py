@@ -61,6 +61,8 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     backends: tuple[Backend, ...] = ()
     "Its journal and control connections, which the coordinator ends before it raises epochs."
     asked: LeaveRequest | None = None
+    wire: tuple[int, int, int] = (1, 1, 1)
+    "Versions of the wire: the lowest and the highest that it reads, and the one that it writes."
     locks: int = 0
     "How many of its two lifeline locks are held right now (0, 1, 2)."
 

@@ -12,6 +12,7 @@ from typing import Any
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import ShardRegionState
 from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
+from sharding_app.core.wire import kept_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,7 @@ def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) ->
     if report.coordinator is None:
         gone = "none was elected yet" if not report.coordinator_incarnation else "the last one is gone"
         found.append(f"There is no coordinator ({gone}): known shards go on, new ones wait.")
+    found += [f"Node {names[each]} is refused: {why}." for each, why in kept_out(facts.members).items()]
     for node in report.nodes:
         if node.state != "joining" and node.locks < 2:
             held = "neither of its locks" if node.locks == 0 else "only one of its two locks"

@@ -10,14 +10,13 @@ from sharding_app.models.cluster import (
     Node,
     Shard,
 )
-from sharding_app.models.journal import DurableState, Event, RememberedEntity, Snapshot
+from sharding_app.models.journal import Event, RememberedEntity, Snapshot
 from sharding_app.models.readonly import ReadOnlyError
 
 __all__ = [
     "Cluster",
     "Coordinator",
     "Decision",
-    "DurableState",
     "EntityType",
     "Event",
     "Lease",

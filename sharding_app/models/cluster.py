@@ -62,6 +62,7 @@ class Node(ReadOnlyModel):
     candidate = models.BooleanField()
     types = models.JSONField()
     deaf = models.BooleanField()
+    wire = models.JSONField(default=list)
     server_started = models.TextField(null=True)  # noqa: DJ001 - its lifeline is not established yet
     server_timeline = models.BigIntegerField(null=True)
     backends = models.JSONField()

@@ -54,30 +54,6 @@ class Snapshot(ReadOnlyModel):
         return f"{self.entity} #{self.seq}"
 
 
-class DurableState(ReadOnlyModel):
-    """The last value of an entity that keeps no events."""
-
-    pk = models.CompositePrimaryKey("type_id", "entity")
-    type = models.ForeignKey(
-        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="states"
-    )
-    entity = models.TextField()
-    revision = models.BigIntegerField()
-    shard = models.IntegerField()
-    epoch = models.BigIntegerField()
-    state = StoredJSON()
-    command_id = models.TextField(null=True)  # noqa: DJ001 - written by no command
-    command = models.TextField(null=True)  # noqa: DJ001
-    reply = models.BinaryField(null=True)
-    at = models.DateTimeField()
-
-    class Meta(ReadOnlyModel.Meta):
-        db_table = "sharding_state"
-
-    def __str__(self) -> str:
-        return f"{self.entity} #{self.revision}"
-
-
 class RememberedEntity(ReadOnlyModel):
     """An entity that runs again after a restart without being asked."""
 

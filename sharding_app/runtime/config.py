@@ -13,6 +13,7 @@ from sharding_app.core.messages import Deliver
 from sharding_app.core.records import Decision
 from sharding_app.core.region import RegionLimits
 from sharding_app.core.shard_lease import LeaseTerms
+from sharding_app.core.wire import WIRE, Wire
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.lease import Leases
@@ -66,6 +67,8 @@ class NodeConfig:
     region: RegionLimits = field(default_factory=RegionLimits)
     links: LinkLimits = field(default_factory=LinkLimits)
     coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
+    wire: Wire = WIRE
+    "What this release reads and writes; another one only in tests."
     shard_leases: LeaseTerms = field(default_factory=LeaseTerms)
     strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY
 

@@ -25,10 +25,11 @@ from typing import TypeVar
 
 import msgspec
 
-from sharding_app.core.codec import WIRE_WRITTEN, DecodeError, decode_frame, encode_frame, salvage_frame
+from sharding_app.core.codec import DecodeError, decode_frame, encode_frame, salvage_frame
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.link import Link, LinkLimits, LinkStatistics, Position
 from sharding_app.core.messages import AnyMessage, Echo, Frame
+from sharding_app.core.wire import WIRE, Wire
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.transport import Transport, TransportError
 from sharding_app.runtime.link_line import Line, LocalLine
@@ -68,6 +69,7 @@ class Links:
         on_suspect: Callable[[Incarnation], None],
         may_send: Callable[[], bool],
         backlog: Callable[[Incarnation], int] | None = None,
+        wire: Wire = WIRE,
     ) -> None:
         """`backlog` tells how many bytes of a peer's commands wait to be handled here: its credit is less by them."""
         self.incarnation = incarnation
@@ -79,6 +81,7 @@ class Links:
         self._on_suspect = on_suspect
         self._may_send = may_send
         self._backlog = backlog
+        self._wire = wire
         self._lines: dict[Incarnation, Line] = {}
         self._local = LocalLine(limits, may_send, lambda messages: self._hand_over(incarnation, messages))
         self._positions: OrderedDict[Incarnation, Position] = OrderedDict()
@@ -110,7 +113,7 @@ class Links:
     async def echo(self, number: int) -> None:
         """Say a word to ourselves through the layer; `deliver` gets the Echo when we hear it. Raises TransportError."""
         me = self.incarnation
-        frame = Frame(WIRE_WRITTEN, me, me, 0, 0, 0, 0, 0, [Echo(number)])
+        frame = Frame(self._wire.written, me, me, 0, 0, 0, 0, 0, [Echo(number)])
         await self._transport.send(self._channel_of(me), encode_frame(frame))
 
     def resume(self) -> None:
@@ -215,6 +218,12 @@ class Links:
         if frame.target != self.incarnation:
             self._refuse("frames_misdirected")
             return 0
+        if not self._wire.reads(frame.wire):
+            self._refuse(
+                "frames_of_another_wire",
+                f"{source} writes wire version {frame.wire}, this process {self._wire}",
+            )
+            return 0
         line = self._lines.get(source)
         if line is None:
             if source == self.incarnation:
@@ -267,7 +276,7 @@ class Links:
             return None
         self._last_stream += 1
         position = self._positions.pop(peer, (0, 0))
-        link = Link(self.incarnation, peer, self._limits, self._last_stream, position)
+        link = Link(self.incarnation, peer, self._limits, self._last_stream, position, self._wire)
         line = self._lines[peer] = Line(link, self._channel_of(peer))
         task = asyncio.get_running_loop().create_task(
             self._send_loop(peer, line), name=f"sharding link to {peer}"

@@ -35,6 +35,7 @@ from sharding_app.core.messages import (
 )
 from sharding_app.core.oldest import SINGLETON, OldestAllocation
 from sharding_app.core.records import Decision, Member, MemberState, Server
+from sharding_app.core.wire import kept_out
 from sharding_app.model.types import EntityType
 from sharding_app.ports.lifeline import Pulse
 from sharding_app.ports.store import StoreUnavailable
@@ -51,6 +52,7 @@ from sharding_app.runtime.steered import answer_wish
 logger = logging.getLogger("sharding.node")
 
 RETRY_SECONDS = 0.1
+REFUSED_SECONDS = 0.5
 TEND_SECONDS = 1.0
 REGISTER_SECONDS = 0.5
 LOOK_WHILE_LEAVING_SECONDS = 0.2
@@ -116,6 +118,7 @@ class Node(Process):
         member = Member(
             incarnation=self.incarnation, name=config.name, host=config.host, pid=config.pid, age=0, state="joining",
             roles=config.roles, app_version=config.app_version, candidate=config.candidate, types=tuple(self.hosts),
+            wire=config.wire,
         )  # fmt: skip
         self.state = "joining"
         self.age = await store.join(member, keys)
@@ -128,6 +131,7 @@ class Node(Process):
         self._log("node_joining", "node %s joins as %s", config.name, self.incarnation)
         await self._wait_for(self._valid)
         await self._wait_for(self.hearing.heard)
+        await self._wait_until_understood()
         await self._store_state("up")
         self.lifeline.set_candidate(config.candidate)
         self.run(self.hosting.recall(), "recall")
@@ -347,6 +351,24 @@ class Node(Process):
                 return
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def _wait_until_understood(self) -> None:
+        """Stay outside while a node is there whose release is too far from ours."""
+        said = ""
+        while not self.ended.done():
+            with contextlib.suppress(StoreUnavailable):
+                _, members = await self.ports.store.members()
+                why = kept_out(members).get(self.incarnation, "")
+                if not why:
+                    return
+                if why != said:
+                    logger.error(
+                        "node %s is refused: %s. It joins when they are gone.", self.config.name, why,
+                        extra={"action": "node_refused", "node": self.config.name},
+                    )  # fmt: skip
+                said = why
+            await asyncio.sleep(REFUSED_SECONDS)
+        raise StoreUnavailable(f"this incarnation ended before it was up: {self.ended.result()}")
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         waiter = asyncio.ensure_future(event.wait())

@@ -30,8 +30,10 @@ from sharding_app.core.messages import (
     Steered,
 )
 from sharding_app.core.records import TypeConfig
+from sharding_app.core.wire import strangers
 from sharding_app.errors import BadCall, NotStorable, to_wire
 from sharding_app.model.types import EntityType
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime import calls
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.config import NodeConfig, ProcessPorts
@@ -60,6 +62,10 @@ def type_config(entity_type: EntityType, config: NodeConfig) -> TypeConfig:
         role=settings.role or "",
         store_mode="postgres",
     )
+
+
+class WireRefused(StoreUnavailable):
+    """The cluster's nodes are of a release too far from ours. They may be replaced: it is tried again."""
 
 
 class Process:
@@ -94,12 +100,16 @@ class Process:
         """Open the channel and begin to listen. Raises StoreUnavailable or TransportError."""
         self.cluster_id = await self.ports.store.cluster_id()
         await self._compare_types()
+        if self.is_proxy:
+            _, members = await self.ports.store.members()
+            if why := strangers(self.config.wire, members):
+                raise WireRefused(f"this process is refused: {why}")
         self.waits_for = "the channel layer"
         await self.ports.transport.open(self.channel_of(self.incarnation))
         clock, limits = self.ports.clock, self.config.links
         self.links = Links(
             self.incarnation, self.ports.transport, clock, limits, self._deliver, self.channel_of, self._suspected,
-            self.may_send, self.waiting_bytes,
+            self.may_send, self.waiting_bytes, self.config.wire,
         )  # fmt: skip
         self.homes = HomeFinder(
             self.incarnation, self.ports.store, clock, self.try_send,

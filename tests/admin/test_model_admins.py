@@ -19,9 +19,9 @@ from sharding_app.models import Event
 from tests.admin.conftest import CART, Person
 
 SHOWN = [
-    "node", "entitytype", "shard", "event", "snapshot", "durablestate", "rememberedentity", "lease", "decision",
+    "node", "entitytype", "shard", "event", "snapshot", "rememberedentity", "lease", "decision",
 ]  # fmt: skip
-BIG = ["event", "snapshot", "durablestate", "rememberedentity", "shard"]
+BIG = ["event", "snapshot", "rememberedentity", "shard"]
 
 
 def address(model: str, view: str = "changelist", *args: Any) -> str:

@@ -50,7 +50,6 @@ TABLES = (
     "node",
     "entitytype",
     "decision",
-    "durablestate",
     "rememberedentity",
     "lease",
 )

@@ -80,16 +80,16 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     assert rows(live, "SELECT FROM sharding_shard WHERE home IS NOT NULL") == []
 
     would = live.manage("sharding_erase", "shop.Cart", "c1", "--dry-run")
-    assert would.stdout == "Would be erased: 1 event, 0 snapshots, 0 values, 0 remembered ids.\n"
+    assert would.stdout == "Would be erased: 1 event, 0 snapshots, 0 remembered ids.\n"
     erased = live.manage("sharding_erase", "shop.Cart", "c1", "--yes")
     assert (erased.returncode, erased.stdout.splitlines()[0]) == (
         0,
-        "Erased: 1 event, 0 snapshots, 0 values, 0 remembered ids.",
+        "Erased: 1 event, 0 snapshots, 0 remembered ids.",
     )
     assert rows(live, "SELECT FROM sharding_event WHERE entity = 'c1'") == []
     assert rows(live, "SELECT count(*) + 1 FROM sharding_event") == before
     noted = rows(live, "SELECT subject, detail FROM sharding_decision WHERE action = 'entity_erased'")
-    assert noted == [("shop.Cart", "1 events, 0 snapshots, 0 values")]
+    assert noted == [("shop.Cart", "1 events, 0 snapshots")]
     nothing = live.manage("sharding_erase", "shop.Cart", "c1", "--yes", "--json")
     assert nothing.returncode == 1
     assert json.loads(nothing.stdout)["done"] is False

@@ -10,9 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.migrations._sql import load
 
-FILES = ("0001_tables", "0001_fence", "0001_coordinator", "0002_operations", "0003_bury")
+FILES = ("0001_tables", "0001_fence", "0001_coordinator", "0002_operations", "0003_bury", "0004_wire")
 TABLES = (
-    "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "state", "remembered", "lease", "decision",
+    "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "decision",
     "location",
 )  # fmt: skip
 

@@ -27,8 +27,6 @@ WAYS = {
     " VALUES (1, 'a', 1, 0, 1, 'E', 1, '{}'); END$$",
     "snapshot": "INSERT INTO sharding_snapshot (type_id, entity, seq, shard, epoch, state)"
     " VALUES (1, 'a', 1, 0, 1, '{}')",
-    "last value": "INSERT INTO sharding_state (type_id, entity, revision, shard, epoch, state)"
-    " VALUES (1, 'a', 1, 0, 1, '{}')",
     "remembered": "INSERT INTO sharding_remembered (type_id, shard, entity, epoch) VALUES (1, 0, 'a', 1)",
 }
 
@@ -48,8 +46,9 @@ async def test_every_way_of_writing_is_fenced(params: dict[str, Any], way: str) 
 
 async def test_an_update_at_a_stale_epoch_is_fenced(params: dict[str, Any]) -> None:
     upsert = (
-        "INSERT INTO sharding_state (type_id, entity, revision, shard, epoch, state) VALUES (1, 'a', 1, 0, %s, '{}')"
-        " ON CONFLICT (type_id, entity) DO UPDATE SET revision = sharding_state.revision + 1, epoch = EXCLUDED.epoch"
+        "INSERT INTO sharding_snapshot (type_id, entity, seq, shard, epoch, state) VALUES (1, 'a', 1, 0, %s, '{\"n\": 1}')"
+        " ON CONFLICT (type_id, entity, seq) DO UPDATE SET epoch = EXCLUDED.epoch, state = json_build_object("
+        "'n', (sharding_snapshot.state->>'n')::integer + 1)"
     )
     async with await connect(params) as writer:
         await give_homes(writer, 1)
@@ -59,9 +58,9 @@ async def test_an_update_at_a_stale_epoch_is_fenced(params: dict[str, Any]) -> N
         with pytest.raises(psycopg.Error, match="not at the epoch"):
             await writer.execute(upsert, [1])
         with pytest.raises(psycopg.Error, match="not at the epoch"):
-            await writer.execute("UPDATE sharding_state SET revision = 99")
+            await writer.execute("UPDATE sharding_snapshot SET state = '{}'")
         await writer.execute(upsert, [2])
-        assert await value(writer, "SELECT revision FROM sharding_state") == 3
+        assert await value(writer, "SELECT (state->>'n')::integer FROM sharding_snapshot") == 3
 
 
 async def test_no_other_table_can_stand_in_for_the_shards(params: dict[str, Any]) -> None:

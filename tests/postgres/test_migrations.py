@@ -133,8 +133,8 @@ def test_missing_tables_and_fences_are_seen(empty: dict[str, Any]) -> None:
     make_tables(empty)
     with psycopg.connect(**empty, autocommit=True) as admin:
         admin.execute("ALTER TABLE sharding_event DISABLE TRIGGER sharding_fence")
-        admin.execute("DROP TRIGGER sharding_fence_update ON sharding_state")
-    assert schema_facts(empty).unfenced_tables == ("event", "state")
+        admin.execute("DROP TRIGGER sharding_fence_update ON sharding_snapshot")
+    assert schema_facts(empty).unfenced_tables == ("event", "snapshot")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -160,9 +160,9 @@ def test_hot_rows_are_set_up_for_their_work(scratch: dict[str, Any]) -> None:
             "SELECT count(*) FROM pg_attribute a JOIN pg_collation c ON c.oid = a.attcollation"
             " WHERE a.attrelid::regclass::text LIKE 'sharding\\_%' AND a.attname = 'entity' AND c.collname = 'C'"
         ).fetchone()
-    for hot in ("shard", "node", "state", "coordinator"):
+    for hot in ("shard", "node", "coordinator"):
         assert any(option.startswith("fillfactor=") for option in found[f"sharding_{hot}"])
-    for hot in ("shard", "node", "state", "snapshot", "event", "remembered"):
+    for hot in ("shard", "node", "snapshot", "event", "remembered"):
         assert any(option.startswith("autovacuum_") for option in found[f"sharding_{hot}"])
     assert collations is not None
-    assert collations[0] >= 4
+    assert collations[0] >= 3

@@ -13,7 +13,6 @@ from sharding_app.core.records import Decision, HomeChange
 from sharding_app.models import (
     Cluster,
     Coordinator,
-    DurableState,
     EntityType,
     Event,
     Lease,
@@ -28,7 +27,7 @@ from sharding_app.ports import journal as ports
 from tests.contract.given import CART, event_row, member
 
 MODELS: list[type[models.Model]] = [
-    Cluster, Coordinator, DurableState, EntityType, Event, Lease, Node, RememberedEntity, Shard, Snapshot,
+    Cluster, Coordinator, EntityType, Event, Lease, Node, RememberedEntity, Shard, Snapshot,
     TimelineLine,
 ]  # fmt: skip
 PAYLOAD = b'{"huge": 123456789012345678901234567890, "float": 1.10}'

@@ -29,7 +29,6 @@ class Erased(msgspec.Struct, frozen=True):
 
     events: int = 0
     snapshots: int = 0
-    states: int = 0
     remembered: int = 0
 
     @property

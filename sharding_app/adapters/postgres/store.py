@@ -109,6 +109,7 @@ class PostgresStore:
                 "deaf": member.deaf,
                 "key_1": lock_keys[0],
                 "key_2": lock_keys[1],
+                "wire": Json(list(member.wire)),
                 **_server(member.server),
                 **_lists(member),
             },
@@ -277,4 +278,5 @@ def _member(row: tuple[Any, ...]) -> Member:
         backends=tuple(Backend(each["pid"], each["started"]) for each in row[13]),
         asked=row[14],
         locks=row[15],
+        wire=(row[16][0], row[16][1], row[16][2]),
     )

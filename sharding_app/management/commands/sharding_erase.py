@@ -11,7 +11,7 @@ from sharding_app.management.operating import OperatorCommand, counted, refused
 
 class Command(OperatorCommand):
     help = (
-        "Erase one entity for good: its events, snapshots, value and remembered id. Refuses while the home of its shard\n"
+        "Erase one entity for good: its events, snapshots and remembered id. Refuses while the home of its shard\n"
         "is alive. The timeline notes that something of the type was erased, not of whom. Backups are yours to treat.\n\n"
         "Examples:\n"
         "  manage.py sharding_erase shop.Cart alice --dry-run     say what would go\n"
@@ -60,7 +60,6 @@ def _text(found: Erased) -> str:
         (
             counted(found.events, "event"),
             counted(found.snapshots, "snapshot"),
-            counted(found.states, "value"),
             counted(found.remembered, "remembered id"),
         )
     )

@@ -8,17 +8,15 @@ WITH chosen AS (
     DELETE FROM sharding_event WHERE type_id IN (SELECT id FROM chosen) AND entity = %(entity)s RETURNING 1
 ), snapshots AS (
     DELETE FROM sharding_snapshot WHERE type_id IN (SELECT id FROM chosen) AND entity = %(entity)s RETURNING 1
-), states AS (
-    DELETE FROM sharding_state WHERE type_id IN (SELECT id FROM chosen) AND entity = %(entity)s RETURNING 1
 ), remembered AS (
     DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM chosen) AND entity = %(entity)s RETURNING 1
 ), counted AS (
     SELECT
         (SELECT count(*) FROM events) AS events, (SELECT count(*) FROM snapshots) AS snapshots,
-        (SELECT count(*) FROM states) AS states, (SELECT count(*) FROM remembered) AS remembered
+        (SELECT count(*) FROM remembered) AS remembered
 ), noted AS (
     INSERT INTO sharding_decision (action, subject, detail)
-    SELECT 'entity_erased', %(type)s, format('%%s events, %%s snapshots, %%s values', events, snapshots, states)
+    SELECT 'entity_erased', %(type)s, format('%%s events, %%s snapshots', events, snapshots)
     FROM counted
 )
-SELECT events, snapshots, states, remembered FROM counted;
+SELECT events, snapshots, remembered FROM counted;

@@ -8,6 +8,6 @@ SELECT
             AND g.tgenabled IN ('O', 'A'))
 FROM (VALUES
     ('cluster', false), ('coordinator', false), ('node', false), ('type', false), ('shard', false), ('event', true),
-    ('snapshot', true), ('state', true), ('remembered', true), ('lease', false), ('decision', false),
+    ('snapshot', true), ('remembered', true), ('lease', false), ('decision', false),
     ('location', false)
 ) AS t (name, fenced);
