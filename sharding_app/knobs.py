@@ -160,7 +160,7 @@ class Settings:
     keep_snapshots: int = _knob(2, "Entities",
         "How many snapshots of an entity are kept: one that cannot be read falls back to the one before it.", at_least=1)
     delete_events: bool = _knob(False, "Entities",
-        "Delete the events behind the oldest kept snapshot that are older than `COMMAND_WINDOW_SECONDS`.")
+        "Delete the events behind the oldest kept snapshot that are older than twice `COMMAND_WINDOW_SECONDS`.")
     pipelined: bool = _knob(False, "Entities",
         "Run an entity's next command while the reply of the former one still waits for its commit.")
     max_concurrent_recoveries: int = _knob(_NODE.max_concurrent_recoveries, "Entities",

@@ -36,7 +36,8 @@ class Snapshots:
         self._type = entity_type
         self._type_id = type_id
         self._journal = journal
-        self._window = command_window_seconds
+        # An id is remembered for one window, and whoever asks for it may have been under way for another.
+        self._window = 2 * command_window_seconds
         self._every = settings.snapshot_every or 0
         self._when = settings.snapshot_when
         self._keep = settings.keep_snapshots or 1

@@ -130,7 +130,7 @@ async def test_former_values_are_forgotten_after_the_window(monkeypatch: pytest.
         with cluster.in_use():
             for _ in range(9):
                 await Profile.ref("p").visit()
-            await travel(61.0)
+            await travel(121.0)
             for _ in range(3):
                 await Profile.ref("p").visit()
             await until(lambda: len(values(cluster)) == 3)

@@ -138,7 +138,7 @@ async def test_events_behind_the_oldest_kept_one_go_after_the_window_and_the_num
                 await Trimmed.ref("a").add("book")
             await until(lambda: seqs(cluster, Trimmed, "a") == [5, 10])
             assert journal(cluster, Trimmed, "a") == list(range(1, 13)), "a retry may still need them"
-            await travel(WINDOW + 1)
+            await travel(2 * WINDOW + 1)
             for _ in range(8):
                 await Trimmed.ref("a").add("book")
             await until(lambda: seqs(cluster, Trimmed, "a") == [15, 20])
@@ -146,7 +146,7 @@ async def test_events_behind_the_oldest_kept_one_go_after_the_window_and_the_num
             cluster.forget()
             assert await Trimmed.ref("a").add("book") == 21
             assert journal(cluster, Trimmed, "a")[-1] == 21
-            await travel(WINDOW + 1)
+            await travel(2 * WINDOW + 1)
             for _ in range(4):
                 await Trimmed.ref("a").add("book")
             await until(lambda: seqs(cluster, Trimmed, "a") == [20, 25])
@@ -193,7 +193,7 @@ async def test_else_the_recovery_fails_loudly(caplog: pytest.LogCaptureFixture) 
     async with MemoryCluster([Trimmed], config=config()) as cluster:
         with cluster.in_use():
             await _snapped(cluster, Trimmed, 12)
-            await travel(WINDOW + 1)
+            await travel(2 * WINDOW + 1)
             await _snapped(cluster, Trimmed, 5)  # the 17th: snapshot at 15, the first ten events go
             assert journal(cluster, Trimmed, "a")[0] > 1
             _spoil(cluster, Trimmed, *seqs(cluster, Trimmed, "a"))

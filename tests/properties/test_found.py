@@ -6,8 +6,8 @@ import pytest
 
 from sharding_app import NotStorable, ShardingSettings, Unavailable
 from sharding_app.model.registry import registry
-from tests.properties.ledgers import KINDS, PAUSE_SECONDS, QUICK, Hot, HotValue, Kind, Ledger, said
-from tests.properties.lives import Life
+from tests.properties.ledgers import KINDS, PAUSE_SECONDS, QUICK, Hot, HotValue, Kind, Ledger, Trimmed, said
+from tests.properties.lives import WINDOW_SECONDS, Life
 
 with registry.isolated():
 
@@ -71,6 +71,17 @@ def test_a_retry_behind_a_commit_that_failed_gets_its_first_reply(life: Life, ki
     life.run(life.settle())
     assert [each.reply for each in once.attempts] == [said(["t1.1"])] * 2
     assert after.attempts[0].reply == said(["t1.1", "t3.1"])
+
+
+def test_an_id_is_remembered_while_a_retry_may_be_under_way(life: Life) -> None:
+    """Sent within the window, handled after it, and its first attempt is old enough to be trimmed by then."""
+    once = life.call(Trimmed, "a", "add", named=True)
+    life.run(life.pass_time(WINDOW_SECONDS - 1))
+    for _ in range(60):
+        life.call(Trimmed, "a", "slowly", named=False)
+    life.again(Trimmed, "a", once)
+    life.run(life.settle())
+    assert [each.reply for each in once.attempts] == [said(["t1.1"])] * 2
 
 
 def test_commits_with_rows_count_for_snapshots(life: Life) -> None:
