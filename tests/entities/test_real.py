@@ -96,6 +96,9 @@ def test_a_retry_takes_effect_once() -> None:
     assert Club.ref("r").sync.all() == ["a", "b"]
     with pytest.raises(BadCall, match="was used for 'join' before"):
         once.join_with_row("a")
+    with pytest.raises(BadCall, match="was used for 'join' with other arguments before"):
+        once.join("c")
+    assert Club.ref("r").sync.all() == ["a", "b"]
 
 
 def test_rows_and_events_both() -> None:
