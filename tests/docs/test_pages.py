@@ -10,6 +10,7 @@ from tests.docs.snippets import Reader, blocks
 from tests.docs.test_snippets import DOCS
 from tests.live import ROOT, Live
 from tests.scratch_project import ScratchProject
+from tests.typing.test_typing import complaints
 
 WRONG = """
 # A page
@@ -38,6 +39,23 @@ def test_a_page_about_entities_runs(name: str, asking: int) -> None:
     page = Page(DOCS / f"{name}.md")
     assert len(page.asks) >= asking, "something is not recognized"
     run_in_memory(page)
+
+
+@pytest.mark.parametrize("name", ["entities", "persistence", "retries", "schema-evolution", "messages"])
+def test_what_a_page_shows_is_typed(name: str, tmp_path: Path) -> None:
+    """A reader may copy it into a project that is checked strictly. Its lines keep their numbers."""
+    page = DOCS / f"{name}.md"
+    lines = [""] * len(page.read_text().splitlines())
+    for block in blocks(page):
+        if block.language == "python":
+            code = block.text.replace("from __future__ import annotations", "").splitlines()
+            lines[block.line : block.line + len(code)] = code
+    lines[0] = "from sharding_app.testing import MemoryCluster; cluster: MemoryCluster"
+    source = tmp_path / f"{name.replace('-', '_')}.py"
+    source.write_text("\n".join(lines))
+    found = complaints("mypy", source, tmp_path)
+    assert {"top-level-await"} in found.values(), "it has read the page"
+    assert {line: codes for line, codes in found.items() if codes != {"top-level-await"}} == {}
 
 
 @pytest.mark.django_db(transaction=True)
