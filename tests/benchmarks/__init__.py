@@ -1,0 +1,1 @@
+"""What stands in `benchmarks/`, without what only its peers need."""
