@@ -1,0 +1,34 @@
+"""Shards that need a lease each, on real nodes: a dead node's leases are free as soon as it is buried."""
+
+import signal
+import time
+
+import pytest
+
+from tests.acceptance.cluster import until
+from tests.acceptance.conftest import NewScenario
+
+pytestmark = pytest.mark.acceptance
+
+HELD = "SELECT count(*), count(DISTINCT owner) FROM sharding_lease WHERE owner IS NOT NULL AND expires_at > now()"
+
+
+def test_leases_go_with_their_shards(scenario: NewScenario) -> None:
+    run = scenario({"USE_LEASE": "postgres"})
+    cluster = run.cluster
+    run.begin("a", "b")
+    run.go_on(0.3)
+    assert cluster.sql(HELD) == [(48, 2)], "one for each shard"
+    at = time.monotonic()
+    shards = cluster.shards_of("a")
+    cluster.nodes["a"].signal(signal.SIGKILL)
+    run.fault("kill -9 of a", at, shards)
+    run.wait_answers(at, shards)
+    assert cluster.sql(HELD) == [(48, 1)]
+    cluster.start("c")
+    cluster.nodes["b"].signal(signal.SIGTERM)
+    until(lambda: not cluster.nodes["b"].alive, 20, "it has left")
+    run.wait_answers(time.monotonic())
+    assert cluster.sql(HELD) == [(48, 1)]
+    report = run.finish()
+    assert not report.broken
