@@ -18,7 +18,7 @@ Outcome = tuple[bool, str]
 def steer(machine: Coordinator, wish: Steer, now: float) -> Outcome:
     match wish.action:
         case "rebalance":
-            done, text = _rebalance(machine, now)
+            done, text = _rebalance(machine, wish.type, now)
         case "pause" | "resume":
             done, text = _pause(machine, pause=wish.action == "pause")
         case "move":
@@ -36,13 +36,15 @@ def steer(machine: Coordinator, wish: Steer, now: float) -> Outcome:
     return done, text
 
 
-def _rebalance(machine: Coordinator, now: float) -> Outcome:
+def _rebalance(machine: Coordinator, type_name: str, now: float) -> Outcome:
     if not machine.rounds.enabled:
         return False, "Rebalancing is paused: let it go on first."
     if machine.placement.all_stops:
         return False, "The whole cluster is about to stop: nothing is moved."
     before = len(machine.handoffs.active) + len(machine.handoffs.queued)
-    machine.rounds.begin(now)
+    if type_name and type_name not in machine.placement.allocated:
+        return False, f"No shard of {type_name!r} has a home: there is nothing to move."
+    machine.rounds.begin(now, [type_name] if type_name else None)
     moving = len(machine.handoffs.active) + len(machine.handoffs.queued) - before
     if moving:
         return True, f"{moving} shard{'s' if moving > 1 else ''} will move in the first round."

@@ -58,6 +58,18 @@ def test_a_shard_does_not_move_to_a_node_that_leaves() -> None:
     assert wish(play, "move", type=TYPE, shard=0, target="b")[0] is False
 
 
+def test_one_type_alone_is_rebalanced() -> None:
+    play = Play([node("a", 1)], settings=CoordinatorSettings(rebalance_interval_seconds=1e9))
+    play.ask("a", *range(10))
+    play.join(node("b", 2))
+    done, text = wish(play, "rebalance", type="shop.Gone")
+    assert (done, "nothing to move" in text) == (False, True)
+    assert set(play.homes().values()) == {"a"}
+    assert wish(play, "rebalance", type=TYPE)[0]
+    play.wait(1)
+    assert set(play.homes().values()) == {"a", "b"}
+
+
 def test_two_operators_cannot_move_a_shard_at_once() -> None:
     play = two()
     play.silent.add("a")
