@@ -97,6 +97,14 @@ class Outcome(msgspec.Struct, frozen=True):
     partial: bool
 
 
+class Erasure(msgspec.Struct, frozen=True):
+    """How many rows of an entity were erased."""
+
+    events: int = 0
+    snapshots: int = 0
+    remembered: int = 0
+
+
 class Journal(Protocol):
     """One append at a time for each instance; reads go beside it."""
 
@@ -152,6 +160,13 @@ class Journal(Protocol):
 
     async def remembered_shards(self, type_id: int) -> list[ShardId]:
         """Read which shards have entities that ran."""
+        ...
+
+    async def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
+        """Erase all that is stored of an entity, fenced as events are. Raises ShardsFenced, JournalUnavailable.
+
+        The caller sees to it that nothing of this entity runs, or is being written, meanwhile.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -16,7 +16,7 @@ from sharding_app.core.shard import Shard, Slot, SlotState, Verdict, Work
 from sharding_app.errors import BufferFull
 from sharding_app.model.types import EntityType
 from sharding_app.ports.clock import Clock
-from sharding_app.ports.journal import Journal
+from sharding_app.ports.journal import Erasure, Journal, ShardsFenced
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.runtime.backlog import Backlog
 from sharding_app.runtime.entity_context import HostContext, last_word
@@ -80,6 +80,7 @@ class Host:
             max_reply_bytes=max_reply_bytes, max_state_bytes=max_state_bytes, together=together,
         )  # fmt: skip
         self._loader = loader_class()(entity_type, type_id, journal, self._new, self._loaded, recoveries)
+        self._journal = journal
         self._store = store
         self._clock = clock
         self._mailbox_limit = mailbox_limit
@@ -331,6 +332,49 @@ class Host:
         else:
             self.reload(slot)
         return "done"
+
+    async def erase(self, number: ShardId, entity: str) -> Literal["away", "busy"] | Erasure:
+        """Erase an entity at its home: its object goes first, and what comes meanwhile starts one without a past.
+
+        Raises JournalUnavailable: then it may have been erased or not, and what is stored is read again.
+        """
+        shard = self.shards.get(number)
+        if shard is None or shard.stopping:
+            return "away"
+        slot = shard.slots.get(entity)
+        if slot is not None and (slot.state is not SlotState.IDLE or slot.passivating or slot.pending):
+            return "busy"
+        if slot is None:
+            slot = shard.start(entity, self._clock.now())
+        else:
+            _close_context(slot.entity)
+            shard.reload(slot)
+        if slot is None:
+            return "away"
+        # It is loading now, and nobody loads it: what comes for it waits in its mailbox.
+        slot.seq = slot.snapshot_seq = 0
+        slot.stored = None
+        self.execution.snapshots.forget(entity)
+        try:
+            return await self._journal.erase(self.execution.type_id, number, shard.epoch, entity)
+        except ShardsFenced:
+            self.fenced_shard(number)
+            return "away"
+        finally:
+            self._erased(slot)
+
+    def _erased(self, slot: Slot) -> None:
+        shard = slot.shard
+        if shard.slots.get(slot.id) is not slot:
+            return
+        if not slot.mailbox:
+            shard.drop(slot)
+            if shard.stopping and shard.stopped:
+                self._shard_stopped(shard)
+        elif self.remembering is None:
+            self._loader.want(slot)
+        else:
+            self.remembering.started(slot)
 
     def _passivate(self, slot: Slot) -> None:
         """Let an entity stop, after its stop message if its type has one."""

@@ -86,6 +86,11 @@ class Snapshots:
         self._waiting[slot.id] = Snapshot(self._type_id, slot.id, slot.seq, shard.number, shard.epoch, state)
         self._wake.set()
 
+    def forget(self, entity: str) -> None:
+        """The entity is to be erased: nothing of it that waits here is written any more."""
+        self._waiting.pop(entity, None)
+        self._former.pop(entity, None)
+
     async def run(self) -> None:
         while True:
             await self._wake.wait()
@@ -99,7 +104,7 @@ class Snapshots:
     async def _write(self) -> None:
         for entity, seq in list(self._former.items()):
             await self._journal.forget_states(self._type_id, entity, seq, self._window)
-            del self._former[entity]
+            self._former.pop(entity, None)
         batch = [self._waiting[entity] for entity in list(self._waiting)[:MAX_BATCH]]
         try:
             await self._journal.save_snapshots(batch)
@@ -117,6 +122,8 @@ class Snapshots:
 
     async def _one_by_one(self, batch: list[Snapshot]) -> None:
         for each in batch:
+            if each.entity not in self._waiting:
+                continue
             try:
                 await self._journal.save_snapshots([each])
             except (ShardsFenced, RowRefused) as error:

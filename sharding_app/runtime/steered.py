@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Steer, Steered
 from sharding_app.core.steering import COORDINATOR_ACTIONS
+from sharding_app.ports.journal import JournalUnavailable
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node import Node
@@ -40,9 +41,24 @@ async def _follow(node: Node, wish: Steer) -> tuple[bool, str]:
             return False, f"Its state is {node.state!r}: there is nothing to do."
         case "passivate" | "restart":
             return _entity(node, wish)
+        case "erase":
+            return await _erase(node, wish)
     if wish.action in COORDINATOR_ACTIONS:
         return False, "This node does not coordinate, or no longer does: try again."
     return False, f"This node does not know the wish {wish.action!r}."
+
+
+async def _erase(node: Node, wish: Steer) -> tuple[bool, str]:
+    host = node.hosts.get(wish.type)
+    try:
+        found = "away" if host is None else await host.erase(wish.shard, wish.entity)
+    except JournalUnavailable as error:
+        return False, f"The journal did not answer, so it may have been erased or not: try again ({error})."
+    if found == "busy":
+        return False, "It is busy now: try again."
+    if isinstance(found, str):
+        return False, "Its shard is not at home there, or no longer: try again."
+    return True, f"{found.events} events, {found.snapshots} snapshots."
 
 
 def _entity(node: Node, wish: Steer) -> tuple[bool, str]:

@@ -7,7 +7,9 @@ import pytest
 
 from sharding_app.core.records import HomeChange
 from sharding_app.ports.journal import (
+    Erasure,
     History,
+    Mark,
     Outcome,
     RowRefused,
     ShardsFenced,
@@ -336,3 +338,21 @@ async def test_an_id_that_cannot_be_stored_has_no_history(world: World) -> None:
     histories = await journal.read(number, ["\ud800", "a", "b\0", ""])
     assert histories["a"] == History([], [stored(1)])
     assert all(histories[entity] == History([], []) for entity in ("\ud800", "b\0", ""))
+
+
+async def test_an_erased_entity_leaves_nothing_and_others_all(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, entity, seq) for entity in ("a", "b") for seq in (1, 2)])
+    await journal.save_snapshots([Snapshot(number, "a", 2, 0, 1, b"{}")])
+    await journal.remember([Mark(number, 0, 1, "a", True), Mark(number, 0, 1, "b", True)])
+    with pytest.raises(ShardsFenced) as fenced:
+        await journal.erase(number, 0, 2, "a")
+    assert fenced.value.shards == {(number, 0)}
+    assert await journal.erase(number, 0, 1, "a") == Erasure(events=2, snapshots=1, remembered=1)
+    assert await journal.erase(number, 0, 1, "a") == Erasure()
+    assert await journal.read(number, ["a", "b"]) == {
+        "a": History([], []),
+        "b": History([], [stored(1), stored(2)]),
+    }
+    assert await journal.recall(number, [0]) == {0: ["b"]}

@@ -6,9 +6,10 @@ from typing import TypeVar
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost
-from sharding_app.core.ids import ShardId
+from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
+    Erasure,
     EventRow,
     History,
     JournalUnavailable,
@@ -100,6 +101,9 @@ class MemoryJournal:
 
     async def remembered_shards(self, type_id: int) -> list[ShardId]:
         return await self._read("remembered_shards", lambda: self._rows.remembered_shards(type_id))
+
+    async def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
+        return await self._write("erase", lambda: self._rows.erase(type_id, shard, epoch, entity))
 
     async def close(self) -> None:
         self._writer.close()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sharding_app.core.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 from sharding_app.ports.journal import (
+    Erasure,
     EventRow,
     History,
     Mark,
@@ -105,6 +106,19 @@ class JournalRows:
     def remembered_shards(self, type_id: int) -> list[ShardId]:
         return sorted(
             shard for (owner, shard), entities in self.remembered.items() if owner == type_id and entities
+        )
+
+    def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
+        self.fence([(type_id, shard, epoch)])
+        remembered = [
+            found for (owner, _), found in self.remembered.items() if owner == type_id and entity in found
+        ]
+        for found in remembered:
+            del found[entity]
+        return Erasure(
+            events=len(self.events.pop((type_id, entity), ())),
+            snapshots=len(self.snapshots.pop((type_id, entity), ())),
+            remembered=len(remembered),
         )
 
     def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:

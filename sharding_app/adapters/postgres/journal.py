@@ -17,9 +17,10 @@ from sharding_app.adapters.postgres.copying import copy_events
 from sharding_app.adapters.postgres.failures import LOST, explain, verdict
 from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.core.ids import ShardId
+from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
+    Erasure,
     EventRow,
     History,
     JournalUnavailable,
@@ -201,6 +202,14 @@ class PostgresJournal:
 
     async def remembered_shards(self, type_id: int) -> list[ShardId]:
         return [row[0] for row in await self._rows("remembered_shards", {"type_id": type_id})]
+
+    async def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
+        # On the line that saves snapshots: one that is on its way comes before, and is erased too.
+        wanted = {"type_id": type_id, "shard": shard, "epoch": epoch, "entity": entity}
+        rows = await self._rows("erase_at_home", wanted)
+        if not rows:
+            raise ShardsFenced(frozenset({(type_id, shard)}))
+        return Erasure(*rows[0])
 
     async def close(self) -> None:
         await self._appends.close()

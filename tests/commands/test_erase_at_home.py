@@ -1,0 +1,154 @@
+"""Erasing an entity where it lives: its object goes first, nothing of it comes back, and what waits meets an empty past."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sharding_app import EventSourced, ShardingSettings, applies, command, event, query
+from sharding_app.core.ids import shard_of
+from sharding_app.model.registry import registry
+from sharding_app.ports.journal import Erasure, JournalUnavailable
+from sharding_app.runtime.host import Host
+from sharding_app.testing.cluster import MemoryCluster
+
+pytestmark = pytest.mark.asyncio
+
+
+@event
+class Wrote:
+    text: str
+
+
+class Diary(EventSourced, name="erase.Diary"):
+    settings = ShardingSettings(snapshot_every=2, number_of_shards=8, remember_entities=True)
+    pages: list[str]
+
+    def __init__(self) -> None:
+        self.pages = []
+
+    @command
+    def write(self, text: str) -> int:
+        self.persist(Wrote(text))
+        return len(self.pages)
+
+    @command
+    async def ponder(self, gate: str) -> None:
+        await GATES[gate].wait()
+
+    @query
+    def read(self) -> list[str]:
+        return self.pages
+
+    @applies(Wrote)
+    def on_wrote(self, happened: Wrote) -> None:
+        self.pages.append(happened.text)
+
+
+GATES: dict[str, asyncio.Event] = {}
+SHARD = shard_of("anne", 8)
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    async with MemoryCluster([registry.get("erase.Diary")], nodes=1) as made:
+        with made.in_use():
+            for text in ("one", "two", "three"):
+                await Diary.ref("anne").write(text)
+            await Diary.ref("other").write("mine")
+            yield made
+
+
+def host(cluster: MemoryCluster) -> Host:
+    (node,) = cluster.nodes.values()
+    return node.hosts["erase.Diary"]
+
+
+async def until(condition: Any) -> None:
+    deadline = asyncio.get_running_loop().time() + 5
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+async def test_all_of_it_goes_and_it_begins_anew(cluster: MemoryCluster) -> None:
+    await until(lambda: cluster.snapshots(Diary, "anne"))
+    assert await host(cluster).erase(SHARD, "anne") == Erasure(events=3, snapshots=1, remembered=1)
+    assert not cluster.is_in_memory(Diary, "anne")
+    assert cluster.events(Diary, "anne") == []
+    assert cluster.snapshots(Diary, "anne") == []
+    assert await Diary.ref("anne").read() == []
+    assert await Diary.ref("anne").write("new") == 1
+    assert cluster.events(Diary, "anne") == [Wrote("new")]
+    assert await Diary.ref("other").read() == ["mine"]
+
+
+async def test_one_that_is_not_in_memory_is_erased_without_being_loaded(cluster: MemoryCluster) -> None:
+    found = host(cluster)
+    found.shards[SHARD].drop(found.shards[SHARD].slots["anne"])
+    erased = await found.erase(SHARD, "anne")
+    assert isinstance(erased, Erasure)
+    assert erased.events == 3
+    assert not cluster.is_in_memory(Diary, "anne")
+
+
+async def test_what_comes_meanwhile_meets_no_past(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = host(cluster)
+    erase, go = found._journal.erase, asyncio.Event()
+
+    async def late(*given: Any) -> Erasure:
+        await go.wait()
+        return await erase(*given)
+
+    monkeypatch.setattr(found._journal, "erase", late)
+    erasing = asyncio.ensure_future(found.erase(SHARD, "anne"))
+    await asyncio.sleep(0)
+    asked = [asyncio.ensure_future(Diary.ref("anne").write(text)) for text in ("a", "b")]
+    slot = found.shards[SHARD].slots["anne"]
+    await until(lambda: len(slot.mailbox or ()) == 2)
+    assert await found.erase(SHARD, "anne") == "busy", "two operators"
+    go.set()
+    assert isinstance(await erasing, Erasure)
+    assert await asyncio.gather(*asked) == [1, 2]
+    assert cluster.events(Diary, "anne") == [Wrote("a"), Wrote("b")]
+
+
+async def test_a_busy_one_is_left_alone(cluster: MemoryCluster) -> None:
+    GATES["g"] = asyncio.Event()
+    pondering = asyncio.ensure_future(Diary.ref("anne").ponder("g"))
+    slot = host(cluster).shards[SHARD].slots["anne"]
+    await until(lambda: slot.state.name == "BUSY")
+    assert await host(cluster).erase(SHARD, "anne") == "busy"
+    GATES["g"].set()
+    await pondering
+    assert await Diary.ref("anne").read() == ["one", "two", "three"]
+
+
+async def test_a_home_that_has_lost_its_shard_erases_nothing(cluster: MemoryCluster) -> None:
+    found = host(cluster)
+    found.shards[SHARD].epoch -= 1
+    assert await found.erase(SHARD, "anne") == "away"
+    assert SHARD not in found.shards
+    assert len(cluster.events(Diary, "anne")) == 3
+    assert await found.erase(SHARD, "anne") == "away"
+
+
+async def test_a_journal_that_does_not_answer_leaves_it_as_it_is_stored(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = host(cluster)
+
+    async def away(*given: Any) -> Erasure:
+        raise JournalUnavailable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(found._journal, "erase", away)
+        with pytest.raises(JournalUnavailable):
+            await found.erase(SHARD, "anne")
+    assert await Diary.ref("anne").read() == ["one", "two", "three"]
