@@ -1,0 +1,120 @@
+"""PostgreSQL's settings, the way to it, its room for connections, and the migrations.
+
+fsync, full_page_writes, versions, encodings, fences and poolers are system checks already, with their own ids.
+"""
+
+from collections.abc import Iterator
+
+from sharding_app.doctor.finding import Finding, counted, error, note, warning
+from sharding_app.doctor.look import DatabaseLook, Look
+
+NODE_CONNECTIONS = 5
+"""As docs/running.md counts them."""
+FULL = 0.9
+_WEAK_COMMITS = ("off", "local", "remote_write")
+
+
+def migrations(look: Look) -> Iterator[Finding]:
+    database = look.database
+    if database is None:
+        return
+    if database.missing_migrations:
+        yield error(
+            "D111", f"Migrations are missing: {', '.join(database.missing_migrations)}.", f"database {database.alias!r}",
+            f"Run: manage.py migrate --database {database.alias}",
+        )  # fmt: skip
+    if database.unknown_migrations:
+        yield note(
+            "D112",
+            f"The database has migrations that this code does not know: {', '.join(database.unknown_migrations)}.",
+            f"database {database.alias!r}",
+            "Newer code has been here. While a release rolls out that is as it should be; else update the code here.",
+        )  # fmt: skip
+    if database.other_place:
+        yield error(
+            "D113",
+            f"SHARDING['LIFELINE_DATABASE'] leads to another database than {database.alias!r}: {database.other_place}.",
+            "DATABASES",
+            "Both aliases must lead to the same database of the same server: the one may go through a pooler, the other "
+            "not.",
+        )  # fmt: skip
+
+
+def settings(look: Look) -> Iterator[Finding]:
+    database = look.database
+    if database is None:
+        return
+    said, where = database.settings, f"server of {database.alias!r}"
+    if said.get("session_replication_role", "origin") == "replica":
+        yield error(
+            "D121", "session_replication_role is 'replica' for this role: the fence does not fire, so that two nodes "
+            "could write one entity.", where,
+            "ALTER ROLE ... RESET session_replication_role; then restart the nodes.",
+        )  # fmt: skip
+    if said.get("default_transaction_read_only") == "on":
+        yield error(
+            "D122", "default_transaction_read_only is on: nothing can be written.", where,
+            "Name the primary in DATABASES, or ALTER ROLE/DATABASE ... RESET default_transaction_read_only.",
+        )  # fmt: skip
+    if said.get("autovacuum") == "off":
+        yield error(
+            "D123", "autovacuum is off: the cluster's small tables are rewritten all the time and grow without it.", where,
+            "Set autovacuum = on in postgresql.conf and reload the server.",
+        )  # fmt: skip
+    if database.unvacuumed:
+        tables = ", ".join(database.unvacuumed)
+        yield error(
+            "D124", f"autovacuum is switched off for {tables}.", where,
+            f"ALTER TABLE {database.unvacuumed[0]} RESET (autovacuum_enabled);",
+        )  # fmt: skip
+    if said.get("synchronous_commit") in _WEAK_COMMITS:
+        yield note(
+            "D125", f"synchronous_commit is {said['synchronous_commit']!r}. The journal's own sessions set it to 'on'; what "
+            "your code writes through Django may be lost in a crash.", where,
+            "Nothing to do for the journal. Set synchronous_commit = on if your other tables matter as much.",
+        )  # fmt: skip
+    idle = said.get("idle_session_timeout", "0")
+    if idle not in ("0", ""):
+        yield warning(
+            "D126", f"idle_session_timeout is {idle} ms for this role: connections of quiet nodes are ended and made anew, "
+            "and each such end delays the next append.", where,
+            "ALTER ROLE ... SET idle_session_timeout = 0. The lifeline sets one for itself, as it should.",
+        )  # fmt: skip
+
+
+def connections(look: Look) -> Iterator[Finding]:
+    """Five for each node, and room for one that is being replaced."""
+    database = look.database
+    if database is None:
+        return
+    room = _room(database)
+    if room <= 0:
+        return
+    used = len(database.sessions)
+    members = look.cluster.members if look.cluster is not None else ()
+    ours = sum(each.application.startswith("sharding/n-") for each in database.sessions)
+    needed = NODE_CONNECTIONS * (len(members) + 1)
+    told = (
+        f"{used} of {room} connections are in use; {counted(len(members), 'node')} and one that is being replaced need "
+        f"{needed}, all others have {used - ours} now"
+    )
+    where = f"server of {database.alias!r}"
+    fix = (
+        "Raise max_connections and restart the server, or give Django a pooler and the lifeline a direct way "
+        "(SHARDING['LIFELINE_DATABASE'])."
+    )
+    if used >= FULL * room:
+        yield error("D127", f"The server is nearly out of connections: {told}.", where, fix)
+    elif needed + used - ours > room:
+        yield warning(
+            "D128", f"max_connections leaves no room for a node to be replaced: {told}.", where, fix
+        )
+
+
+def _room(database: DatabaseLook) -> int:
+    """What ordinary roles can get."""
+    numbers = [
+        int(database.settings.get(name, "0") or 0)
+        for name in ("max_connections", "superuser_reserved_connections", "reserved_connections")
+    ]
+    return numbers[0] - numbers[1] - numbers[2]

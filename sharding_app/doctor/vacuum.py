@@ -1,0 +1,38 @@
+"""What stops VACUUM: the cluster rewrites small rows all the time, and reads them slower the longer dead ones stay."""
+
+from collections.abc import Iterator
+
+from sharding_app.doctor.finding import Finding, warning
+from sharding_app.doctor.look import Look
+from sharding_app.management.console import age_text
+
+LONG_SECONDS = 600.0
+
+
+def examine(look: Look) -> Iterator[Finding]:
+    database = look.database
+    if database is None:
+        return
+    where = f"database {database.alias!r}"
+    for session in database.sessions:
+        seconds = session.transaction_seconds or 0.0
+        if session.holds_snapshot and seconds >= LONG_SECONDS:
+            who = f"{session.application or 'a session'} of role {session.user!r} (process {session.pid})"
+            yield warning(
+                "D131", f"A transaction of {who} has been open for {age_text(seconds)}, {session.state or 'working'}: VACUUM "
+                "can remove nothing that it may still see.", where,
+                f"End it where it was begun, or: SELECT pg_terminate_backend({session.pid});",
+            )  # fmt: skip
+    for prepared in database.prepared:
+        if prepared.seconds >= LONG_SECONDS:
+            yield warning(
+                "D132", f"The prepared transaction {prepared.name!r} has waited for {age_text(prepared.seconds)}: VACUUM is "
+                "stopped, and its locks are held, over restarts too.", where,
+                f"COMMIT PREPARED or ROLLBACK PREPARED '{prepared.name}';",
+            )  # fmt: skip
+    for slot in database.slots:
+        if slot.holds_snapshot and not slot.active:
+            yield warning(
+                "D133", f"The replication slot {slot.name!r} is not in use and holds old rows and write-ahead log.", where,
+                f"Start its consumer, or: SELECT pg_drop_replication_slot('{slot.name}');",
+            )  # fmt: skip

@@ -1,0 +1,61 @@
+"""A look at a cluster with which nothing is wrong, to be changed where a test wants something wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sharding_app.core.messages import ShardRegionState
+from sharding_app.core.records import CoordinatorRow, Member, TypeConfig
+from sharding_app.doctor.look import ClusterLook, DatabaseLook, LayerLook, Look, NodesLook
+
+CART = TypeConfig("shop.Cart", "event_sourced", 10, "hash:crc32-1", "crc32-1", "", "postgres")
+
+
+def member(name: str, **changes: Any) -> Member:
+    said: dict[str, Any] = {
+        "incarnation": f"n-{name}", "name": name, "host": "h", "pid": 1, "age": ord(name[0]), "state": "up",
+        "types": ("shop.Cart",), "locks": 2, **changes,
+    }  # fmt: skip
+    return Member(**said)
+
+
+def database(**changes: Any) -> DatabaseLook:
+    said: dict[str, Any] = {
+        "alias": "default",
+        "settings": {
+            "max_connections": "100", "superuser_reserved_connections": "3", "autovacuum": "on", "fsync": "on",
+            "synchronous_commit": "on", "idle_session_timeout": "0", "session_replication_role": "origin",
+            "default_transaction_read_only": "off",
+        },
+        **changes,
+    }  # fmt: skip
+    return DatabaseLook(**said)
+
+
+def cluster(**changes: Any) -> ClusterLook:
+    said: dict[str, Any] = {
+        "now": datetime(2026, 5, 4, tzinfo=UTC),
+        "cluster_id": "c1",
+        "coordinator": CoordinatorRow(4, "n-a"),
+        "members": (member("a"), member("b")),
+        "types": (CART,),
+        **changes,
+    }
+    return ClusterLook(**said)
+
+
+def nodes(**changes: Any) -> NodesLook:
+    answers = {"n-a": ShardRegionState(1, []), "n-b": ShardRegionState(1, [])}
+    return NodesLook(**{"answers": answers, "stats": {}, "silent": frozenset(), **changes})
+
+
+def layer(**changes: Any) -> LayerLook:
+    said: dict[str, Any] = {"alias": "default", "backend": "", "config": {}, **changes}
+    return LayerLook(**said)
+
+
+def look(**changes: Any) -> Look:
+    return Look(
+        **{"database": database(), "cluster": cluster(), "nodes": nodes(), "layer": layer(), **changes}
+    )

@@ -1,0 +1,252 @@
+"""Each examination by data: silent on a healthy look, and heard, with a way out, when its own thing is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from django.core import checks
+from django.core.management.color import color_style, no_style
+
+from sharding_app.core.messages import ShardRegionState
+from sharding_app.core.records import CoordinatorRow
+from sharding_app.doctor import text
+from sharding_app.doctor.judging import judge
+from sharding_app.doctor.look import (
+    Clock,
+    JournalLook,
+    Limits,
+    Look,
+    Prepared,
+    RedisLook,
+    ReplicationSlot,
+    Session,
+    ShardLook,
+    Unreadable,
+)
+from sharding_app.doctor.read_journal import reason
+from sharding_app.errors import EventUnreadable
+from tests.doctor.looks import cluster, database, layer, look, member, nodes
+from tests.live import ROOT
+
+CORE, PUBSUB = "channels_redis.core.RedisChannelLayer", "channels_redis.pubsub.RedisPubSubChannelLayer"
+
+
+def said(**settings: str) -> Look:
+    return look(database=database(settings={**database().settings, **settings}))
+
+
+def session(**changes: Any) -> Session:
+    given: dict[str, Any] = {
+        "pid": 7, "application": "report", "user": "bob", "state": "idle in transaction", "transaction_seconds": None,
+        "holds_snapshot": False, **changes,
+    }  # fmt: skip
+    return Session(**given)
+
+
+def shard(**changes: Any) -> ShardLook:
+    given: dict[str, Any] = {
+        "type": "shop.Cart",
+        "shard": 3,
+        "home": "n-a",
+        "step": "handoff",
+        "seconds": 300.0,
+    }
+    return ShardLook(**{**given, **changes})
+
+
+def journal(**changes: Any) -> JournalLook:
+    return JournalLook(**{"type": "shop.Cart", "installed": True, "looked_at": 9, **changes})
+
+
+def bad(what: str = "event 'Added' of version 1") -> Unreadable:
+    return Unreadable(type="shop.Cart", entity="alice", seq=4, what=what, why="no such class")
+
+
+CASES: list[tuple[str, str, Look, str]] = [
+    ("D101", "error", Look(database_trouble="PostgreSQL at h:1 cannot be used"), "cannot be used"),
+    ("D102", "error", look(nodes_trouble="The channel layer carries no messages"), "carries no messages"),
+    ("D103", "error", look(nodes=nodes(seals_broken=3)), "3 messages"),
+    ("D111", "error", look(database=database(missing_migrations=("0002_x",))), "0002_x"),
+    ("D112", "note", look(database=database(unknown_migrations=("0009_y",))), "0009_y"),
+    ("D113", "error", look(database=database(other_place="other of ...")), "another database"),
+    ("D121", "error", said(session_replication_role="replica"), "fence does not fire"),
+    ("D122", "error", said(default_transaction_read_only="on"), "nothing can be written"),
+    ("D123", "error", said(autovacuum="off"), "autovacuum is off"),
+    ("D124", "error", look(database=database(unvacuumed=("sharding_shard",))), "sharding_shard"),
+    ("D125", "note", said(synchronous_commit="off"), "'off'"),
+    ("D126", "warning", said(idle_session_timeout="60000"), "60000 ms"),
+    ("D127", "error", look(database=database(sessions=(session(),) * 90)), "90 of 97"),
+    ("D128", "warning", said(max_connections="17"), "no room"),
+    (
+        "D131",
+        "warning",
+        look(database=database(sessions=(session(transaction_seconds=7200.0, holds_snapshot=True),))),
+        "open for 2 h",
+    ),
+    ("D132", "warning", look(database=database(prepared=(Prepared(name="x1", seconds=9e4),))), "'x1'"),
+    (
+        "D133",
+        "warning",
+        look(database=database(slots=(ReplicationSlot(name="old", active=False, holds_snapshot=True),))),
+        "'old'",
+    ),
+    ("D141", "warning", look(layer=layer(backend=PUBSUB, config={"hosts": [{"socket_timeout": 5}]})), "5 s"),
+    ("D142", "warning", look(layer=layer(backend=CORE, config={"expiry": 3})), "expiry is 3 s"),
+    (
+        "D143",
+        "warning",
+        look(layer=layer(backend=CORE, redis=(RedisLook(host="r:1", policy="allkeys-lru"),))),
+        "allkeys-lru",
+    ),
+    ("D144", "error", look(layer=layer(redis=(RedisLook(host="r:1", max_memory=100, used_memory=95),))), "95 % full"),
+    ("D145", "error", look(layer=layer(strangers=("n-x",))), "n-x"),
+    (
+        "D151",
+        "warning",
+        look(clocks=(Clock(who="PostgreSQL", ahead_seconds=-5.0, uncertain_seconds=0.1),)),
+        "5.0 s behind that of this machine",
+    ),
+    (
+        "D152",
+        "error",
+        look(clocks=(Clock(who="node a", ahead_seconds=0, uncertain_seconds=0.1, rate=0.9, rate_uncertain=0.01),)),
+        "0.90 times",
+    ),
+    ("D161", "error", look(cluster=cluster(members=())), "No node"),
+    ("D162", "error", look(cluster=cluster(coordinator=CoordinatorRow(4, "n-x"))), "no coordinator"),
+    ("D163", "note", look(cluster=cluster(members=(member("a"), member("a", incarnation="n-c")))), "2 nodes"),
+    ("D164", "note", look(cluster=cluster(members=(member("a", asked="prepare"),))), "shutdown"),
+    ("D165", "error", look(cluster=cluster(members=(member("a", locks=1),))), "only one of its two"),
+    ("D166", "error", look(cluster=cluster(members=(member("a", deaf=True),))), "deaf"),
+    ("D167", "warning", look(nodes=nodes(silent=frozenset({"n-b"}))), "Node b did not answer"),
+    (
+        "D168",
+        "warning",
+        look(cluster=cluster(members=(member("a", app_version="1"), member("b", app_version="2")))),
+        "1: a; 2: b",
+    ),
+    (
+        "D169",
+        "error",
+        look(nodes=nodes(answers={"n-b": ShardRegionState(1, [], {"shop.Cart": "7 here and 10 there"})})),
+        "Node b may not host shop.Cart: 7 here and 10 there",
+    ),
+    ("D170", "error", look(nodes=nodes(refused_here={"shop.Cart": "7 here, 10 there"})), "This project"),
+    ("D171", "warning", look(cluster=cluster(members=(member("a", types=()),))), "No node hosts shop.Cart"),
+    ("D172", "note", look(cluster=cluster(members=(member("a"), member("b", types=())))), "1 node up"),
+    (
+        "D173",
+        "error",
+        look(cluster=cluster(members=(member("a"), member("b", state="joining", wire=(8, 9, 9))))),
+        "Node b is refused: it writes wire version 9",
+    ),
+    ("D181", "error", look(cluster=cluster(shards=(shard(home="n-x", step="home"),))), "node that is gone"),
+    ("D182", "warning", look(cluster=cluster(shards=(shard(home=None, step="stopped"),))), "without a home"),
+    ("D183", "error", look(cluster=cluster(shards=(shard(),))), "for 300 s and not stopped at a"),
+    ("D191", "note", look(journals=(journal(installed=False),)), "not installed"),
+    ("D192", "error", look(journals=(journal(unreadable=(bad(),)),)), "'alice' #4"),
+    ("D193", "error", look(journals=(journal(gaps=(("alice", 3),)),)), "no event 3"),
+    ("D194", "warning", look(journals=(journal(unreadable=(bad("snapshot"),)),)), "A snapshot of"),
+    ("D195", "note", look(journals=(journal(remembered=2),)), "remembered"),
+    ("D196", "error", look(journals=(journal(remembers=True, unreadable_ids=(("x", "KeyError"),)),)), "KeyError"),
+    ("D197", "note", look(journals=(journal(remembers=True, moved_ids=2),)), "2 remembered ids"),
+]  # fmt: skip
+
+
+def test_nothing_is_found_where_nothing_is_wrong() -> None:
+    assert judge(look()) == []
+
+
+@pytest.mark.parametrize(("number", "severity", "given", "told"), CASES, ids=[each[0] for each in CASES])
+def test_each_thing_is_found(number: str, severity: str, given: Look, told: str) -> None:
+    found = [each for each in judge(given) if each.id == f"sharding.{number}"]
+    assert [each.severity for each in found] == [severity]
+    assert told in found[0].what
+    assert found[0].where
+    assert len(found[0].fix) > 10
+    assert judge(given, [f"sharding.{number}"]) == [each for each in judge(given) if each not in found]
+
+
+def test_every_finding_has_a_case_here_and_a_section_on_the_page() -> None:
+    made = {
+        number
+        for path in (ROOT / "sharding_app" / "doctor").glob("*.py")
+        for number in re.findall(r'"(D\d\d\d)"', path.read_text())
+    }
+    assert made == {each[0] for each in CASES}
+    page = (ROOT / "docs" / "operating.md").read_text()
+    described = re.findall(r"^\| `sharding\.(D\d\d\d)` \|", page, re.MULTILINE)
+    assert len(described) == len(set(described))
+    assert set(described) == made
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        look(cluster=cluster(shards=(shard(seconds=20.0),))),
+        look(cluster=cluster(shards=(shard(home=None, step="stopped", seconds=1.0),))),
+        look(cluster=cluster(shards=(shard(type="gone.Type", home="n-x", step="home"),), types=())),
+        look(cluster=cluster(members=(member("a"), member("b", state="joining", locks=0)))),
+        look(database=database(sessions=(session(transaction_seconds=5.0, holds_snapshot=True),))),
+        look(database=database(slots=(ReplicationSlot(name="s", active=True, holds_snapshot=True),))),
+        look(clocks=(Clock(who="node a", ahead_seconds=1.5, uncertain_seconds=1.0, rate=1.2, rate_uncertain=0.3),)),
+        look(layer=layer(backend=PUBSUB, redis=(RedisLook(host="r", policy="allkeys-lru"),))),
+        look(layer=layer(backend=CORE, config={"hosts": ["redis://h"], "expiry": 60})),
+    ],
+)  # fmt: skip
+def test_what_passes_by_itself_is_left_alone(given: Look) -> None:
+    assert judge(given) == []
+
+
+def test_a_node_is_compared_with_the_server_and_not_with_us() -> None:
+    ours_is_wrong = (
+        Clock(who="PostgreSQL", ahead_seconds=100.0, uncertain_seconds=0.1),
+        Clock(who="node a", ahead_seconds=100.2, uncertain_seconds=0.1),
+    )
+    assert [each.where for each in judge(look(clocks=ours_is_wrong))] == ["PostgreSQL"]
+
+
+def test_system_checks_keep_their_ids_and_a_guess_gives_way_to_what_was_asked() -> None:
+    guess = checks.Warning("at port 6432", hint="If a pooler listens there.", id="sharding.W001")
+    known = checks.Error("a transaction pooler", hint="Name an alias.", id="sharding.E011")
+    assert [(each.id, each.severity, each.fix) for each in judge(look(checks=(guess, known)))] == [
+        ("sharding.E011", "error", "Name an alias.")
+    ]
+    assert [each.id for each in judge(Look(checks=(guess,)))] == ["sharding.W001"]
+
+
+def test_the_worst_comes_first_and_notes_are_no_problems() -> None:
+    found = judge(
+        look(limits=Limits(), cluster=cluster(members=(member("a", asked="prepare"), member("b", deaf=True))))
+    )
+    assert [each.severity for each in found] == ["error", "note"]
+    page = text.page(found, no_style())
+    assert page.splitlines()[0] == "error sharding.D166, node b (h, process 1)"
+    assert page.splitlines()[-1] == "1 problem found (1 note)."
+    coloured = text.page(found, color_style(force_color=True))
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == page != coloured
+    assert text.line(found).startswith("unhealthy findings=1 | sharding.D166 Node b is deaf")
+    assert text.line(judge(look())) == "healthy"
+    assert text.page([], no_style()) == "Nothing is wrong."
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (EventUnreadable("Cart: the journal holds an event 'Gone'"), "Cart: the journal holds an event 'Gone'"),
+        (msgspec.ValidationError("Expected `int`, got `str` - at `$.quantity`"), "Expected `int`, got `str` - at `$.quantity`"),
+        (msgspec.ValidationError("Object missing required field `sku`"), "Object missing required field `sku`"),
+        (msgspec.ValidationError("Invalid enum value 'secret'"), "ValidationError (its text"),
+        (KeyError("secret"), "KeyError (its text"),
+    ],
+)  # fmt: skip
+def test_reasons_hold_no_content(error: Exception, told: str) -> None:
+    said = reason(error)
+    assert said.startswith(told)
+    assert "secret" not in said
+    wrapped = EventUnreadable(f"an event cannot be read: {error}")
+    wrapped.__cause__ = error
+    assert "secret" not in reason(wrapped)
