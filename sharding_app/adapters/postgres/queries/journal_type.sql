@@ -1,0 +1,1 @@
+SELECT id FROM sharding_type WHERE name = %(type)s;

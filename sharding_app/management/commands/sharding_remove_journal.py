@@ -1,0 +1,86 @@
+"""`manage.py sharding_remove_journal TYPE`: delete all that a type has stored. The loud way, since nothing brings it back."""
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from sharding_app.adapters.postgres.journal_removal import Removed, count_journal, remove_journal
+from sharding_app.adapters.postgres.removal import NodesAlive, UnknownTypes
+from sharding_app.bootstrap import conninfo
+from sharding_app.conf import get_settings
+from sharding_app.management.operating import OperatorCommand, counted, refused
+from sharding_app.management.progress import Progress
+
+
+class Command(OperatorCommand):
+    help = (
+        "DELETE every event, snapshot and remembered id of a type, for good. Refuses while any node is alive. The\n"
+        "type's name has to be typed in, or said twice. To forget only what the cluster keeps about itself there is\n"
+        "sharding_remove_data, and for one entity sharding_erase.\n\n"
+        "Examples:\n"
+        "  manage.py sharding_remove_journal shop.Cart --dry-run    count what would go\n"
+        "  manage.py sharding_remove_journal shop.Cart              ask, then delete\n"
+        "  manage.py sharding_remove_journal shop.Cart --yes-delete-the-journal-of shop.Cart\n\n"
+        "Exit codes: 0 done, 1 refused, 2 a server cannot be reached."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("type", metavar="TYPE", help="name of the type, such as shop.Cart")
+        parser.add_argument("--dry-run", action="store_true", help="only count what would be deleted")
+        parser.add_argument(
+            "--yes-delete-the-journal-of", default="", metavar="TYPE", help="do not ask; the name again"
+        )
+
+    def work(self, options: dict[str, Any]) -> None:
+        name, again = options["type"], options["yes_delete_the_journal_of"]
+        if again and again != name:
+            raise refused(
+                f"--yes-delete-the-journal-of says {again!r}, and not {name!r}: nothing was deleted."
+            )
+        if not (again or options["dry_run"]) and (self.as_json or not sys.stdin.isatty()):
+            raise refused(f"This cannot be undone: say --yes-delete-the-journal-of {name}.")
+        progress = Progress(self.stderr, quiet=self.as_json)
+        try:
+            found = Removed()
+            if options["dry_run"] or not again:
+                progress("counting")
+                found = self._on_journal(name, progress, dry_run=True)
+                progress.done()
+            if options["dry_run"]:
+                self.say(f"Would be deleted: {_text(found)} of {name}.")
+            else:
+                self.sure(f"DELETE {_text(found)} of {name}, for good?", yes=bool(again), word=name)
+                found = self._on_journal(name, progress, dry_run=False)
+                progress.done()
+                self.say(f"Deleted: {_text(found)} of {name}.")
+        finally:
+            progress.done()
+        deleted = {each: getattr(found, each) for each in Removed.__struct_fields__}
+        self.result(dry_run=options["dry_run"], deleted=deleted)
+
+    def _on_journal(self, name: str, progress: Progress, *, dry_run: bool) -> Removed:
+        where = conninfo(get_settings().lifeline_database)
+        try:
+            if dry_run:
+                return self.on_database(lambda: count_journal(where, name))
+            return self.on_database(
+                lambda: remove_journal(where, name, lambda done: progress(f"{done.events} events deleted"))
+            )
+        except NodesAlive as error:
+            names = ", ".join(error.names)
+            raise refused(
+                f"Nodes are alive: {names}. Stop them first: manage.py sharding_shutdown --all"
+            ) from error
+        except UnknownTypes as error:
+            raise refused(f"The cluster knows no type {name!r}.") from error
+
+
+def _text(found: Removed) -> str:
+    return ", ".join(
+        (
+            counted(found.events, "event"),
+            counted(found.snapshots, "snapshot"),
+            counted(found.remembered, "remembered id"),
+        )
+    )
