@@ -16,6 +16,8 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.live import Live, until
 
 BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'c{n}').sync.add('book')\n"
+TOTAL = "from project.shop.entities import Cart\nprint(Cart.ref('c2').sync.total())"
+BUY_AGAIN = "from project.shop.entities import Cart\nprint(Cart.ref('c2').sync.add('pen'))"
 
 
 def rows(live: Live, query: str) -> list[tuple[Any, ...]]:
@@ -48,9 +50,14 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     assert alive.returncode == 1
     assert "Nodes are alive: one, two. Stop them first" in alive.stderr
     assert len(rows(live, "SELECT FROM sharding_node")) == 2
-    erase = live.manage("sharding_erase", "shop.Cart", "c1", "--yes")
-    assert erase.returncode == 1
-    assert "which may hold it in memory" in erase.stderr
+    # Its home is alive and holds it in memory: the home erases it, and what comes next finds no past.
+    erase = live.manage("sharding_erase", "shop.Cart", "c2", "--yes", "--json")
+    assert erase.returncode == 0, erase.stderr
+    assert json.loads(erase.stdout)["erased"] == {"events": 1, "snapshots": 0, "remembered": 0}
+    assert rows(live, "SELECT FROM sharding_event WHERE entity = 'c2'") == []
+    assert live.manage("shell", "-v0", "-c", TOTAL).stdout.strip() == "0"
+    assert live.manage("shell", "-v0", "-c", BUY_AGAIN).stdout.strip() == "1"
+    assert rows(live, "SELECT seq FROM sharding_event WHERE entity = 'c2'") == [(1,)]
 
     left = live.manage("sharding_shutdown", "two", "--timeout", "30")
     assert left.returncode == 0, left.stdout + left.stderr
@@ -89,7 +96,7 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     assert rows(live, "SELECT FROM sharding_event WHERE entity = 'c1'") == []
     assert rows(live, "SELECT count(*) + 1 FROM sharding_event") == before
     noted = rows(live, "SELECT subject, detail FROM sharding_decision WHERE action = 'entity_erased'")
-    assert noted == [("shop.Cart", "1 events, 0 snapshots")]
+    assert noted == [("shop.Cart", "1 events, 0 snapshots")] * 2
     nothing = live.manage("sharding_erase", "shop.Cart", "c1", "--yes", "--json")
     assert nothing.returncode == 1
     assert json.loads(nothing.stdout)["done"] is False

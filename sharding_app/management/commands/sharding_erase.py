@@ -1,18 +1,32 @@
 """`manage.py sharding_erase TYPE ID`: erase one entity's history, as an erasure request demands."""
 
+import asyncio
+import getpass
 from argparse import ArgumentParser
 from typing import Any
 
 from sharding_app.adapters.postgres.erasure import Erased, HomeAlive, erase_entity
-from sharding_app.bootstrap import conninfo
+from sharding_app.bootstrap import conninfo, new_loop
 from sharding_app.conf import get_settings
+from sharding_app.core.messages import Steer
+from sharding_app.core.records import TypeConfig
+from sharding_app.doctor.read_journal import shard_by_id
 from sharding_app.management.operating import OperatorCommand, counted, refused
+from sharding_app.management.progress import Progress
+from sharding_app.management.reach import joined, trouble
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.runtime.process import Process
+
+AGAIN_SECONDS = 0.2
+ANSWER_SECONDS = 15.0
+_AGAIN = "try again."
 
 
 class Command(OperatorCommand):
     help = (
-        "Erase one entity for good: its events, snapshots and remembered id. Refuses while the home of its shard\n"
-        "is alive. The timeline notes that something of the type was erased, not of whom. Backups are yours to treat.\n\n"
+        "Erase one entity for good: its events, snapshots and remembered id. While the home of its shard is alive, the home\n"
+        "does it: the entity's object goes first, and what comes meanwhile starts one without a past. The timeline notes\n"
+        "that something of the type was erased, not of whom. Backups are yours to treat.\n\n"
         "Examples:\n"
         "  manage.py sharding_erase shop.Cart alice --dry-run     say what would go\n"
         "  manage.py sharding_erase shop.Cart alice               ask, then erase\n"
@@ -22,13 +36,17 @@ class Command(OperatorCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("type", help="name of the type, such as shop.Cart")
-        parser.add_argument("id", help="the entity's id")
+        parser.add_argument("type", metavar="TYPE", help="name of the type, such as shop.Cart")
+        parser.add_argument("id", metavar="ID", help="the entity's id")
         parser.add_argument("--dry-run", action="store_true", help="only say what would be erased")
         parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS",
+            help="try for so long while the entity is busy or its shard moves (default: 30)")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
         name, entity = options["type"], options["id"]
+        if options["timeout"] <= 0:
+            raise refused("--timeout needs a number of seconds greater than 0.")
         found = self._erase(name, entity, dry_run=True)
         if not found.anything:
             raise refused(f"Nothing is stored of {name} {entity!r}.")
@@ -38,21 +56,90 @@ class Command(OperatorCommand):
             self.sure(
                 f"Erase {_text(found)} of {name} {entity!r} for good?", yes=options["yes"], word="erase"
             )
-            found = self._erase(name, entity, dry_run=False)
-            self.say(f"Erased: {_text(found)}.")
+            try:
+                found = self._erase(name, entity, dry_run=False)
+                self.say(f"Erased: {_text(found)}.")
+            except HomeAlive:
+                home = self._ask_home(name, entity, options["timeout"])
+                self.say(f"Erased at its home {home}: {_text(found)}.")
         erased = {each: getattr(found, each) for each in Erased.__struct_fields__}
         self.result(dry_run=options["dry_run"], erased=erased)
 
     def _erase(self, name: str, entity: str, *, dry_run: bool) -> Erased:
+        """Directly, where nobody is at home. Raises HomeAlive."""
         where = conninfo(get_settings().lifeline_database)
+        return self.on_database(lambda: erase_entity(where, name, entity, dry_run=dry_run))
+
+    # -- At its home -----------------------------------------------------------------------------------------------
+
+    def _ask_home(self, name: str, entity: str, timeout: float) -> str:
+        """Have it erased where it lives; return the home's name."""
+        progress = Progress(self.stderr, quiet=self.as_json)
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            try:
+                return runner.run(self._at_home(name, entity, timeout, progress))
+            finally:
+                progress.done()
+
+    async def _at_home(self, name: str, entity: str, timeout: float, progress: Progress) -> str:
+        process = await joined()
+        deadline = asyncio.get_running_loop().time() + timeout
         try:
-            return self.on_database(lambda: erase_entity(where, name, entity, dry_run=dry_run))
-        except HomeAlive as error:
-            names = ", ".join(error.names)
+            shard = await self._shard(process, name, entity)
+            while True:
+                home, told = await self._once(process, name, shard, entity)
+                if home and not told:
+                    return home
+                if not told.endswith(_AGAIN) or asyncio.get_running_loop().time() >= deadline:
+                    raise refused(told)
+                progress(told)
+                await asyncio.sleep(AGAIN_SECONDS)
+        except StoreUnavailable as error:
+            raise trouble(error) from error
+        finally:
+            await process.close()
+
+    async def _shard(self, process: Process, name: str, entity: str) -> int:
+        types: list[TypeConfig] = await process.ports.store.types()
+        config = next(each for each in types if each.name == name)
+        try:
+            shard = shard_by_id(config, process.types.get(name), entity)
+        except Exception as error:
             raise refused(
-                f"The entity's shard is at home on {names}, which may hold it in memory. Stop the cluster first: "
-                "manage.py sharding_shutdown --all"
+                f"The extractor of {name} fails for this id: {type(error).__qualname__}."
             ) from error
+        if shard is None:
+            raise refused(
+                f"The code of {name} is not installed here, so its shard cannot be told: run this where it is, or stop "
+                "the cluster first: manage.py sharding_shutdown --all"
+            )
+        return shard
+
+    async def _once(self, process: Process, name: str, shard: int, entity: str) -> tuple[str, str]:
+        """Ask whoever is its home now. Returns its name, and what it says unless it is done."""
+        store = process.ports.store
+        rows = await store.homes(name, [shard])
+        _, members = await store.members()
+        home = next((each for row in rows for each in members if each.incarnation == row.home), None)
+        if home is None:
+            return "", (
+                "What is stored of it belongs to a shard of a living node that is not its home. Stop the cluster first: "
+                "manage.py sharding_shutdown --all"
+            )
+        wish = Steer(0, "erase", name, shard, entity, by=f"{_who()} (sharding_erase)")
+        answer = await process.questions.steer(home.incarnation, wish, ANSWER_SECONDS)
+        if answer is None:
+            return home.name, (
+                f"Its home {home.name} does not answer: it may have been erased or not. Look with --dry-run, and try again."
+            )
+        return home.name, "" if answer.ok else answer.text
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in a container
+        return "somebody"
 
 
 def _text(found: Erased) -> str:
