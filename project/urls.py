@@ -1,9 +1,10 @@
-"""The demo site's pages: the admin, and the shop."""
+"""The demo site's pages: the admin, the shop, and what probes and Prometheus ask for."""
 
 from django.contrib import admin
 from django.urls import include, path
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("sharding/", include("sharding_app.http.urls")),
     path("", include("project.shop.urls")),
 ]

@@ -54,6 +54,7 @@ class Browser:
         self.driver = webdriver.Chrome(options=options, service=Service(driver))
         self._axe = files("axe_core_python").joinpath("axe.min.js").read_text()
         self._script = ""
+        self._command("Emulation.setScrollbarsHidden", hidden=True)
         self.wide()
         self.theme("light")
 
@@ -63,12 +64,12 @@ class Browser:
     # -- How it looks ----------------------------------------------------------------------------------------------
 
     def wide(self) -> None:
-        self._size(WIDE, mobile=False)
+        self.size(WIDE)
 
     def phone(self) -> None:
-        self._size(PHONE, mobile=True)
+        self.size(PHONE, mobile=True)
 
-    def _size(self, size: tuple[int, int], *, mobile: bool) -> None:
+    def size(self, size: tuple[int, int], *, mobile: bool = False) -> None:
         self._command(
             "Emulation.setDeviceMetricsOverride",
             width=size[0],

@@ -64,6 +64,9 @@ def cluster(live: Live, carts: int = CARTS) -> Iterator[Cluster]:
         found.types, found.sessions, found.garbled = told["types"], told["sessions"], told["garbled"]
         until(lambda: listens("127.0.0.1", port), 30, "the site listens")
         yield found
+        # Nobody needs their shards any more: there is nothing to hand over.
+        for left in list(found.nodes.values()):
+            left.process.kill()
 
 
 def again(found: Cluster, stack: ExitStack) -> None:

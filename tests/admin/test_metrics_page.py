@@ -1,0 +1,66 @@
+"""docs/metrics.md lists every metric that there is, with its kind and its labels, and no other."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from sharding_app.core.histogram import ROWS, SECONDS
+from sharding_app.http.metrics import cluster_families, own_families
+from sharding_app.http.rows import read_rows
+from sharding_app.runtime.exposition import Family
+from sharding_app.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, families
+from tests.admin.cluster import answer
+from tests.live import ROOT
+
+PAGE = ROOT / "docs" / "metrics.md"
+LINE = re.compile(r"^\| `(?P<name>sharding_\w+)` \| (?P<kind>\w+) \| (?P<labels>[^|]*) \|", re.MULTILINE)
+Described = dict[str, tuple[str, frozenset[str]]]
+
+
+def of(found: list[Family], *common: str) -> Described:
+    """Name, kind and labels; `common` labels are on all of them."""
+    return {
+        each.name: (each.kind, frozenset(name for one in each.samples for name in one.labels) - set(common))
+        for each in found
+    }
+
+
+def of_a_node() -> Described:
+    full = msgspec.structs.replace(
+        answer("n-a", 1.0),
+        gauges=dict.fromkeys(GAUGES, 1.0),
+        counters=dict.fromkeys([*COUNTERS, "cpu_milliseconds"], 1),
+        histograms={
+            name: ([0] * (len(bounds) + 1), 0.0)
+            for name, (_, bounds) in HISTOGRAMS.items()
+            if bounds in (ROWS, SECONDS)
+        },
+    )
+    return of(families(full, {"node": "a"}), "node")
+
+
+def of_the_site() -> Described:
+    asker: Any = SimpleNamespace(asks=1, answers=1, pending={}, drops=Counter({("shop.Cart", "timeout"): 1}))
+    own = own_families(cast(Any, asker))
+    return {**of([*own, *cluster_families(read_rows())]), "sharding_database_up": ("gauge", frozenset())}
+
+
+def listed(section: str) -> Described:
+    text = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    (found,) = [each for each in text if each.startswith(section)]
+    return {
+        each["name"]: (each["kind"], frozenset(re.findall(r"`(\w+)`", each["labels"])))
+        for each in LINE.finditer(found)
+    }
+
+
+@pytest.mark.usefixtures("rows")
+def test_the_page_lists_every_metric() -> None:
+    assert listed("Of a node") == of_a_node()
+    assert listed("Of the site") == of_the_site()
