@@ -139,7 +139,9 @@ class ArgumentCodec:
                 if raw[0] == first:
                     return full(raw)  # type: ignore[no-any-return]
                 return shorter(raw)
-            except (msgspec.MsgspecError, IndexError, NotImplementedError) as error:
+            except BadCall:
+                raise
+            except (*encoding.ERRORS, IndexError) as error:
                 raise explain(error) from error
 
         return decode

@@ -373,5 +373,8 @@ class Asker:
 
 
 def _error(message: Failed) -> ShardingError:
-    params = msgspec.msgpack.decode(message.params) if message.params else {}
+    try:
+        params = msgspec.msgpack.decode(message.params) if message.params else {}
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        params = {}  # of a later release, or nobody's: the error itself is told all the same
     return from_wire(message.code, message.message, params if isinstance(params, dict) else {})

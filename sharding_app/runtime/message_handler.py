@@ -28,7 +28,11 @@ class MessageHandler:
     def decode(self, raw: bytes) -> tuple[object]:
         try:
             name, data = _decoder.decode(raw)
-        except msgspec.MsgspecError as error:
+        except (
+            msgspec.MsgspecError,
+            ValueError,
+            RecursionError,
+        ) as error:  # a ValueError: text that is not UTF-8
             raise BadCall(f"not a message: {error}") from error
         return (decode_message(name, data),)
 
