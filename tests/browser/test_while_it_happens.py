@@ -8,7 +8,7 @@ from tests.browser.browser import Browser
 from tests.browser.cluster import Cluster
 from tests.browser.conftest import Visit
 
-CART = "shop.Cart"
+CART, STATION = "shop.Cart", "weather.Station"
 SOON = 2.0
 HOMES = "return [...document.querySelectorAll('#sh-map .sh-cell:not(.s-unused)')].map(g => g.lastChild.textContent)"
 
@@ -61,4 +61,23 @@ def test_the_map_shows_the_death_of_a_node_within_two_seconds(visit: Visit, thre
     )
     browser.open(f"{three_nodes.root}timeline/")
     browser.sees("node dead")
+    assert browser.complaints() == []
+
+
+def test_without_any_node_the_pages_stay_up_and_say_so(visit: Visit, three_nodes: Cluster) -> None:
+    browser = visit("root")
+    browser.open(three_nodes.root)
+    browser.until(lambda: live(browser) == "live", "live updates")
+    for name in list(three_nodes.nodes):
+        three_nodes.kill(name)
+    station = f"{three_nodes.root}types/{three_nodes.types[STATION]}/"
+    # Nobody is left who takes the rows of the dead away: their locks are gone, and that is seen.
+    browser.sees("Node ada is suspect: it holds neither of its locks in PostgreSQL.")
+    browser.open(f"{station}entity/?id=oslo")
+    browser.sees("State now, after event 45")
+    browser.open(station)
+    browser.sees("Shard map")
+    browser.open(f"{three_nodes.root}steer/rebalance/")
+    browser.find(".sh-plan button[type=submit]").click()
+    browser.until(lambda: browser.all(".messagelist .warning"), "it is not said to be done", 20)
     assert browser.complaints() == []
