@@ -149,16 +149,21 @@ class JournalWriter:
         return [each for each in batch if id(each) not in marked]
 
     async def _isolate(self, batch: list[Commit], refused: RowRefused) -> None:
-        """Find the commit that holds the refused row, fail it, and append the others."""
+        """Find the commit that holds the refused row, fail it, and append the others.
+
+        Those before it go first: its failure is the failure of what lies behind it in a pipeline, and of nothing else.
+        """
         if len(batch) == 1:
             self._fail(batch, batch, NotCommitted.REFUSED, refused.reason)
             return
         if refused.index is not None:
             first = 0
-            for commit in batch:
+            for number, commit in enumerate(batch):
                 first += len(commit.rows)
                 if refused.index < first:
-                    await self._write(self._fail([commit], batch, NotCommitted.REFUSED, refused.reason))
+                    await self._write(batch[:number])
+                    rest = self._fail([commit], batch[number:], NotCommitted.REFUSED, refused.reason)
+                    await self._write(rest)
                     return
         middle = len(batch) // 2
         await self._write(batch[:middle])

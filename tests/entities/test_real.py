@@ -1,5 +1,6 @@
 """The same promises on PostgreSQL and Redis: one node in this process, refs through a client of its own."""
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
 
-from sharding_app import BadCall, EntityFailed, EventUnreadable, Unavailable, bootstrap
+from sharding_app import BadCall, EntityFailed, EventUnreadable, NotStorable, Unavailable, bootstrap
 from sharding_app.models import Event, Snapshot
 from tests.entities.real_shop import Club, HotClub, Setting
 
@@ -86,6 +87,35 @@ def test_one_hot_entity_pipelined() -> None:
     with ThreadPoolExecutor(8) as pool:
         counts = list(pool.map(lambda number: HotClub.ref("h").sync.join(str(number)), range(80)))
     assert sorted(counts) == list(range(1, 81))
+
+
+def test_pipelined_a_refused_row_fails_what_is_behind_it_and_nothing_else() -> None:
+    async def main() -> list[object]:
+        names = [f"before {number}" for number in range(5)] + ["forbidden"] + [str(n) for n in range(5)]
+        asked = [HotClub.ref("refused").join(name) for name in names]
+        asked.append(HotClub.ref("beside").join("beside"))
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    assert HotClub.ref("refused").sync.all() == []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE sharding_event ADD CONSTRAINT no_such_member"
+            " CHECK (payload ->> 'name' IS DISTINCT FROM 'forbidden') NOT VALID"
+        )
+        try:
+            *replies, beside = asyncio.run(main())
+        finally:
+            cursor.execute("ALTER TABLE sharding_event DROP CONSTRAINT no_such_member")
+    assert isinstance(replies[5], NotStorable)
+    assert "no_such_member" in str(replies[5])
+    assert replies[:5] == [1, 2, 3, 4, 5]
+    assert all(each == number or isinstance(each, Unavailable) for number, each in enumerate(replies[6:], 6))
+    assert beside == 1
+    kept = sum(isinstance(each, int) for each in replies)
+    members = HotClub.ref("refused").sync.all()
+    assert len(members) == kept
+    assert "forbidden" not in members
+    assert HotClub.ref("refused").sync.join("after") == kept + 1
 
 
 def test_a_retry_takes_effect_once() -> None:
