@@ -16,7 +16,9 @@ from sharding_app import ShardingError
 from sharding_app.core.ids import shard_of
 from sharding_app.core.messages import Steer
 from sharding_app.ports.journal import EventRow
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.config import NodeConfig
+from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.properties import ledgers
 from tests.properties.judge import Attempt, Call, check_entity, fold
@@ -30,12 +32,19 @@ WINDOW_SECONDS = 20.0
 ASK_SECONDS = 8.0
 LAST_SECONDS = 60.0
 MOST_NODES = 3
+CONFIG = NodeConfig(
+    number_of_shards=SHARDS, command_window_seconds=WINDOW_SECONDS, ask_timeout_seconds=ASK_SECONDS
+)
 
 
 class Life:
-    def __init__(self, kinds: Sequence[Kind] = KINDS) -> None:
+    window = WINDOW_SECONDS
+    sees_commits = True
+    "Whether `logs` holds each commit in the moment when it happens."
+
+    def __init__(self, kinds: Sequence[Kind] = KINDS, loop: TravelLoop | None = None) -> None:
         self.kinds = kinds
-        self.loop = VirtualLoop()
+        self.loop = loop or VirtualLoop()
         self.calls: dict[Key, list[Call]] = {}
         self.logs: dict[Key, list[EventRow]] = {}
         self._names: dict[int, str] = {}
@@ -53,10 +62,7 @@ class Life:
 
     async def begin(self, nodes: int = 2) -> None:
         ledgers.rows.clear()
-        config = NodeConfig(
-            number_of_shards=SHARDS, command_window_seconds=WINDOW_SECONDS, ask_timeout_seconds=ASK_SECONDS
-        )
-        self.cluster = MemoryCluster(self.kinds, nodes=nodes, config=config, make_together=ListTogether)  # type: ignore[arg-type] # it reaches into the in-memory journal
+        self.cluster = MemoryCluster(self.kinds, nodes=nodes, config=CONFIG, make_together=ListTogether)  # type: ignore[arg-type] # it reaches into the in-memory journal
         self.trouble = self.cluster.server.faults = Trouble(self.cluster._faults)
         self.cluster.network.faults = self.trouble
         self.cluster.server.journal.on_commit = self._committed
@@ -99,7 +105,7 @@ class Life:
     def repeatable(self, kind: Kind, entity: str) -> list[Call]:
         """Calls whose ids are still remembered."""
         calls = self.calls.get((_name(kind), entity), [])
-        return [each for each in calls if each.command_id and self.loop.time() - each.at < WINDOW_SECONDS]
+        return [each for each in calls if each.command_id and self.loop.time() - each.at < self.window]
 
     async def _ask(self, kind: Kind, entity: str, made: Call, attempt: Attempt) -> None:
         key = _name(kind), entity
@@ -110,7 +116,8 @@ class Life:
         except ShardingError as error:
             attempt.error = error
         else:
-            attempt.ceiling = len(fold(self.logs.get(key, ()), durable=issubclass(kind, Diary)))
+            if self.sees_commits:
+                attempt.ceiling = len(fold(self.logs.get(key, ()), durable=issubclass(kind, Diary)))
             seen = int(attempt.reply.partition(":")[0])
             self._acknowledged[key] = max(seen, self._acknowledged.get(key, 0))
         attempt.done = True
@@ -146,7 +153,10 @@ class Life:
         """An operator has the entity's shard moved, while its commands go on."""
         names = sorted(self.cluster.nodes)
         target = self.cluster.nodes[names[which % len(names)]].incarnation
-        coordinator = self.cluster.server.cluster.coordinator.incarnation
+        try:
+            coordinator = (await self.cluster.client.ports.store.coordinator()).incarnation
+        except StoreUnavailable:
+            return
         if coordinator is not None:
             wish = Steer(0, "move", _name(kind), shard_of(entity, SHARDS), target=target, by="a test")
             await self.loop.hurry(self.cluster.client.questions.steer(coordinator, wish, timeout=1.0))
@@ -166,6 +176,7 @@ class Life:
             assert self.loop.time() < deadline, f"not answered: {len(self._open)}"
             await self.pass_time(0.5)
         written: list[str] = []
+        await self.read_logs()
         for kind in self.kinds:
             for key in [each for each in self.calls if each[0] == _name(kind)]:
                 log, calls = self.logs.get(key, []), self.calls[key]
@@ -174,6 +185,9 @@ class Life:
                 rows = {part(each.token, 1) for each in calls if each.operation == "with_row"}
                 written += rows.intersection(tokens)
         assert sorted(ledgers.rows) == sorted(written), "rows without events, or events without rows"
+
+    async def read_logs(self) -> None:
+        """Have in `logs` whatever was committed: here each commit tells of itself."""
 
     async def look(self) -> None:
         """Ask every entity for its state: that of its journal's fold."""

@@ -117,6 +117,6 @@ class RandomLife(RuleBasedStateMachine):
 
 TestRandomLives = RandomLife.TestCase
 TestRandomLives.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, derandomize=True, print_blob=True,
+    max_examples=40, stateful_step_count=30, deadline=None, derandomize=True, print_blob=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
