@@ -36,27 +36,37 @@ def shard_map(look: Look, row: TypeRow, window: range) -> list[View]:
     sizes = shard_sizes(look, row.config.name)
     most = max(sizes.values(), default=0)
     known = {each.shard: each for each in look.rows.shards if each.type == row.config.name}
-    return [_cell(shard, known.get(shard), shown, sizes.get(shard), most) for shard in window]
+    said = {
+        "unused": _("never used"),
+        "stopped": _("stopped"),
+        "lost": _("its home is gone"),
+        "handoff": _("handing off"),
+        "home": _("at home"),
+    }
+    return [_cell(shard, known.get(shard), shown, sizes.get(shard), most, said) for shard in window]
 
 
 def _cell(
-    shard: int, row: ShardRow | None, shown: Mapping[Incarnation, View], entities: int | None, most: int
+    shard: int,
+    row: ShardRow | None,
+    shown: Mapping[Incarnation, View],
+    entities: int | None,
+    most: int,
+    said: Mapping[str, str],
 ) -> View:
     home = shown.get(row.home or "") if row is not None else None
     if row is None:
-        state, text = "unused", _("never used")
+        state = "unused"
     elif row.step == "stopped":
-        state, text = "stopped", _("stopped")
+        state = "stopped"
     elif home is None:
-        state, text = "lost", _("its home is gone")
-    elif row.step == "handoff":
-        state, text = "handoff", _("handing off")
+        state = "lost"
     else:
-        state, text = "home", _("at home")
+        state = "handoff" if row.step == "handoff" else "home"
     return {
         "shard": shard,
         "state": state,
-        "text": text,
+        "text": said[state],
         "home": home,
         "letter": home["letter"] if home else "",
         "colour": home["colour"] if home else -1,
