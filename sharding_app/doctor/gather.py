@@ -34,7 +34,7 @@ from sharding_app.knobs import Settings
 from sharding_app.management.reach import CannotReach, database_trouble, joined, transport_trouble
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
-from sharding_app.runtime.process import Process
+from sharding_app.runtime.process import Process, WireRefused
 
 Say = Callable[[str], None]
 RATE_SECONDS = 1.5
@@ -101,7 +101,7 @@ async def _cluster(settings: Settings, cluster: ClusterLook, layer: LayerLook, s
         process = await joined()
     except CannotReach as error:
         journals = await asyncio.to_thread(_journals, settings, cluster, say)
-        return {"nodes_trouble": str(error), "journals": journals}
+        return {_meaning(error): str(error), "journals": journals}
     finally:
         noisy.setLevel(level)
     try:
@@ -145,6 +145,13 @@ async def _cluster(settings: Settings, cluster: ClusterLook, layer: LayerLook, s
             alias=layer.alias, backend=layer.backend, config=layer.config, redis=tuple(redis), strangers=tuple(strangers)
         ),
     }  # fmt: skip
+
+
+def _meaning(error: CannotReach) -> str:
+    """Which of the look's troubles it is that this process could not join."""
+    if isinstance(error.__cause__, WireRefused):
+        return "refused"
+    return "nodes_trouble" if isinstance(error.__cause__, TransportError) else "database_trouble"
 
 
 def _seals_broken(process: Process) -> int:

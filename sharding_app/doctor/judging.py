@@ -11,7 +11,7 @@ EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed,
     server.migrations, server.settings, server.connections, vacuum.examine,
     layers.configured, layers.servers, layers.strangers, clocks.examine,
-    nodes.present, nodes.alive, nodes.versions, nodes.refused, nodes.kept_out_nodes, nodes.hosted,
+    nodes.present, nodes.alive, nodes.versions, nodes.refused, nodes.kept_out_nodes, nodes.refused_here, nodes.hosted,
     shards.examine, journals.examine,
 )  # fmt: skip
 

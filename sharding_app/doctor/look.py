@@ -189,6 +189,8 @@ class Look:
     nodes: NodesLook | None = None
     nodes_trouble: str = ""
     "Why no node could be asked: the channel layer, mostly."
+    refused: str = ""
+    "Why this process may not join: its release is too far from the nodes'."
     layer: LayerLook | None = None
     clocks: tuple[Clock, ...] = ()
     journals: tuple[JournalLook, ...] = ()

@@ -110,6 +110,14 @@ def kept_out_nodes(look: Look) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def refused_here(look: Look) -> Iterator[Finding]:
+    if look.refused:
+        yield error(
+            "D174", look.refused, "this process",
+            "Install the release that the nodes run, or one next to it; nodes could not be asked from here.",
+        )  # fmt: skip
+
+
 def hosted(look: Look) -> Iterator[Finding]:
     cluster = look.cluster
     if cluster is None or not cluster.members:

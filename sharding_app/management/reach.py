@@ -10,7 +10,7 @@ from sharding_app.bootstrap import client_process, new_loop
 from sharding_app.conf import get_settings
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
-from sharding_app.runtime.process import Process
+from sharding_app.runtime.process import Process, WireRefused
 
 HEALTHY, PROBLEMS, UNREACHABLE = 0, 1, 2
 """Exit codes of all commands that look at the cluster."""
@@ -46,6 +46,11 @@ def trouble(error: BaseException) -> CannotReach:
     """What a failed look at the servers means."""
     if isinstance(error, TransportError):
         return transport_trouble(error)
+    if isinstance(error, WireRefused):
+        text = str(error)
+        return CannotReach(
+            f"{text[0].upper()}{text[1:]}. Update the older one, release by release.", returncode=PROBLEMS
+        )
     return database_trouble(get_settings().database, error)
 
 

@@ -13,6 +13,7 @@ from django.core.management.color import color_style, no_style
 from sharding_app.core.messages import ShardRegionState
 from sharding_app.core.records import CoordinatorRow
 from sharding_app.doctor import text
+from sharding_app.doctor.gather import _meaning
 from sharding_app.doctor.judging import judge
 from sharding_app.doctor.look import (
     Clock,
@@ -28,6 +29,11 @@ from sharding_app.doctor.look import (
 )
 from sharding_app.doctor.read_journal import reason
 from sharding_app.errors import EventUnreadable
+from sharding_app.management.commands.sharding_doctor import exit_code
+from sharding_app.management.reach import trouble
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.ports.transport import TransportError
+from sharding_app.runtime.process import WireRefused
 from tests.doctor.looks import cluster, database, layer, look, member, nodes
 from tests.live import ROOT
 
@@ -143,6 +149,7 @@ CASES: list[tuple[str, str, Look, str]] = [
         look(cluster=cluster(members=(member("a"), member("b", state="joining", wire=(8, 9, 9))))),
         "Node b is refused: it writes wire version 9",
     ),
+    ("D174", "error", look(refused="This process is refused: it writes wire version 9."), "writes wire version 9"),
     ("D181", "error", look(cluster=cluster(shards=(shard(home="n-x", step="home"),))), "node that is gone"),
     ("D182", "warning", look(cluster=cluster(shards=(shard(home=None, step="stopped"),))), "without a home"),
     ("D183", "error", look(cluster=cluster(shards=(shard(),))), "for 300 s and not stopped at a"),
@@ -250,3 +257,18 @@ def test_reasons_hold_no_content(error: Exception, told: str) -> None:
     wrapped = EventUnreadable(f"an event cannot be read: {error}")
     wrapped.__cause__ = error
     assert "secret" not in reason(wrapped)
+
+
+def test_why_this_process_could_not_join_is_told_apart() -> None:
+    for cause, number, code in (
+        (WireRefused("this process is refused: it reads 1"), "D174", 1),
+        (TransportError("nobody hears"), "D102", 2),
+        (StoreUnavailable("gone"), "D101", 2),
+    ):
+        error = trouble(cause)
+        error.__cause__ = cause
+        trouble_of: dict[str, Any] = {_meaning(error): str(error)}
+        given = Look(**trouble_of)
+        found = judge(given)
+        assert [each.id for each in found] == [f"sharding.{number}"]
+        assert exit_code(given, found) == code == error.returncode
