@@ -1,0 +1,69 @@
+"""A user's rows beside events while the shard is handed over from one real node to another."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection, connections, transaction
+
+from sharding_app import ShardingError
+from sharding_app.models import Event
+from sharding_app.testing import modes, real
+from tests.entities.real_shop import Club
+from tests.live import until
+
+HOME = "SELECT DISTINCT s.home FROM sharding_shard s JOIN sharding_event e USING (type_id, shard) WHERE e.entity = %s"
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%/also' AND wait_event_type = 'Lock'"
+
+
+def ask(sql: str, *values: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        row = cursor.fetchone()
+    return "" if row is None else str(row[0])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_row_that_is_held_while_the_home_hands_its_shards_over() -> None:
+    """Five seconds of a lock of the user's: nobody else waits, and in the end rows and event are both there or neither."""
+    Group.objects.create(name="held")
+    locked, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                Group.objects.select_for_update().get(name="held")
+                locked.set()
+                release.wait(20)
+        finally:
+            connections.close_all()
+
+    with modes.real(), real.node() as one, real.node() as other, ThreadPoolExecutor(3) as pool:
+        assert Club.ref("slow").sync.join("first") == 1
+        home = ask(HOME, "slow")
+        leaving = next(
+            each for each in (one, other) if each._runner and each._runner.node and each._runner.node.incarnation == home
+        )  # fmt: skip
+        holding = pool.submit(hold)
+        try:
+            assert locked.wait(10)
+            held_up = pool.submit(lambda: Club.ref("slow", timeout=20).sync.join_and_touch("row", "held"))
+            until(lambda: ask(WAITING), 5, "the command waits for the row")
+            gone = pool.submit(leaving.stop)
+            assert Club.ref("quick").sync.join("at once") == 1, "nobody else waits"
+            release.wait(5)
+        finally:
+            release.set()
+            holding.result(30)
+        try:
+            reply = held_up.result(30)
+        except ShardingError:
+            reply = None
+        gone.result(30)
+        assert ask(HOME, "quick") != home, "the other node has taken over"
+        stored = Event.objects.filter(entity="slow").count()
+        assert stored == (2 if Group.objects.filter(name="row").exists() else 1), "both or neither"
+        assert reply in (None, stored)
+        assert Club.ref("slow", timeout=20).sync.join("after") == stored + 1
+        assert ask(HOME, "slow") != home
