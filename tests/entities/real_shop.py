@@ -6,7 +6,7 @@ import time
 
 from django.contrib.auth.models import Group
 
-from sharding_app import DurableState, EventSourced, ShardingSettings, applies, command, event, query
+from sharding_app import DurableState, Entity, EventSourced, ShardingSettings, applies, command, event, query
 
 
 @event
@@ -88,3 +88,11 @@ class Setting(DurableState, name="entities.Setting"):
     @query
     def get(self) -> str:
         return self.value
+
+
+class Caller(Entity, name="entities.Caller"):
+    """Asks others of its kind, one after the other."""
+
+    @command
+    async def ask(self, way: list[str]) -> int:
+        return 1 + await Caller.ref(way[0]).ask(way[1:]) if way else 1

@@ -1,4 +1,4 @@
-"""A user's rows beside events while the shard is handed over from one real node to another."""
+"""What takes two real nodes: rows beside events while a shard is handed over, and calls in a circle."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -7,13 +7,18 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connection, connections, transaction
 
-from sharding_app import ShardingError
+from sharding_app import EntityFailed, ShardingError
+from sharding_app.core.ids import shard_of
 from sharding_app.models import Event
 from sharding_app.testing import modes, real
-from tests.entities.real_shop import Club
+from tests.entities.real_shop import Caller, Club
 from tests.live import until
 
 HOME = "SELECT DISTINCT s.home FROM sharding_shard s JOIN sharding_event e USING (type_id, shard) WHERE e.entity = %s"
+CALLERS_HOME = """
+SELECT s.home FROM sharding_shard s JOIN sharding_type t ON t.id = s.type_id
+WHERE t.name = 'entities.Caller' AND s.shard = %s::int
+"""
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%/also' AND wait_event_type = 'Lock'"
 
 
@@ -67,3 +72,20 @@ def test_a_row_that_is_held_while_the_home_hands_its_shards_over() -> None:
         assert reply in (None, stored)
         assert Club.ref("slow", timeout=20).sync.join("after") == stored + 1
         assert ask(HOME, "slow") != home
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_circle_of_calls_over_two_nodes_is_named() -> None:
+    with modes.real(), real.node(), real.node():
+        until(lambda: ask("SELECT count(*) FROM sharding_node WHERE state = 'up'") == "2", 10, "both are up")
+        ids = [str(number) for number in range(12)]
+        assert [Caller.ref(each).sync.ask([]) for each in ids] == [1] * 12
+        count = int(ask("SELECT number_of_shards FROM sharding_type WHERE name = 'entities.Caller'"))
+        homes = {each: ask(CALLERS_HOME, str(shard_of(each, count))) for each in ids}
+        here = ids[0]
+        there = next(each for each in ids if homes[each] != homes[here])
+        assert Caller.ref(here).sync.ask([there]) == 2
+        way = f"entities.Caller/{here} -> entities.Caller/{there} -> entities.Caller/{here}.ask"
+        with pytest.raises(EntityFailed, match=way):
+            Caller.ref(here).sync.ask([there, here])
+        assert Caller.ref(there).sync.ask([here]) == 2, "nobody waits for ever"
