@@ -187,6 +187,7 @@ class Scenario:
             self._measure(fault, calls)
         report.broken = judge(others, final, rows, homes, self.patience)
         export(calls, self.place / "history.json")
+        (self.place / "journal.json").write_bytes(msgspec.json.encode({"rows": rows, "homes": homes}))
         if self.counts:
             REPORTS.append(report)
         else:
