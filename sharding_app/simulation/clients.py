@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.store import MemoryStore
 from sharding_app.adapters.memory.transport import MemoryTransport
-from sharding_app.errors import AskTimeout, Unavailable
+from sharding_app.errors import AskTimeout, BufferFull, Unavailable
 from sharding_app.model.types import EntityType
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
@@ -19,7 +19,6 @@ from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.promises import Call
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.virtual_node import ASK_SECONDS, SimClock, config_of
-from sharding_app.simulation.workload import ENTITIES, TYPES
 
 if TYPE_CHECKING:
     from sharding_app.simulation.world import World
@@ -37,12 +36,17 @@ COMMANDS = (
     *("total_slowly",) * 2,
     "total_surely",
 )
-TOKENS = {"add_two": 2, "add_in_steps": 2, "total": 0, "total_slowly": 0, "total_surely": 0}
+TOKENS = {"add_two": 2, "add_in_steps": 2}
+WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", "rest", "quit"})
 ATTEMPTS = 4
-HOT = (ENTITIES[0], ENTITIES[-1])
 THINK_SECONDS = 0.5
 GRACE_SECONDS = 1.0
 "A call may end so much later than its timeout says."
+
+
+def commands_of(entity_type: EntityType) -> tuple[str, ...]:
+    """What users ask of it; those that end it too, where it has such."""
+    return (*COMMANDS, *(each for each in ("rest", "quit") if each in entity_type.commands))
 
 
 class Caller:
@@ -68,7 +72,9 @@ class Caller:
         done: asyncio.Future[Call] = loop.create_future()
         entity_type, entity_id = entity
         method = {"tell": "add", "again": "add"}.get(command, command)
-        tokens = tuple(self._token() for _ in range(TOKENS.get(command, 1)))
+        tokens = tuple(
+            self._token() for _ in range(0 if command in WITHOUT_TOKENS else TOKENS.get(command, 1))
+        )
         stores = method.startswith("add")
         call = Call(
             number=self._calls,
@@ -104,6 +110,8 @@ class Caller:
             ):
                 loop.call_later(0.1, attempt, number + 1)
                 return
+            if isinstance(call.error, BufferFull) and entity_type.waiting_limit is not None:
+                self.world.transition("singleton's proxy", "waits", "oldest dropped")
             call.ended = self.world.now
             self.world.witness.answered(call)
             done.set_result(call)
@@ -121,10 +129,14 @@ class Caller:
             process = self.asking()
             if process is None:
                 continue
-            entity = random.choice(HOT if random.random() < 0.4 else ENTITIES)
+            cast = self.world.cast
+            entity = random.choice(cast.hot if random.random() < 0.4 else cast.entities)
             timeout = random.choice((None, None, None, 1.5, 0.3))
             number = random.choice((1, 1, 1, 2, 4, 8))
-            calls = [self.call(process, entity, random.choice(COMMANDS), timeout) for _ in range(number)]
+            calls = [
+                self.call(process, entity, random.choice(commands_of(entity[0])), timeout)
+                for _ in range(number)
+            ]
             for each in calls:
                 await each
 
@@ -147,13 +159,13 @@ class Client:
         self.loop = SimLoop(self.process)
         self.asking = Asking(
             self.incarnation,
-            config_of(self.name),
+            config_of(world, self.name),
             ProcessPorts(
                 store=MemoryStore(world.server, self.incarnation),
                 transport=MemoryTransport(world.network, self.incarnation),
                 clock=SimClock(self.process),
             ),
-            list(TYPES),
+            list(world.cast.types),
         )
         self.started = False
         self.caller = Caller(world, self.name, lambda: self.asking)
@@ -171,7 +183,14 @@ class Client:
 
     async def reach(self, entity: tuple[EntityType, str]) -> None:
         """Ask until the entity answers."""
+        await self._until_answered(entity, "total")
+
+    async def send_to_rest(self, entity: tuple[EntityType, str]) -> None:
+        """Let a remembered entity passivate."""
+        await self._until_answered(entity, "rest")
+
+    async def _until_answered(self, entity: tuple[EntityType, str], command: str) -> None:
         while True:
-            if (await self.caller.call(self.asking, entity, "total")).error is None:
+            if (await self.caller.call(self.asking, entity, command)).error is None:
                 return
             await asyncio.sleep(0.05)

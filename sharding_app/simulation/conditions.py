@@ -15,7 +15,7 @@ def slot_of(client: str) -> str:
 
 
 LOST: tuple[float, ...] = ()
-WRITES = frozenset({"append", "decide", "save_snapshots"})
+WRITES = frozenset({"append", "decide", "save_snapshots", "remember"})
 
 
 class Conditions:
@@ -40,6 +40,8 @@ class Conditions:
         self.failing_store = 0.0
         self.lost_answers = 0.0
         self.late_commits = 0.0
+        self.late_marks = 0.0
+        "Like late commits, of what runs and what does not: such are few."
         self.cut_off: dict[str, None] = {}
         self.on_append: dict[str, Callable[[], float]] = {}
         "By client: what happens to it when its next append is under way; returns how long that append takes."
@@ -52,6 +54,7 @@ class Conditions:
         """Let everything work from now on."""
         self.loss = self.duplication = self.reordering = self.delay = 0.0
         self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
+        self.late_marks = 0.0
         self.layer_down = False
         self.on_decide = None
         for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.on_append):
@@ -115,6 +118,9 @@ class Conditions:
         if kind == "append" and self.slow_appends and chance() < self.slow_appends:
             self._happened["slow_appends"] += 1
             return Plan(there + 0.5 + chance() * 2.0, back, None)
+        if kind == "remember" and self.late_marks and chance() < self.late_marks:
+            self._happened["late_marks"] += 1
+            return Plan(there + chance() * 1.5, back, there)
         if kind in WRITES:
             if self.late_commits and chance() < self.late_commits:
                 self._happened["late_commits"] += 1

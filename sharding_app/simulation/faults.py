@@ -53,6 +53,14 @@ MOVES = Kind("moves", 11.0, 11.0)
 """No fault, but always there: shards are moved around under load."""
 BY_NAME[MOVES.name] = MOVES
 
+PROTOCOL_KINDS = (
+    Kind("rolling_restart", 0.2, 1.5),
+    Kind("crash_all", 0.3, 2.0),
+    Kind("late_marks", 1.0, 4.0),
+)
+"""Of seeds of the whole protocol. In a rolling restart the length is the pause after each node."""
+BY_NAME.update({kind.name: kind for kind in PROTOCOL_KINDS})
+
 LEAST, MOST = 6, 11
 """Faults in one seed, each of another kind."""
 FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0
@@ -70,7 +78,7 @@ class Fault(NamedTuple):
         return f"{self.kind}{aim} at {self.at:.2f} s for {self.lasts:.2f} s"
 
 
-def schedule(seed: int, nodes: int) -> list[Fault]:
+def schedule(seed: int, nodes: int, *, moves: bool = True, whole_protocol: bool = False) -> list[Fault]:
     """Choose the faults of a seed, in the order of their beginning."""
     random = Random(f"faults {seed}")  # noqa: S311  (replayable on purpose)
     chosen = random.sample(KINDS, random.randint(LEAST, MOST))
@@ -78,7 +86,13 @@ def schedule(seed: int, nodes: int) -> list[Fault]:
     first = KINDS[seed % len(KINDS)]
     if first not in chosen:
         chosen[0] = first
-    moves = Fault(0.5, MOVES.name, MOVES.longest, 0)
+    if whole_protocol:
+        # One of them at least, in turn; and another one in some seeds.
+        number = seed // 2 % len(PROTOCOL_KINDS)
+        chosen.append(PROTOCOL_KINDS[number])
+        if random.random() < 0.3:
+            chosen.append(PROTOCOL_KINDS[number - 1])
+    always = [Fault(0.5, MOVES.name, MOVES.longest, 0)] if moves else []
     faults = (
         Fault(
             at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
@@ -88,4 +102,4 @@ def schedule(seed: int, nodes: int) -> list[Fault]:
         )
         for kind in chosen
     )
-    return sorted((moves, *faults))
+    return sorted((*always, *faults))

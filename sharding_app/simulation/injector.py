@@ -27,11 +27,15 @@ WEATHER = {
     "failing_store": ("failing_store", 0.6),
     "lost_answers": ("lost_answers", 0.5),
     "late_commits": ("late_commits", 0.5),
+    "late_marks": ("late_marks", 0.4),
 }
 """Kinds that are a field of the conditions, and its value while they last."""
 
 
 MOVES = 12
+ROLL_LOOK_SECONDS = 0.1
+BACK_SECONDS = 8.0
+"""A deployment goes on though a node has not come back, after so long."""
 
 
 class Injector:
@@ -142,6 +146,59 @@ class Injector:
                 node.boot()
 
         return rejoin
+
+    def _crash_all(self, fault: Fault, _: VirtualNode) -> Undo:
+        """Power failure: every node at once, not the clients."""
+        self._count(fault.kind)
+        self.world.crash_all()
+
+        def restore() -> None:
+            for node in self.world.nodes:
+                node.boot()
+
+        return restore
+
+    def _rolling_restart(self, fault: Fault, _: VirtualNode) -> Undo:
+        """A deployment: one node after the other leaves in order and comes back with a newer version."""
+        self._count(fault.kind)
+        self.roll(fault.lasts)
+        return lambda: None
+
+    def roll(self, pause: float) -> None:
+        """Begin a deployment; it counts as pending until its last node is back."""
+        self.pending += 1
+        self.world.version += 1
+        self._roll(0, pause)
+
+    def _roll(self, number: int, pause: float) -> None:
+        world = self.world
+        if number == len(world.nodes):
+            self.pending -= 1
+            return
+        node = world.nodes[number]
+        node.version = world.version
+
+        def leave() -> None:
+            if node.is_up and not node.process.stopped:
+                node.leave()
+            gone()
+
+        def gone() -> None:
+            # One that is down already, or dies on its way, comes back with the new version as well.
+            if node.runs and (node.is_leaving or node.process.stopped):
+                world.scheduler.later(ROLL_LOOK_SECONDS, gone if node.is_leaving else leave)
+                return
+            if not node.runs:
+                node.boot()
+            back(world.now + BACK_SECONDS)
+
+        def back(deadline: float) -> None:
+            if not node.is_up and world.now < deadline:
+                world.scheduler.later(ROLL_LOOK_SECONDS, lambda: back(deadline))
+                return
+            world.scheduler.later(pause, lambda: self._roll(number + 1, pause))
+
+        leave()
 
     def _pause(self, fault: Fault, process: Process) -> Undo | None:
         if process.stopped:

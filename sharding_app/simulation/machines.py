@@ -57,8 +57,21 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("shard row", "handoff", "home"),
         ("shard row", "home", "stopped"),
         ("shard row", "stopped", "home"),
+        ("cluster", "too small", "assembled"),
+        ("entity", "runs", "quit"),
+        ("entity", "runs", "rest"),
+        ("entity", "runs", "terminated"),
+        ("rebalance", "asked", "kept while mixed"),
+        ("rebalance", "asked", "kept while unsettled"),
+        ("rebalance", "asked", "moved"),
+        ("remembered", "recalled", "elsewhere"),
+        ("singleton", "runs", "handed over"),
+        ("singleton", "runs", "started again"),
+        ("singleton", "runs", "taken over"),
+        ("singleton's proxy", "waits", "oldest dropped"),
     }
 )
+"""The last ones are told by the registry, the judge and the clients, and happen in seeds of the whole protocol only."""
 
 
 @contextmanager

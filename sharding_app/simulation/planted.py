@@ -13,22 +13,27 @@ from typing import Any, NamedTuple
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.journal_rows import JournalRows
+from sharding_app.core.allocation import ClusterView
 from sharding_app.core.effects import Decide
 from sharding_app.core.handoff import HandOffs
 from sharding_app.core.ids import Incarnation
+from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
 from sharding_app.core.membership import Membership
 from sharding_app.core.messages import AnyMessage, Frame
+from sharding_app.core.oldest import OldestAllocation
+from sharding_app.core.placement import Placement
 from sharding_app.core.region import Region, Route
-from sharding_app.core.shard import Shard
-from sharding_app.ports.journal import EventRow, History
+from sharding_app.core.shard import Shard, Slot
+from sharding_app.ports.journal import EventRow, History, Mark
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.hearing import Hearing
 from sharding_app.runtime.host import Host
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.process import Process
+from sharding_app.runtime.remembering import Remembering
 
 
 class Mistake(NamedTuple):
@@ -188,6 +193,109 @@ def _needs_a_coordinator(real: Any) -> Any:
     return may_handle
 
 
+def _stores_no_mark(real: Any) -> Any:
+    async def remember(self: MemoryJournal, marks: Sequence[Mark]) -> None:
+        return None
+
+    return remember
+
+
+def _forgets_what_moves(real: Any) -> Any:
+    def stop_shard(self: Host, number: int, epoch: int) -> None:
+        shard = self.shards.get(number)
+        if shard is not None and self.remembering is not None:
+            for entity in shard.slots:
+                self.remembering.stopped(shard, entity)
+        real(self, number, epoch)
+
+    return stop_shard
+
+
+def _recalls_first_homes_only(real: Any) -> Any:
+    def recall(self: Remembering, shard: Shard) -> None:
+        if shard.epoch == 1:
+            real(self, shard)
+
+    return recall
+
+
+def _old_marks_live_on(real: Any) -> Any:
+    async def remember(self: MemoryJournal, marks: Sequence[Mark]) -> None:
+        self._reader.doubtful.clear()
+        await real(self, marks)
+
+    return remember
+
+
+def _runs_again_whatever_it_said(real: Any) -> Any:
+    def stopped_by_itself(self: Host, slot: Slot) -> None:
+        slot.passivating = False
+        real(self, slot)
+
+    return stopped_by_itself
+
+
+def _moves_at_any_time(real: Any) -> Any:
+    def rebalance(self: Any, allocations: Any, in_progress: Any, view: ClusterView) -> Any:
+        return real(self, allocations, in_progress, ClusterView({}))
+
+    return rebalance
+
+
+def _the_youngest(real: Any) -> Any:
+    def allocate(self: Any, requester: Any, shard: int, allocations: Any, view: Any) -> Any:
+        return list(allocations)[-1]
+
+    return allocate
+
+
+def _says_nothing_at_the_end(real: Any) -> Any:
+    def stop_shard(self: Host, number: int, epoch: int) -> None:
+        message, self._stop_message = self._stop_message, None
+        try:
+            real(self, number, epoch)
+        finally:
+            self._stop_message = message
+
+    return stop_shard
+
+
+def _has_stopped_at_once(real: Any) -> Any:
+    def stop_shard(self: Host, number: int, epoch: int) -> None:
+        real(self, number, epoch)
+        if number in self.shards:
+            self._on_stopped(self.type.name, number, epoch)
+
+    return stop_shard
+
+
+def _hides_what_runs(real: Any) -> Any:
+    def stop_shard(self: Host, number: int, epoch: int) -> None:
+        real(self, number, epoch)
+        shard = self.shards.get(number)
+        if shard is not None and shard.epoch == epoch:
+            self._shard_stopped(shard)
+
+    return stop_shard
+
+
+def _counts_everybody(real: Any) -> Any:
+    def enough_members(self: Placement) -> bool:
+        if not self.assembled:
+            self.assembled = len(self.members) >= self._min_members
+        return self.assembled
+
+    return enough_members
+
+
+def _reloads_singletons_nowhere(real: Any) -> Any:
+    def start_in(self: Host, shard: Shard, entity: str) -> None:
+        if self.type.singleton_id is None:
+            real(self, shard, entity)
+
+    return start_in
+
+
 MISTAKES: dict[str, Mistake] = {
     "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: _nothing),
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: _nothing),
@@ -213,6 +321,19 @@ MISTAKES: dict[str, Mistake] = {
     "needs_a_coordinator": Mistake((6, 8, 10), Node, "may_handle", _needs_a_coordinator),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: _async_nothing),
     "gone_is_not_told": Mistake((8, 10), Process, "_gone", lambda _: _nothing),
+    "remembered_not_stored": Mistake((0, 10), MemoryJournal, "remember", _stores_no_mark),
+    "remembered_forgotten_on_move": Mistake((0, 10), Host, "stop_shard", _forgets_what_moves),
+    "remembered_not_recalled": Mistake((0, 10), Remembering, "recall", _recalls_first_homes_only),
+    "old_marks_live_on": Mistake((0, 10), MemoryJournal, "remember", _old_marks_live_on),
+    "rest_is_forgotten": Mistake((0, 10), Host, "_stopped_by_itself", _runs_again_whatever_it_said),
+    "allocates_before_the_minimum": Mistake((0,), Placement, "_enough_members", lambda _: _yes),
+    "dead_count_for_the_minimum": Mistake((0,), Placement, "_enough_members", _counts_everybody),
+    "rebalances_while_mixed": Mistake((0,), LeastShardAllocation, "rebalance", _moves_at_any_time),
+    "singleton_on_the_youngest": Mistake((0,), OldestAllocation, "allocate", _the_youngest),
+    "singleton_not_terminated": Mistake((0,), Host, "stop_shard", _says_nothing_at_the_end),
+    "singleton_waits_for_a_message": Mistake((10,), Host, "_start_in", _reloads_singletons_nowhere),
+    "hand_over_without_waiting": Mistake((2,), Host, "stop_shard", _has_stopped_at_once),
+    "stopped_while_it_runs": Mistake((2,), Host, "stop_shard", _hides_what_runs),
 }
 
 

@@ -8,7 +8,6 @@ from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.lifeline import MemoryLifelineSession
 from sharding_app.adapters.memory.store import MemoryStore
 from sharding_app.adapters.memory.transport import MemoryTransport
-from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.lease import Lease
 from sharding_app.core.link import LinkLimits
@@ -22,8 +21,8 @@ from sharding_app.runtime.node import Node
 from sharding_app.runtime.runner import NodeRunner
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.promises import PromiseBroken
+from sharding_app.simulation.registry import Told
 from sharding_app.simulation.scheduler import Life, Process
-from sharding_app.simulation.workload import TYPES
 
 if TYPE_CHECKING:
     from sharding_app.simulation.world import World
@@ -36,9 +35,7 @@ ASK_SECONDS = 4.0
 MAILBOX = 5
 REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
 LINKS = LinkLimits(window_frames=16, max_queue_messages=200, idle_after_seconds=5.0)
-COORDINATOR = CoordinatorSettings(
-    rebalance_interval_seconds=3.0, begin_hand_off_wait_seconds=0.3, hand_off_timeout_seconds=1.0
-)
+RESTART_BACKOFF_SECONDS = 1.0
 
 
 class SimClock:
@@ -48,22 +45,31 @@ class SimClock:
         self.now = process.time
 
 
-def config_of(name: str) -> NodeConfig:
+def config_of(world: World, name: str, number: int = -1, version: int = 1) -> NodeConfig:
+    cast, nodes = world.cast, world.size
     return NodeConfig(
         name=name,
+        roles=cast.roles(number) if number >= 0 else (),
+        app_version=f"{version}.0",
         lease_ttl_seconds=TTL_SECONDS,
         ask_timeout_seconds=ASK_SECONDS,
         mailbox_size=MAILBOX,
         region=REGION,
         links=LINKS,
-        coordinator=COORDINATOR,
+        coordinator=cast.coordinator(nodes),
+        restart_backoff_seconds=RESTART_BACKOFF_SECONDS,
+        recovery_rate=cast.recovery_rate,
+        strategy_of=lambda _: world.strategy,
     )
 
 
 class VirtualNode:
     def __init__(self, world: World, number: int) -> None:
         self.world = world
+        self.number = number
         self.name = f"n{number}"
+        self.version = 1
+        "Of the application, at its next start."
         self.process: Process
         self.runner: NodeRunner
         self.incarnations: list[Incarnation] = []
@@ -85,7 +91,9 @@ class VirtualNode:
         return self.runs and self.node is not None and self.node.state == "up"
 
     def boot(self) -> None:
-        """Start the process."""
+        """Start the process, unless somebody else has done so in the meantime."""
+        if self.runs:
+            return
         random = self.world.scheduler.random
         self.process = Process(
             self.world.scheduler,
@@ -95,11 +103,18 @@ class VirtualNode:
         )
         self.is_leaving = False
         self.incarnations = []
+        if hasattr(self, "runner"):
+            del self.runner  # the dead process's
         loop = SimLoop(self.process)
         loop.call_soon(self._begin, loop)
 
     def _begin(self, loop: SimLoop) -> None:
-        self.runner = NodeRunner(config_of(self.name), list(TYPES), self._ports, self._next_incarnation)
+        self.runner = NodeRunner(
+            config_of(self.world, self.name, self.number, self.version),
+            list(self.world.cast.types),
+            self._ports,
+            self._next_incarnation,
+        )
         loop.create_task(self._live(), name=f"{self.name} lives")
 
     def crash(self) -> None:
@@ -118,7 +133,7 @@ class VirtualNode:
 
     def leave(self) -> None:
         """SIGTERM: stop in order, then exit."""
-        if self.runs and not self.is_leaving:
+        if self.runs and not self.is_leaving and hasattr(self, "runner"):
             self.is_leaving = True
             self.process.loops[0].call_soon_threadsafe(self.runner.request_stop, LEAVE_SECONDS)
 
@@ -153,4 +168,5 @@ class VirtualNode:
             clock=clock,
             journal=MemoryJournal(server, incarnation),
             lifeline=lifeline,
+            listener=Told(self.world.registry, incarnation),
         )

@@ -22,13 +22,16 @@ from sharding_app.model.entity import EventSourced
 from sharding_app.ports.journal import EventRow
 from sharding_app.simulation import promises
 from sharding_app.simulation.promises import Call, Entry, PromiseBroken
+from sharding_app.simulation.registry import Instance
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.trace import Trace
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node import Node
+    from sharding_app.simulation.workload import Ending
     from sharding_app.simulation.world import World
 
+GLOBAL_LOOK_EVERY = 4
 MAY_HAPPEN = (AskTimeout, BufferFull, Unavailable)
 ALSO = {"reject": Rejected, "fail": EntityFailed, "add_in_steps": PartlyApplied}
 
@@ -70,7 +73,6 @@ class Witness:
         "Tokens that a failed handler had staged."
         self.homes: dict[tuple[str, ShardId, Epoch], Incarnation | None] = {}
         "Who was decided to be the home of a shard at an epoch."
-        self.coordinators: dict[Term, str] = {}
         self._callers: dict[int, tuple[Process, float]] = {}
         "Who made a call, and how long that process had been awake then."
         self.timed_out: dict[str, None] = {}
@@ -82,7 +84,9 @@ class Witness:
         self._server = server
         self._trace = trace
         self._running: dict[int, Handling] = {}
+        self._live: dict[int, Instance] = {}
         self._runs = 0
+        self._looks = 0
         self._last: dict[str, Handling] = {}
         self._names: dict[int, str] = {}
         self._answered: dict[str, list[Call]] = {}
@@ -154,6 +158,7 @@ class Witness:
         if before is not None and moved and before.home is not None:
             self._has_let_go(before)
         self.homes[after.type, after.shard, after.epoch] = after.home
+        self.world.judge.decided(writer, before, after)
         self.world.transition("shard row", before.step if before is not None else "none", after.step)
 
     def _has_let_go(self, row: ShardRow) -> None:
@@ -201,6 +206,7 @@ class Witness:
             raise PromiseBroken(
                 7, "hosts_what_the_row_says", f"{node.incarnation} hosts at epoch {shard.epoch}", name
             )
+        self._live[run] = self.world.registry.begins(entity, node, made, shard)
         last = self._last.get(name)
         if last is not None and (
             last.epoch > now.epoch or (last.epoch == now.epoch and last.node != now.node)
@@ -215,6 +221,13 @@ class Witness:
     def handling_ends(self, handle: object) -> None:
         if isinstance(handle, int):
             self._running.pop(handle, None)
+            instance = self._live.pop(handle, None)
+            if instance is not None:
+                self.world.registry.ends(instance)
+
+    @recorded
+    def stops(self, entity: EventSourced, how: Ending) -> None:
+        self.world.registry.stops(entity, how)
 
     def _still_counts(self, handling: Handling) -> bool:
         """Whether that handler belongs to an object that is still in use."""
@@ -305,7 +318,11 @@ class Witness:
 
     @recorded
     def look(self, node: Node) -> None:
-        """Promises 7 and 9, of one node, after it did something."""
+        """Promises 7 and 9, of one node, after it did something; now and then, that nothing lives twice."""
+        self._looks += 1
+        if not self._looks % GLOBAL_LOOK_EVERY:
+            self.world.registry.look()
+            self.world.judge.look()
         for host in node.hosts.values():
             for number, shard in host.shards.items():
                 home = self.homes.get((host.type.name, number, shard.epoch))

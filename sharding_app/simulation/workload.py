@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Literal, Protocol
 
+from sharding_app.core.oldest import SINGLETON
 from sharding_app.errors import Rejected
 from sharding_app.model.entity import EventSourced
 from sharding_app.model.event import applies, event
 from sharding_app.model.handlers import command, query
+from sharding_app.model.message import message
 from sharding_app.model.registry import registry
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.model.types import EntityType
+
+Ending = Literal["rest", "quit", "terminated"]
+"""It passivates; it stops without that, and runs again; it got its termination message."""
 
 
 class Observer(Protocol):
@@ -26,6 +31,10 @@ class Observer(Protocol):
     def handling_begins(self, entity: EventSourced) -> object: ...
 
     def handling_ends(self, handle: object) -> None: ...
+
+    def stops(self, entity: EventSourced, how: Ending) -> None:
+        """The handler that runs has said that the entity ends with it."""
+        ...
 
 
 observer: Observer | None = None
@@ -43,6 +52,15 @@ def seen(entity: EventSourced) -> Iterator[None]:
     finally:
         observer.handling_ends(handle)
 
+
+def ends(entity: EventSourced, how: Ending) -> None:
+    if observer is not None:
+        observer.stops(entity, how)
+
+
+ROLE = "back"
+"""Of the nodes that may host the singleton."""
+PROXY_BUFFER = 3
 
 # These classes are for virtual clusters only: a real process must not find them among its types.
 with registry.isolated():
@@ -124,6 +142,51 @@ with registry.isolated():
 
         settings = ShardingSettings(number_of_shards=3, passivate_after_seconds=1.0)
 
+    @message
+    class Quit:
+        """The termination message of the singleton."""
+
+    class Watch(Ledger, name="sim.Watch"):
+        """Remembered: once it has run it runs, until it goes to rest."""
+
+        settings = ShardingSettings(number_of_shards=3, remember_entities=True)
+
+        @command
+        def rest(self) -> tuple[int, str]:
+            with seen(self):
+                ends(self, "rest")
+                self.context.passivate()
+                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+
+        @command
+        def quit(self) -> tuple[int, str]:
+            with seen(self):
+                ends(self, "quit")
+                self.context.stop()
+                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+
+    class Warden(Ledger, name=f"{SINGLETON}sim.Warden"):
+        """A singleton: one for the whole cluster, started without a message, terminated when it is handed over."""
+
+        settings = ShardingSettings(
+            number_of_shards=1, role=ROLE, passivate_after_seconds=0, stop_message=Quit()
+        )
+
+        @command
+        def quit(self) -> tuple[int, str]:
+            with seen(self):
+                ends(self, "quit")
+                self.context.stop()
+                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+
+        async def receive(self, message: object) -> object:
+            if isinstance(message, Quit):
+                with seen(self):
+                    ends(self, "terminated")
+                    await asyncio.sleep(0.01)
+                    self.context.stop()
+            return None
+
 
 TYPES: tuple[EntityType, ...] = tuple(
     cls._sharding_type for cls in (Ledger, Diary) if cls._sharding_type is not None
@@ -134,3 +197,14 @@ ENTITIES = tuple(
     for number in range(5)
 )
 """(type, id) of everything that the clients talk to."""
+
+
+def _singleton(entity_type: EntityType) -> EntityType:
+    """Say of a type what `ClusterSingleton.start` says, without leaving its region among those of a real process."""
+    entity_type.singleton_id = entity_type.name.removeprefix(SINGLETON)
+    entity_type.waiting_limit = PROXY_BUFFER
+    return entity_type
+
+
+(REMEMBERED,) = (each for each in (Watch._sharding_type,) if each is not None)
+SINGLETONS = tuple(_singleton(each) for each in (Warden._sharding_type,) if each is not None)

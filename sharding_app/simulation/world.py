@@ -1,7 +1,9 @@
 """A cluster on virtual time: real nodes and clients, a faulty network and store, a workload, and a judge.
 
     boot ──all up──> turmoil: faults and commands ──all calls ended──> quiet: everything works again
-         ──every entity answers, every shard has a live home──> a deaf node ──> no coordinator ──> stop in order
+         ──every entity answers, every shard has a live home──> a deaf node
+         ──whole protocol: a rolling restart under load without one failed call ──> all down and up again, no message──
+         ──> no coordinator ──> stop in order
 
 `run_seed` is all that callers need. One seed gives one history: whatever is left to chance comes from it.
 """
@@ -18,25 +20,28 @@ from typing import Any
 
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK, MemoryServer
 from sharding_app.core.ids import Incarnation, shard_of
-from sharding_app.model.types import EntityType
+from sharding_app.errors import BufferFull
 from sharding_app.runtime.node import Node
 from sharding_app.simulation import workload
+from sharding_app.simulation.cast import Named, cast_of
 from sharding_app.simulation.clients import Caller, Client
 from sharding_app.simulation.conditions import Conditions
 from sharding_app.simulation.faults import Fault, schedule
 from sharding_app.simulation.injector import Injector
+from sharding_app.simulation.judge import Judge, JudgedStrategy
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.machines import watched
 from sharding_app.simulation.network import CountingNetwork
 from sharding_app.simulation.promises import PromiseBroken, check_history
+from sharding_app.simulation.registry import Registry
 from sharding_app.simulation.scheduler import Life, Scheduler
 from sharding_app.simulation.trace import Coverage, Trace, listening
 from sharding_app.simulation.virtual_node import VirtualNode
 from sharding_app.simulation.witness import Witness
-from sharding_app.simulation.workload import ENTITIES
 
 CLIENTS = 2
 USERS_OF_A_CLIENT = 3
+POLITE_USERS_OF_A_CLIENT = 2
 CALLS_OF_A_USER = 26
 CALLS_OF_A_NODE = 12
 BOOT_SECONDS = 20.0
@@ -45,6 +50,9 @@ HEALED_SECONDS = 20.0
 CALM_SECONDS = 5.0
 QUIET_SECONDS = 2.0
 STOP_SECONDS = 30.0
+RESTS = 15
+LATE_SECONDS = 2.0
+DEPLOY_SECONDS = 90.0
 LOOK_EVERY = 4
 
 
@@ -76,6 +84,12 @@ def run_seed(
 class World:
     def __init__(self, seed: int, nodes: int, faults: list[Fault] | None, steps: int | None) -> None:
         self.seed = seed
+        self.size = nodes
+        self.cast = cast_of(seed)
+        self.version = 1
+        "Of the application, that is deployed at present."
+        self.calm = False
+        "No fault is going on, and none has for a while."
         self.scheduler = Scheduler(seed)
         self.coverage = Coverage()
         self.conditions = Conditions(seed, self.coverage.faults)
@@ -89,13 +103,18 @@ class World:
         self.network = CountingNetwork(
             self.coverage.messages, later=self.scheduler.later, faults=self.conditions
         )
+        self.registry = Registry(self)
+        self.judge = Judge(self)
+        self.strategy = JudgedStrategy(self)
         self.witness = Witness(self, self.server, self.trace)
         self.network.on_send = self.witness.sent
         self.failure: PromiseBroken | None = None
         self.commands = 0
         self.nodes = [VirtualNode(self, number) for number in range(nodes)]
         self.clients = [Client(self, number) for number in range(CLIENTS)]
-        self.faults = schedule(seed, nodes) if faults is None else faults
+        if faults is None:
+            faults = schedule(seed, nodes, moves=self.cast.moves, whole_protocol=self.cast.whole_protocol)
+        self.faults = faults
         self.injector = Injector(self, seed)
         self._steps = steps
         self._busy = 0
@@ -142,6 +161,12 @@ class World:
                 return each
         return None
 
+    def crash_all(self) -> None:
+        """Every node dies at once."""
+        for each in self.nodes:
+            each.crash()
+        self.judge.everything_is_down()
+
     # -- The run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
@@ -170,6 +195,8 @@ class World:
             self._turmoil,
             self._quiet,
             self._deafness,
+            self._deployment,
+            self._all_down_and_up,
             self._no_coordinator,
             self._stop,
         ):
@@ -181,8 +208,7 @@ class World:
             self._judge_history()
 
     def _boot(self) -> None:
-        for each in self.nodes:
-            self.scheduler.later(self.scheduler.random.random() * 0.5, each.boot)
+        self._boot_all()
         for client in self.clients:
             client.boot()
         self._until(
@@ -190,6 +216,14 @@ class World:
             and all(client.started for client in self.clients),
             BOOT_SECONDS, "every node comes up",
         )  # fmt: skip
+        for entity in self.cast.silent:
+            self._job(self.clients[0].loop, self.clients[0].reach(entity))
+
+    def _boot_all(self) -> None:
+        """Where a minimum is wanted, one comes late: what is asked meanwhile has to wait."""
+        for each in self.nodes:
+            late = LATE_SECONDS if self.cast.whole_protocol and each.number == 0 else 0.0
+            self.scheduler.later(late + self.scheduler.random.random() * 0.5, each.boot)
 
     def _turmoil(self) -> None:
         self.injector.plan([fault._replace(at=fault.at) for fault in self.faults])
@@ -197,10 +231,22 @@ class World:
             for user in range(USERS_OF_A_CLIENT):
                 random = Random(f"user {self.seed} {client.name} {user}")  # noqa: S311
                 self._job(client.loop, client.caller.use(random, CALLS_OF_A_USER))
+        if self.cast.whole_protocol:
+            self._job(self.clients[1].loop, self._wake_and_rest(self.clients[1]))
         # A user of a node lives on a process of his own, so that he outlives the node; his calls do not.
         for each in self.nodes:
             self._job(self.clients[0].loop, self._use_node(each))
         self._until(lambda: not self._busy and not self.injector.pending, TURMOIL_SECONDS, "all calls end")
+
+    async def _wake_and_rest(self, client: Client) -> None:
+        """Have remembered entities go to rest, and wake them up again, one soon after the other."""
+        random = Random(f"restless {self.seed}")  # noqa: S311
+        restless = [each for each in self.cast.entities if each[0].settings.remember_entities]
+        for _ in range(RESTS):
+            await asyncio.sleep(random.random() * 0.4)
+            entity = random.choice(restless)
+            for command in ("rest", "total", "rest", "add"):
+                await client.caller.call(client.asking, entity, command, 0.5)
 
     async def _use_node(self, node: VirtualNode) -> None:
         """Have calls made inside of a node's process, on its own loop."""
@@ -223,6 +269,7 @@ class World:
                 each.boot()
         for client in self.clients:
             client.process.resume()
+        self._runs_without_a_message("after all that")
         self._reach_all("every entity answers again", HEALED_SECONDS)
         self._settle("every shard has a live home, every node is up")
 
@@ -245,6 +292,75 @@ class World:
         self.conditions.heal()
         self._settle("it heals after deafness")
 
+    def _deployment(self) -> None:
+        """A rolling restart in calm, under load: no call fails, nothing is moved while versions are mixed."""
+        if not self.cast.whole_protocol:
+            return
+        self.calm = True
+        for client in self.clients:
+            for user in range(POLITE_USERS_OF_A_CLIENT):
+                random = Random(f"polite {self.seed} {client.name} {user}")  # noqa: S311
+                self._job(client.loop, self._use_politely(client, random))
+        self.injector.roll(0.3)
+        self._until(lambda: not self._busy and not self.injector.pending, DEPLOY_SECONDS, "a deployment ends")
+        self._until(
+            lambda: self._settled() and self._is_balanced(), HEALED_SECONDS, "balanced after a deployment"
+        )
+        self.calm = False
+
+    async def _use_politely(self, client: Client, random: Random) -> None:
+        """Call and wait for the answer, while there is a deployment."""
+        calls = 0
+        while self.injector.pending or not calls:
+            calls += 1
+            await asyncio.sleep(random.random() * 0.3)
+            entity = random.choice(self.cast.entities)
+            call = await client.caller.call(client.asking, entity, random.choice(("add", "add", "total")))
+            # Behind a singleton's proxy few may wait: the oldest is told, as it should be.
+            full = isinstance(call.error, BufferFull) and entity[0].waiting_limit is not None
+            if call.error is not None and not full:
+                detail = f"{call.command} failed in a rolling restart: {call.error!r}"
+                self.broke(PromiseBroken(10, "nothing_fails_in_a_deployment", detail, call.entity))
+
+    def _all_down_and_up(self) -> None:
+        """Everything stops, by a power failure or in order; what is remembered runs again without a message."""
+        if not self.cast.whole_protocol:
+            return
+        client = self.clients[0]
+        resting = next(each for each in self.cast.entities if each[0].settings.remember_entities)
+        self._job(client.loop, client.send_to_rest(resting))
+        self._until(
+            lambda: not self._busy and not self.registry.is_stored(*resting),
+            CALM_SECONDS,
+            "an entity goes to rest",
+        )
+        self.registry.at_rest[resting] = None
+        if self.seed % 4 == 1:
+            self.crash_all()
+        else:
+            for each in self.nodes:
+                each.leave()
+            self._until(lambda: not any(each.runs for each in self.nodes), STOP_SECONDS, "all stop in order")
+            self.judge.everything_is_down()
+        self.trace.note("world", None, "everything is down")
+        self.scheduler.run(until=lambda: self.failure is not None, deadline=self.now + 0.2)
+        self.calm = True
+        self._boot_all()
+        self._until(lambda: all(each.is_up for each in self.nodes), BOOT_SECONDS, "every node comes up again")
+        self._runs_without_a_message("after a restart of everything")
+        self.scheduler.run(until=lambda: self.failure is not None, deadline=self.now + QUIET_SECONDS)
+        if self.failure is None and (wrong := self.registry.running_at_rest()):
+            self.broke(PromiseBroken(0, "rests_until_it_is_asked", f"{', '.join(wrong)} run again"))
+        self.registry.at_rest.clear()
+        self._reach_all("every entity answers after a restart of everything", HEALED_SECONDS)
+        self._settle("every shard has a live home again")
+        self.calm = False
+
+    def _runs_without_a_message(self, when: str) -> None:
+        self._until(lambda: not self.registry.missing(), HEALED_SECONDS, f"what should run runs {when}")
+        if self.failure is not None and self.failure.name == "liveness" and (gone := self.registry.missing()):
+            self.trace.note("world", None, "does not run: %s", ", ".join(gone))
+
     def _no_coordinator(self) -> None:
         """Promise 6: known homes go on while there is no coordinator."""
         self._reach_all("every entity answers before", HEALED_SECONDS)
@@ -260,7 +376,7 @@ class World:
             3.0, "the former coordinator stands down", promise=7,
         )  # fmt: skip
         self.scheduler.run(until=lambda: self.failure is not None, deadline=self.now + 0.2)
-        at_home = [each for each in ENTITIES if self._is_at_home(each)]
+        at_home = [each for each in self.cast.entities if self._is_at_home(each)]
         self._reach_all("known homes go on without a coordinator", CALM_SECONDS, at_home, promise=6)
         self.server.sessions.end(operator)
 
@@ -297,7 +413,7 @@ class World:
         self.scheduler.run(until=lambda: self.failure is not None, deadline=self.now + QUIET_SECONDS)
         self._until(self._settled, HEALED_SECONDS, what)
 
-    def _is_at_home(self, entity: tuple[EntityType, str]) -> bool:
+    def _is_at_home(self, entity: Named) -> bool:
         """Whether its shard is not on its way from one home to another."""
         entity_type, entity_id = entity
         key = entity_type.name, shard_of(entity_id, entity_type.settings.number_of_shards or 1)
@@ -307,11 +423,11 @@ class World:
         self,
         what: str,
         seconds: float,
-        entities: Sequence[tuple[EntityType, str]] = ENTITIES,
+        entities: Sequence[Named] | None = None,
         promise: int = 10,
     ) -> None:
         for client in self.clients:
-            for entity in entities:
+            for entity in self.cast.entities if entities is None else entities:
                 self._job(client.loop, client.reach(entity))
         self._until(lambda: not self._busy, seconds, what, promise)
 
@@ -326,6 +442,19 @@ class World:
             shard = node.hosts[row.type].shards.get(row.shard)
             if shard is None or shard.epoch != row.epoch:
                 return False
+        return True
+
+    def _is_balanced(self) -> bool:
+        """No region has two shards more than another one, of the types that the strategy places."""
+        members = self.server.cluster.members.values()
+        for made in self.cast.types:
+            if made.singleton_id is None:
+                has = {each.incarnation: 0 for each in members if made.name in each.types}
+                for row in self.server.cluster.shards.values():
+                    if row.type == made.name and row.home in has:
+                        has[row.home] += 1
+                if has and max(has.values()) - min(has.values()) > 1:
+                    return False
         return True
 
     def _job(self, loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:

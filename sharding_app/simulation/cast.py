@@ -1,0 +1,64 @@
+"""Who plays in a seed. The number of a seed says which of two kinds it is, so that any row of seeds has both.
+
+* Even: the plain kind, ordinary entities on equal nodes.
+* Odd: the whole protocol. The same, and besides remembered entities, a singleton with a role, a minimum of nodes before
+  anything is allocated, an app version that rises with each rolling restart, and the judged strategy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.model.types import EntityType
+from sharding_app.simulation.workload import ENTITIES, REMEMBERED, ROLE, SINGLETONS, TYPES
+
+Named = tuple[EntityType, str]
+NODES_OF_THE_ROLE = 3
+WANTED_OF_THE_ROLE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    whole_protocol: bool
+    types: tuple[EntityType, ...]
+    entities: tuple[Named, ...]
+    "What users talk to."
+    hot: tuple[Named, ...]
+    silent: tuple[Named, ...] = ()
+    "Remembered ones that get a message in the beginning, and never again."
+    recovery_rate: tuple[int, float] | None = None
+    moves: bool = True
+    "Shards are also moved around from outside, whatever the strategy says."
+
+    def roles(self, number: int) -> tuple[str, ...]:
+        """The roles of a node."""
+        return (ROLE,) if self.whole_protocol and number < NODES_OF_THE_ROLE else ()
+
+    def minimum(self, nodes: int) -> tuple[int, dict[str, int]]:
+        """How many nodes have to be up before anything is allocated: of all, and of each role."""
+        return (nodes, {ROLE: WANTED_OF_THE_ROLE}) if self.whole_protocol else (1, {})
+
+    def coordinator(self, nodes: int) -> CoordinatorSettings:
+        of_all, of_roles = self.minimum(nodes)
+        return CoordinatorSettings(
+            rebalance_interval_seconds=3.0, begin_hand_off_wait_seconds=0.3, hand_off_timeout_seconds=1.0,
+            min_members=of_all, min_members_of_role=of_roles,
+        )  # fmt: skip
+
+
+def cast_of(seed: int) -> Cast:
+    if not seed % 2:
+        return Cast(whole_protocol=False, types=TYPES, entities=ENTITIES, hot=(ENTITIES[0], ENTITIES[-1]))
+    remembered = tuple((REMEMBERED, f"watch-{number}") for number in range(6))
+    singletons = tuple((each, str(each.singleton_id)) for each in SINGLETONS)
+    talked_to = (*ENTITIES[:3], *ENTITIES[-2:], *remembered[:3], *singletons, *singletons)
+    return Cast(
+        whole_protocol=True,
+        types=(*TYPES, REMEMBERED, *SINGLETONS),
+        entities=talked_to,
+        hot=(ENTITIES[0], singletons[0], remembered[0]),
+        silent=remembered[3:],
+        recovery_rate=(2, 0.05) if seed % 4 == 3 else None,
+        moves=seed % 4 == 1,
+    )

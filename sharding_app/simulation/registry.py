@@ -1,0 +1,280 @@
+"""The global registry: what lives where, over all nodes. It fails when anything lives twice, or not at all though it should.
+
+*Alive* is an instance while its process runs, its node's lease is valid by the node's own clock and has not lapsed since,
+and either a handler of it runs or its slot still holds the object. An instance that was stopped by force is given up.
+Told of each handler's begin and end (`workload`), of each shard that starts and stops (`Told`), and asked after turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey, Term, shard_of
+from sharding_app.core.shard import Shard, Slot, SlotState
+from sharding_app.model.entity import EventSourced
+from sharding_app.model.types import EntityType
+from sharding_app.runtime.lifeline import Lifeline
+from sharding_app.runtime.listener import NoListener
+from sharding_app.simulation.promises import PromiseBroken
+from sharding_app.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.node import Node
+    from sharding_app.simulation.workload import Ending
+    from sharding_app.simulation.world import World
+
+OVERLAP_SECONDS = 3.0
+"""A former coordinator notices within so long, awake, that there is another one."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """An object that has handled something."""
+
+    name: str
+    entity: EventSourced
+    type: EntityType
+    node: Incarnation
+    shard: Shard
+    slot: Slot | None
+    life: int
+    "Of its slot, when it began: another number says that the object was thrown away."
+    generation: int
+    "Of its node's lease, when it last began to handle something."
+    forced: int
+    "How many its host had stopped by force then."
+    handling: int = 0
+    ending: Ending | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.node} at epoch {self.shard.epoch}"
+
+
+class Registry:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.should_run: dict[tuple[EntityType, str], None] = {}
+        "Remembered entities that have handled something, and have not gone to rest since."
+        self.at_rest: dict[tuple[EntityType, str], None] = {}
+        "Those that the world has sent to rest, and seen there."
+        self._instances: dict[str, Instance] = {}
+        self._coordinators: dict[Term, Incarnation] = {}
+        self._overlaps: dict[Incarnation, tuple[Process, float]] = {}
+        "Former coordinators that go on, and how long their process had been awake when that was first seen."
+
+    # -- Told --------------------------------------------------------------------------------------------------
+
+    def begins(self, entity: EventSourced, node: Node, made: EntityType, shard: Shard) -> Instance:
+        """A handler begins; raises if another instance of the entity is alive."""
+        name = f"{made.name}/{entity.entity_id}"
+        former = self._instances.get(name)
+        generation, forced = _generation(node), node.hosts[made.name].counters["stopped_by_force"]
+        if former is not None and former.entity is entity:
+            if former.ending == "terminated":
+                raise PromiseBroken(2, "terminated_handles_no_more", f"{former} handles again", name)
+            former.generation, former.forced = generation, forced
+            former.handling += 1
+            return former
+        slot = shard.slots.get(entity.entity_id)
+        life = slot.generation if slot is not None else 0
+        now = Instance(
+            name, entity, made, node.incarnation, shard, slot, life, generation, forced, handling=1
+        )
+        if former is not None:
+            if self._is_alive(former):
+                raise PromiseBroken(2, "one_live_instance", f"{now} beside {former}", name)
+            if made.singleton_id is not None:
+                self._follows(former, now)
+            elif made.settings.remember_entities and former.node != now.node:
+                self._count("remembered", "recalled", "elsewhere")
+        self._instances[name] = now
+        if made.settings.remember_entities and self._counts(made, shard):
+            self.should_run[made, entity.entity_id] = None
+            self._is_stored(made, entity.entity_id)
+        return now
+
+    def ends(self, instance: Instance) -> None:
+        instance.handling -= 1
+
+    def stops(self, entity: EventSourced, how: Ending) -> None:
+        """The handler that runs ends its entity."""
+        made = type(entity)._sharding_type
+        instance = self._instances.get(f"{made.name}/{entity.entity_id}") if made is not None else None
+        if made is None or instance is None or instance.entity is not entity:
+            return
+        instance.ending = how
+        self._count("entity", "runs", how)
+        if how == "rest":
+            self.should_run.pop((made, entity.entity_id), None)
+
+    def shard_started(self, me: Incarnation, made: EntityType, number: ShardId, epoch: Epoch) -> None:
+        for node in self._live_nodes():
+            shard = node.hosts[made.name].shards.get(number) if made.name in node.hosts else None
+            if shard is not None and node.incarnation != me and not shard.stopped:
+                detail = f"{me} starts epoch {epoch}, {node.incarnation} has not stopped epoch {shard.epoch}"
+                self.world.broke(PromiseBroken(2, "one_home", detail, f"{made.name}/{number}"))
+
+    def shard_stopped(self, me: Incarnation, made: EntityType, number: ShardId, epoch: Epoch) -> None:
+        """A singleton's shard that stops in order has given its instance the termination message."""
+        if made.singleton_id is None:
+            return
+        instance = self._instances.get(f"{made.name}/{made.singleton_id}")
+        node = self.world.node_of(me)
+        if instance is None or node is None or instance.shard.epoch != epoch or instance.node != me:
+            return
+        if instance.ending is None and self._goes_on(instance, node) and not _was_reloaded(instance):
+            detail = f"{instance} was stopped without its termination message"
+            self.world.broke(PromiseBroken(0, "terminated_at_hand_over", detail, instance.name))
+
+    # -- Asked -------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Nothing lives twice, and what was remembered is not forgotten."""
+        for made, entity in self.should_run:
+            self._is_stored(made, entity)
+        homes: dict[ShardKey, Incarnation] = {}
+        for node in self._live_nodes():
+            for host in node.hosts.values():
+                for number, shard in host.shards.items():
+                    if shard.stopped:
+                        continue
+                    other = homes.setdefault((host.type.name, number), node.incarnation)
+                    if other != node.incarnation:
+                        raise PromiseBroken(
+                            2, "one_home", f"{other} and {node.incarnation} both host it",
+                            f"{host.type.name}/{number}",
+                        )  # fmt: skip
+        self._look_at_coordinators()
+
+    def missing(self) -> list[str]:
+        """What should run, and does not: remembered entities and singletons."""
+        wanted = list(self.should_run)
+        wanted += [
+            (each, each.singleton_id) for each in self.world.cast.types if each.singleton_id is not None
+        ]
+        return [f"{made.name}/{entity}" for made, entity in wanted if not self._runs(made, entity)]
+
+    def running_at_rest(self) -> list[str]:
+        """What runs again, or would, though it has gone to rest."""
+        return [
+            f"{made.name}/{entity}"
+            for made, entity in self.at_rest
+            if self._runs(made, entity) or self.is_stored(made, entity)
+        ]
+
+    def is_stored(self, made: EntityType, entity: str) -> bool:
+        server = self.world.server
+        type_id, number = server.cluster.type_ids[made.name], _shard(made, entity)
+        return entity in server.journal.remembered.get((type_id, number), ())
+
+    # -- Inside ------------------------------------------------------------------------------------------------
+
+    def _runs(self, made: EntityType, entity: str) -> bool:
+        row = self.world.server.cluster.shards.get((made.name, _shard(made, entity)))
+        node = self.world.node_of(row.home) if row is not None and row.home is not None else None
+        host = node.hosts.get(made.name) if node is not None else None
+        shard = host.shards.get(row.shard) if host is not None and row is not None else None
+        slot = shard.slots.get(entity) if shard is not None else None
+        return slot is not None and slot.state is not SlotState.LOADING and not slot.ended
+
+    def _counts(self, made: EntityType, shard: Shard) -> bool:
+        """Whether the shard has not moved on."""
+        cluster = self.world.server.cluster
+        return cluster.epochs.get((cluster.type_ids[made.name], shard.number)) == shard.epoch
+
+    def _is_stored(self, made: EntityType, entity: str) -> None:
+        if not self.is_stored(made, entity):
+            raise PromiseBroken(
+                0,
+                "what_runs_is_remembered",
+                "it has handled something, and has no row",
+                f"{made.name}/{entity}",
+            )
+
+    def _is_alive(self, instance: Instance) -> bool:
+        node = self.world.node_of(instance.node)
+        if node is None or not self._goes_on(instance, node):
+            return False
+        if instance.handling:
+            return True
+        slot = instance.shard.slots.get(instance.entity.entity_id)
+        return not instance.shard.stopped and slot is not None and slot.entity is instance.entity
+
+    def _goes_on(self, instance: Instance, node: Node) -> bool:
+        """Its node has not lost its lease since, nor given it up by force."""
+        return (
+            node.state != "ended"
+            and self.world.is_valid(node)
+            and _generation(node) == instance.generation
+            and node.hosts[instance.type.name].counters["stopped_by_force"] == instance.forced
+        )
+
+    def _follows(self, former: Instance, now: Instance) -> None:
+        if former.node == now.node and former.shard is now.shard:
+            self._count("singleton", "runs", "started again")
+        else:
+            self._count("singleton", "runs", "handed over" if former.ending == "terminated" else "taken over")
+
+    def _live_nodes(self) -> Iterator[Node]:
+        for each in self.world.nodes:
+            node = each.node
+            if (
+                each.runs
+                and node is not None
+                and node.state in ("up", "leaving")
+                and self.world.is_valid(node)
+            ):
+                yield node
+
+    def _look_at_coordinators(self) -> None:
+        term = self.world.server.cluster.coordinator.term
+        former: dict[Incarnation, Process] = {}
+        for each in self.world.nodes:
+            node = each.node
+            if not each.runs or node is None or node.coordinator is None or not self.world.is_valid(node):
+                continue
+            its_term = node.coordinator.machine.term
+            other = self._coordinators.setdefault(its_term, node.incarnation)
+            if other != node.incarnation:
+                raise PromiseBroken(
+                    7, "one_coordinator_counts", f"{other} and {node.incarnation} in term {its_term}"
+                )
+            if its_term < term:
+                former[node.incarnation] = each.process
+        self._overlaps = {who: seen for who, seen in self._overlaps.items() if who in former}
+        for who, process in former.items():
+            _, awake = self._overlaps.setdefault(who, (process, process.awake))
+            if process.awake - awake > OVERLAP_SECONDS:
+                raise PromiseBroken(7, "one_coordinator_counts", f"{who} goes on, the term is {term}")
+
+    def _count(self, machine: str, before: str, after: str) -> None:
+        self.world.transition(machine, before, after)
+
+
+class Told(NoListener):
+    """The listener of a virtual node."""
+
+    def __init__(self, registry: Registry, me: Incarnation) -> None:
+        self._registry = registry
+        self._me = me
+
+    def shard_started(self, entity_type: EntityType, shard: ShardId, epoch: Epoch) -> None:
+        self._registry.shard_started(self._me, entity_type, shard, epoch)
+
+    def shard_stopped(self, entity_type: EntityType, shard: ShardId, epoch: Epoch) -> None:
+        self._registry.shard_stopped(self._me, entity_type, shard, epoch)
+
+
+def _generation(node: Node) -> int:
+    return cast(Lifeline, node.lifeline).lease.generation
+
+
+def _shard(made: EntityType, entity: str) -> ShardId:
+    return shard_of(entity, made.settings.number_of_shards or 1)
+
+
+def _was_reloaded(instance: Instance) -> bool:
+    """A handler of it has failed since, and its object was thrown away."""
+    return instance.slot is None or instance.slot.generation != instance.life
