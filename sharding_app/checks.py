@@ -12,6 +12,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.conf import settings as django_settings
 from django.core import checks, mail
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
 from sharding_app.adapters.postgres import probe
@@ -20,6 +21,7 @@ from sharding_app.adapters.postgres.failures import LOST, explain
 from sharding_app.conf import get_problems, get_settings
 from sharding_app.http.live_check import check_live_updates
 from sharding_app.knobs import Settings
+from sharding_app.lease_factory import lease_factory
 from sharding_app.model.registry import registry
 
 CORE_LAYER = "channels_redis.core.RedisChannelLayer"
@@ -48,7 +50,15 @@ def _warning(number: str, text: str, hint: str) -> checks.Warning:
 
 
 def check_settings(app_configs: Apps = None, **_: Any) -> Messages:
-    return [_error("E001", each.text, each.hint or "Correct SHARDING.") for each in get_problems()]
+    found: Messages = [_error("E001", each.text, each.hint or "Correct SHARDING.") for each in get_problems()]
+    for each in registry.all().values():
+        try:
+            lease_factory(each.settings.use_lease or "")
+        except ImproperlyConfigured as error:
+            found.append(
+                _error("E001", f"{each.name}: {error}", "Correct use_lease in its ShardingSettings.")
+            )
+    return found
 
 
 def check_databases(app_configs: Apps = None, **_: Any) -> Messages:

@@ -9,9 +9,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from sharding_app import Entity, ShardingSettings, bootstrap
 from sharding_app.adapters.postgres.leases import PostgresLeases
+from sharding_app.checks import check_settings
 from sharding_app.conf import get_settings, read
 from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.lease_factory import lease_factory
+from sharding_app.model.registry import registry
 from sharding_app.ports.lease import LeaseFactory
 from sharding_app.runtime.clock import BootClock
 from sharding_app.runtime.watchdog import Watchdog
@@ -75,15 +77,15 @@ def test_e3_each_node_has_leases_of_its_own_with_the_times_of_the_settings(
 
 
 class Leased(Entity, name="conf.Leased"):
-    settings = ShardingSettings(use_lease="first")
+    settings = ShardingSettings(use_lease="postgres")
 
 
 class AlsoLeased(Entity, name="conf.AlsoLeased"):
-    settings = ShardingSettings(use_lease="first")
+    settings = ShardingSettings(use_lease="postgres")
 
 
 class OtherLease(Entity, name="conf.OtherLease"):
-    settings = ShardingSettings(use_lease="second")
+    settings = ShardingSettings(use_lease=f"{HERE}.MyLeases")
 
 
 def test_e3_types_with_one_path_share_what_it_leads_to() -> None:
@@ -93,8 +95,19 @@ def test_e3_types_with_one_path_share_what_it_leads_to() -> None:
             return {path: id(each) for path, each in node.hosting.keepers.items()}
 
     keepers = asyncio.run(play())
-    assert sorted(keepers) == ["first", "second"]
-    assert keepers["first"] != keepers["second"]
+    assert sorted(keepers) == ["postgres", f"{HERE}.MyLeases"]
+    assert keepers["postgres"] != keepers[f"{HERE}.MyLeases"]
+
+
+def test_e3_a_types_own_path_is_checked_too() -> None:
+    with registry.isolated():
+
+        class Elsewhere(Entity, name="conf.Elsewhere"):
+            settings = ShardingSettings(use_lease="no.such.lease")
+
+        (problem,) = (each for each in check_settings() if "Elsewhere" in each.msg)
+    assert problem.id == "sharding.E001"
+    assert "there is no lease 'no.such.lease'" in problem.msg
 
 
 def test_e4_times_that_do_not_fit_are_refused() -> None:

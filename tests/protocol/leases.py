@@ -95,12 +95,12 @@ class LeasedCluster(MemoryCluster):
 leased: Region = ClusterSharding.start(
     "protocol.Leased",
     entity=Leased,
-    settings=ShardingSettings(use_lease="a.test.of.ours"),
+    settings=ShardingSettings(use_lease="postgres"),
     extractor=HashCodeMessageExtractor(1),
 )
 ruler = ClusterSingleton.start(
     "protocol.ruler",
     entity=Ruler,
     termination_message=Stop(),
-    settings=ShardingSettings(use_lease="a.test.of.ours"),
+    settings=ShardingSettings(use_lease="postgres"),
 )
