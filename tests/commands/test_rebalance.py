@@ -22,6 +22,7 @@ def home_of(live: Live, shard: int) -> str:
     return str(dict(rows(live, query))[shard])
 
 
+@pytest.mark.slow
 def test_a_shard_is_moved_and_balance_paused_and_resumed(two_nodes: Live) -> None:
     live = two_nodes
     for _ in range(2):

@@ -18,6 +18,7 @@ from tests.commands.test_operating import BUY, rows
 from tests.live import ROOT, Live
 
 
+@pytest.mark.slow
 def test_a_journal_is_deleted_aloud(live_tables: Live) -> None:
     live = live_tables
     with live.program("sharding_node", "--name", "one") as one:

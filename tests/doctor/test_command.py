@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import psycopg
+import pytest
 import redis
 from psycopg.conninfo import conninfo_to_dict
 
@@ -33,6 +34,7 @@ def run(live: Live, query: str) -> None:
         connection.execute(query.encode())
 
 
+@pytest.mark.slow
 def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
     live = live_tables
     with live.program("sharding_node", "--name", "one", **SOUND) as node:
@@ -75,6 +77,7 @@ def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
         assert {"D167", "D192"} <= set(found), "it hears nobody who has another key"
 
 
+@pytest.mark.slow
 def test_dead_homes_hanging_hand_offs_and_the_server(live_tables: Live) -> None:
     live = live_tables
     with live.program("sharding_node", "--name", "one", **SOUND) as node:
