@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +15,9 @@ from django.db import connection
 from project.servers import OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database
 from tests.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
+
+# A shell that runs this in the background has it ignore Ctrl-C, and so would every program that is started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ChildEnvironment = Callable[[], dict[str, str]]
 

@@ -8,8 +8,8 @@ which counts suspended time. A node handles a batch, and lets answers out, only 
      both locks held, both pings answered
     NEW ---------------------------------> VALID <--------------------.
                                              |                        | resume(generation):
-              the limit passed, or no        |                        | the rows were compared
-              session with its lock is left  v                        |
+              the limit passed, or           |                        | the rows were compared
+              a session is lost              v                        |
                                          SUSPENDED ------------> RETURNING
                                              ^   a ping answered      |
                                              |   with the lock held   |
@@ -17,6 +17,8 @@ which counts suspended time. A node handles a batch, and lets answers out, only 
                                                lost or lapsed again
     every state -- drop() --> DROPPED: the node's row is gone, or it stops; nothing leads back
 
+* A lost session puts the other one in doubt too: it counts again when it answers a ping that was sent since. Whoever
+  sees both locks gone moves our shards at once, and may see it before we hear of the second loss.
 * A ping counts from the moment it was *sent*: the server may have answered at once and the answer been late.
 * Only a session that holds its lock counts, and only on the newest timeline that either session sees.
 * One lapse is one *generation*. Rows that were read for an older generation resume nothing: the lifeline was gone
@@ -124,7 +126,12 @@ class Lease:
         return []
 
     def session_lost(self, session: int, now: float) -> list[LeaseChange]:
-        """The session is gone, or is about to be closed: call it *before* anything frees the lock."""
+        """The session is gone, or is about to be closed: call it *before* anything frees the lock.
+
+        Ask the other one at once: until it answers, the lease is suspended."""
+        for other in self._sessions:
+            other.until = NEVER
+            other.in_flight = None
         self._forget(session)
         return self.tick(now)
 

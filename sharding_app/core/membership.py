@@ -5,7 +5,8 @@ Each member holds one lock in each of two sessions. What a reading shows, and wh
 ====================================  =================================================================================
 both held                             alive
 one held                              alive; *suspect* for a TTL from first sight, so that nothing is moved *to* it
-none, on the server run of its row    dead, at once: two sessions do not end together while their process lives
+none, on the server run of its row    dead, at once: two sessions do not end together while their process lives. If one
+                                      was seen missing for a while before, they did not end together: suspect
 none, on another run (restart,        suspect: freed locks say nothing of the process. It has the full TTL from first
 failover), or never settled           sight to come back; by then its own limit has passed, and it is dead
 ====================================  =================================================================================
@@ -25,6 +26,8 @@ from sharding_app.core.ids import Incarnation
 from sharding_app.core.records import Member, Server
 
 LOCKS = 2
+TOGETHER_SECONDS = 0.1
+"""A server needs a moment to see the end of both connections of a process that was killed."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +75,7 @@ class Membership:
             if member.locks >= LOCKS or who == self._me:
                 alive.append(who)
                 continue
-            if member.locks == 0 and member.server == server:
+            if member.locks == 0 and member.server == server and self._together(who, now):
                 dead.append(who)
                 continue
             doubt = self._doubt(now, server, member)
@@ -95,6 +98,11 @@ class Membership:
             deaf=deaf_members([member for member in members if member.incarnation in living]),
             next_look=next_look,
         )
+
+    def _together(self, who: Incarnation, now: float) -> bool:
+        """Tell whether both locks may have gone at once, as they do when a process ends."""
+        known = self._doubts.get(who)
+        return known is None or now - known.since <= TOGETHER_SECONDS
 
     def _doubt(self, now: float, server: Server, member: Member) -> _Doubt:
         known = self._doubts.get(member.incarnation)

@@ -295,6 +295,9 @@ class Region:
             self.out.append(Forward(parcel))
 
     def _refuse(self, parcel: Parcel, reason: str) -> None:
+        if parcel.attempt > 1 and reason != "poisonous":
+            # It had reached a home that died, and may have taken effect there, whatever stops it now.
+            reason = "fate_unknown"
         self._forget(parcel)
         self.out.append(Refuse(parcel, reason))
 

@@ -65,6 +65,10 @@ REASONS = {
         "{command!r} of {entity!r} was under way when two nodes died: it is not sent again, its fate is unknown",
     ),
     "stopped": (Unavailable, "this process is leaving the cluster"),
+    "stopped_under_way": (
+        Unavailable,
+        "this process is leaving the cluster while {command!r} of {entity!r} was under way: its fate is unknown",
+    ),
     "too_large": (Unavailable, "{command!r} of {entity!r} is too large for a message"),
 }
 
@@ -353,6 +357,8 @@ class Asker:
         )
 
     def _refuse(self, parcel: Parcel, reason: str) -> None:
+        if reason == "stopped" and (parcel.home is not None or parcel.attempt > 1):
+            reason = "stopped_under_way"
         cls, text = REASONS[reason]
         self.drops[parcel.type, reason] += 1
         logger.warning(

@@ -88,7 +88,11 @@ class Hearing:
             "node %s hears itself: %s", self._node.incarnation, not deaf,
             extra={"action": "node_deaf" if deaf else "node_hears"},
         )  # fmt: skip
-        await self._node.say_deaf(deaf)
+        # While the store is away several of us wait, and the last one to write need not be the newest.
+        told: bool | None = None
+        while told is not self.says_deaf:
+            told = self.says_deaf
+            await self._node.say_deaf(told)
         others_hear_since: float | None = None
         while deaf and self.says_deaf:
             now = self._now()

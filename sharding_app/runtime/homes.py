@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sharding_app.core.ids import Incarnation, ShardId, Term
 from sharding_app.core.messages import AnyMessage, GetShardHome, RegisterProxy, Suspect
-from sharding_app.core.records import Member
+from sharding_app.core.records import Member, Server
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 
@@ -160,7 +160,7 @@ class HomeFinder:
         row = await self._store.coordinator()
         if row.incarnation is not None and row.incarnation not in self._doubted:
             self.coordinator_told(row.incarnation, row.term)
-        _, self._members = await self._store.members()
+        server, self._members = await self._store.members()
         known = {each.incarnation: each for each in self._members}
         now = self._clock.now()
         for incarnation, since in list((self._watched | self._doubted).items()):
@@ -170,10 +170,15 @@ class HomeFinder:
             elif not self._is_silent(incarnation):
                 self._doubted.pop(incarnation, None)
         for type_name, wanted in list(self._wanted.items()):
-            await self._look_for(type_name, wanted, known, now)
+            await self._look_for(type_name, wanted, known, server, now)
 
     async def _look_for(
-        self, type_name: str, wanted: dict[ShardId, float], known: dict[Incarnation, Member], now: float
+        self,
+        type_name: str,
+        wanted: dict[ShardId, float],
+        known: dict[Incarnation, Member],
+        server: Server,
+        now: float,
     ) -> None:
         shards = [shard for shard, since in wanted.items() if now - since >= LOOK_SECONDS]
         if not shards:
@@ -181,8 +186,10 @@ class HomeFinder:
         for row in await self._store.homes(type_name, shards):
             if row.step == "home" and row.home in known and row.home not in self._doubted:
                 self.told.homes_told(type_name, row.home, [(row.shard, row.epoch)])
+        # After a restart of the server nobody has a lock yet: who was there before it is given time to come back.
         hosted = any(
-            type_name in each.types and (each.locks or each.state == "joining") for each in known.values()
+            type_name in each.types and (each.locks or each.state == "joining" or each.server != server)
+            for each in known.values()
         )
         oldest = min(wanted.values(), default=now)
         if not hosted and now - oldest >= NO_HOST_AFTER_SECONDS:

@@ -65,6 +65,8 @@ class Lifeline:
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._abandoned: set[asyncio.Future[Any]] = set()
+        self._ask_now = [False, False]
+        "The other session was lost: whether this one still stands is asked without waiting."
         self._sleepers: dict[int, asyncio.Future[None]] = {}
         self._released = asyncio.Event()
         "The coordinator's lock is neither held nor being asked for."
@@ -144,10 +146,10 @@ class Lifeline:
                 await self._lock(index)
                 await self._renew(index)
             except SessionLost as error:
-                self._lost(index, connected=connected, why=str(error))
+                self._failed(index, connected=connected, why=str(error))
             except Exception:
                 logger.exception("lifeline session %d failed", index, extra={"action": "lifeline_failed"})
-                self._lost(index, connected=connected, why="a mistake of ours, see above")
+                self._failed(index, connected=connected, why="a mistake of ours, see above")
             failures = 0 if connected else failures + 1
             await self._close(index)
             delay = min(
@@ -163,10 +165,11 @@ class Lifeline:
 
     async def _renew(self, index: int) -> None:
         while True:
+            self._ask_now[index] = False
             if not self._main_loop_stands_still():
                 await self._ping(index)
             due = self._next_ping(index)
-            while (left := due - asyncio.get_running_loop().time()) > 0:
+            while not self._ask_now[index] and (left := due - asyncio.get_running_loop().time()) > 0:
                 if index == 0 and self.term is not None and not self._candidate:
                     await self._resign()
                 if index == 0 and self._wants_election():
@@ -255,9 +258,17 @@ class Lifeline:
 
     # -- losing and telling ----------------------------------------------------------------------------------------
 
+    def _failed(self, index: int, *, connected: bool, why: str) -> None:
+        """One that did not even open stands for nothing, and its loss was told before: it must not wake the other one
+        out of its back-off, or the two would wake each other without a pause for as long as the server is away."""
+        if connected:
+            self._lost(index, connected=True, why=why)
+
     def _lost(self, index: int, *, connected: bool, why: str) -> None:
         """Withdraw what the session stood for, before closing it lets the server free its lock."""
         self._tell(self.lease.session_lost(index, self._clock.now()))
+        self._ask_now[1 - index] = True
+        self._wake(1 - index)
         if index == 0:
             self._depose()
             self._released.set()

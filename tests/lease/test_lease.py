@@ -52,18 +52,30 @@ def test_the_limit_itself_is_too_late() -> None:
     assert lease.tick(12.0) == ["suspended"]
 
 
-def test_one_session_is_enough_to_stay_valid() -> None:
+def test_one_session_is_enough_once_it_has_answered_since() -> None:
     lease = valid_lease(10.0)
-    assert lease.session_lost(0, 10.5) == []
+    assert lease.session_lost(0, 10.5) == ["suspended"]
+    assert lease.valid_until == NEVER
+    assert ping(lease, 1, 10.6) == ["back"]
+    assert lease.resume(lease.generation, 10.7)
+    assert lease.is_valid(12.5)
     ping(lease, 1, 11.0)
     assert lease.is_valid(12.9)
     assert lease.settled is None
 
 
-def test_losing_both_sessions_suspends_at_once() -> None:
+def test_an_answer_to_a_ping_from_before_the_loss_proves_nothing() -> None:
     lease = valid_lease(10.0)
-    assert lease.session_lost(0, 10.1) == []
-    assert lease.session_lost(1, 10.1) == ["suspended"]
+    lease.ping_sent(1, 10.4)
+    assert lease.session_lost(0, 10.5) == ["suspended"]
+    assert lease.ping_answered(1, 10.4, HERE, 10.6) == []
+    assert lease.state == "suspended"
+
+
+def test_losing_both_sessions_suspends_once() -> None:
+    lease = valid_lease(10.0)
+    assert lease.session_lost(0, 10.1) == ["suspended"]
+    assert lease.session_lost(1, 10.1) == []
     assert lease.valid_until == NEVER
 
 
@@ -139,7 +151,10 @@ def test_an_answer_to_a_ping_of_a_former_connection_is_ignored() -> None:
     lease.session_lost(0, 11.1)
     lease.locked(0)
     assert lease.ping_answered(0, 11.0, HERE, 11.2) == []
-    assert lease.valid_until == pytest.approx(12.0), "only session 1 counts"
+    assert lease.state == "suspended"
+    assert ping(lease, 1, 11.3) == ["back"]
+    assert lease.resume(lease.generation, 11.4)
+    assert lease.valid_until == pytest.approx(13.3), "only session 1 counts"
 
 
 def test_tells_once_that_both_are_held_on_another_server() -> None:
@@ -159,7 +174,8 @@ def test_a_session_on_an_older_timeline_does_not_count() -> None:
     lease = valid_lease(10.0)
     lease.session_lost(0, 10.1)
     lease.locked(0)
-    ping(lease, 0, 10.2, PROMOTED)
+    assert ping(lease, 0, 10.2, PROMOTED) == ["back"]
+    assert lease.resume(lease.generation, 10.3)
     ping(lease, 1, 11.9)
     assert lease.valid_until == pytest.approx(12.2), "session 1 speaks to a server that was replaced"
 

@@ -49,10 +49,19 @@ def test_one_gone_is_suspect_for_the_ttl_then_alive() -> None:
     assert judge.judge(3.0, HERE, [member("a", 1)]).alive == ("a",)
 
 
-def test_the_second_lock_going_too_is_dead_at_once() -> None:
+def test_the_second_lock_going_just_after_the_first_is_dead_at_once() -> None:
     judge = Membership(TTL)
     judge.judge(0.0, HERE, [member("a", 1)])
-    assert judge.judge(0.5, HERE, [member("a", 0)]).dead == ("a",)
+    assert judge.judge(0.05, HERE, [member("a", 0)]).dead == ("a",)
+
+
+def test_the_second_lock_going_later_is_no_proof_of_death() -> None:
+    """Two faults of the network, say: the process may not have heard of them yet."""
+    judge = Membership(TTL)
+    judge.judge(0.0, HERE, [member("a", 1)])
+    assert judge.judge(0.5, HERE, [member("a", 0)]).suspect == ("a",)
+    assert judge.judge(3.4, HERE, [member("a", 0)]).suspect == ("a",)
+    assert judge.judge(3.5, HERE, [member("a", 0)]).dead == ("a",)
 
 
 def test_a_restart_gives_everyone_the_full_ttl() -> None:

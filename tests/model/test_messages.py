@@ -27,15 +27,15 @@ from sharding_app.model.message import (
 from sharding_app.model.registry import messages
 
 
-@message
+@message(name="tests.messages.Increment")
 class Increment: ...
 
 
-@message
+@message(name="tests.messages.Stop")
 class Stop: ...
 
 
-@message(entity_id="counter_id")
+@message(name="tests.messages.Get", entity_id="counter_id")
 class Get:
     counter_id: str
 
@@ -102,7 +102,7 @@ async def test_messages_travel_by_name() -> None:
     name, data = encode_message(put)
     assert name == "put"
     assert decode_message(name, data) == put
-    assert encode_message(Increment())[0] == "tests.Increment"
+    assert encode_message(Increment())[0] == "tests.messages.Increment"
     assert message_entity_id(put) == str(uuid.UUID(int=5))
     assert message_entity_id(Get("7")) == "7"
     assert message_entity_id(Increment()) is None
@@ -120,8 +120,8 @@ async def test_what_does_not_fit_is_told() -> None:
         decode_message("puts", b"")
     with pytest.raises(BadCall, match="str is not a message: decorate the class with @message"):
         encode_message("hello")
-    with pytest.raises(BadCall, match=r"message tests.Get"):
-        decode_message("tests.Get", b"\xc1")
+    with pytest.raises(BadCall, match=r"message tests.messages.Get"):
+        decode_message("tests.messages.Get", b"\xc1")
 
 
 async def test_declarations_are_checked() -> None:

@@ -143,13 +143,19 @@ def test_calls_without_a_ref_name_the_fix() -> None:
         _ = Cart.sync
 
 
-def test_no_gateway_is_told() -> None:
-    gateway.set_gateway(None)
+@pytest.fixture
+def no_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process without Django; what other tests use comes back."""
+    monkeypatch.setattr(gateway, "_factory", None)
+    monkeypatch.setattr(gateway, "_current", None)
+
+
+def test_no_gateway_is_told(no_gateway: None) -> None:
     with pytest.raises(Unavailable, match="sharding is not set up in this process"):
         Cart.ref("a").add.tell("book")
 
 
-def test_the_gateway_is_made_at_first_use_and_once() -> None:
+def test_the_gateway_is_made_at_first_use_and_once(no_gateway: None) -> None:
     made: list[LocalGateway] = []
 
     def factory() -> LocalGateway:
@@ -157,14 +163,11 @@ def test_the_gateway_is_made_at_first_use_and_once() -> None:
         return made[-1]
 
     gateway.set_gateway(factory)
-    try:
-        assert made == []
-        assert gateway.current() is gateway.current() is made[0]
-        with use_gateway(LocalGateway()) as other:
-            assert gateway.current() is other
-        assert gateway.current() is made[0]
-    finally:
-        gateway.set_gateway(None)
+    assert made == []
+    assert gateway.current() is gateway.current() is made[0]
+    with use_gateway(LocalGateway()) as other:
+        assert gateway.current() is other
+    assert gateway.current() is made[0]
 
 
 class Recorder(LocalGateway):

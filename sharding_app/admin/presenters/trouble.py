@@ -83,6 +83,7 @@ def reason(code: str) -> str:
         "fate_unknown": _("its node died while it was under way"),
         "poisonous": _("two nodes died while it was under way"),
         "stopped": _("the asking process left"),
+        "stopped_under_way": _("the asking process left while it was under way"),
         "too_large": _("too large for a message"),
         "handler_failed": _("the handler raised"),
         "recovery_failed": _("the entity cannot be recovered"),
