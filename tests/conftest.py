@@ -16,10 +16,24 @@ from project.servers import OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database
 from tests.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
 
+TESTS = Path(__file__).parent
+
 # A shell that runs this in the background has it ignore Ctrl-C, and so would every program that is started here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# What was asked of this run is not asked of those that some tests start.
+os.environ.pop("PYTEST_ADDOPTS", None)
 
 ChildEnvironment = Callable[[], dict[str, str]]
+
+SHARE_A_CLUSTER = {"acceptance", "browser", "contract"}
+"""Folders whose tests share servers and may end each other's sessions."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in several workers, keep a file's together, and those of a folder that shares a cluster."""
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        item.add_marker(pytest.mark.xdist_group(folder if folder in SHARE_A_CLUSTER else str(item.path)))
 
 
 @pytest.fixture(scope="session")
