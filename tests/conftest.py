@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ TESTS = Path(__file__).parent
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # What was asked of this run is not asked of those that some tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)
+
+# What is drawn while tests are collected has to be the same in all workers: they inherit this.
+os.environ.setdefault("ACCEPTANCE_DRAW", str(random.randrange(1_000_000)))
 
 ChildEnvironment = Callable[[], dict[str, str]]
 

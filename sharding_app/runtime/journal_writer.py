@@ -18,7 +18,9 @@ from sharding_app.ports.journal import EventRow, Journal, JournalUnavailable, Ro
 
 logger = logging.getLogger("sharding.journal")
 
-MAX_ROWS = 4000
+MAX_ROWS = 250
+"""Of one append. More of them at a time cost each row hardly less, and all would wait for the last: while one part is
+being appended, the answers to the one before it are on their way, and so are the commands that they bring about."""
 RETRY_SECONDS = 0.05
 RETRY_MAX_SECONDS = 0.5
 

@@ -21,8 +21,10 @@ from sharding_app.runtime.execution import fingerprint
 
 logger = logging.getLogger("sharding.journal")
 
-MAX_BATCH = 1000
-SLICE = 200
+MAX_BATCH = 250
+READERS = 2
+"""While one of them rebuilds what it has read, the server reads for the other."""
+SLICE = 100
 RETRY_SECONDS = 0.1
 
 
@@ -78,16 +80,22 @@ class Loader:
         self._wake.set()
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(READERS):
+                group.create_task(self._serve())
+
+    async def _serve(self) -> None:
         while True:
             await self._wake.wait()
-            self._wake.clear()
             while self._wanted:
                 count = await self._permits.take(min(len(self._wanted), MAX_BATCH))
                 try:
                     batch, self._wanted = self._wanted[:count], self._wanted[count:]
-                    await self._load(batch)
+                    if batch:  # else the other reader has taken them meanwhile
+                        await self._load(batch)
                 finally:
                     self._permits.give_back(count)
+            self._wake.clear()
 
     async def _load(self, batch: list[Slot]) -> None:
         kind = self._type.kind

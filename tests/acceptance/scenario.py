@@ -12,9 +12,10 @@ Asserts are about correctness and generous bounds on liveness; how long things t
 from __future__ import annotations
 
 import os
+import random
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,6 +31,11 @@ from tests.acceptance.load import entities_of
 REPORT_FOLDER = "ACCEPTANCE_REPORT"
 SECONDS = float(os.environ.get("ACCEPTANCE_SECONDS") or 0)
 """How long each scenario's load goes on before and after its faults, at least; nothing: as short as CI wants it."""
+
+
+def drawn(known: Sequence[str]) -> str:
+    """Choose one for a short run, the same in every process of it."""
+    return random.Random(f"{os.environ['ACCEPTANCE_DRAW']} {known}").choice(known)
 
 
 class Fault(msgspec.Struct):

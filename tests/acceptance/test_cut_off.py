@@ -1,6 +1,5 @@
 """One process's network fails, in front of one server only: it steps aside, or waits, and the others go on."""
 
-import random
 import time
 
 import pytest
@@ -8,14 +7,14 @@ import pytest
 from tests.acceptance import plots
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.proxy import Proxy
-from tests.acceptance.scenario import SECONDS, Scenario
+from tests.acceptance.scenario import SECONDS, Scenario, drawn
 
 pytestmark = pytest.mark.acceptance
 
 
 def ways(*known: str) -> pytest.MarkDecorator:
     """All ways in a long run; in a short one, one of them, by chance."""
-    chosen = known if SECONDS else (random.choice(known),)
+    chosen = known if SECONDS else (drawn(known),)
     return pytest.mark.parametrize("way", chosen)
 
 

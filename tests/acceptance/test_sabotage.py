@@ -1,6 +1,5 @@
 """The fault tests notice builds from which a safeguard was removed. One by chance; all of them in a long run."""
 
-import random
 import time
 
 import pytest
@@ -8,14 +7,14 @@ import pytest
 from tests.acceptance import plots
 from tests.acceptance.app.sabotage import SABOTAGES
 from tests.acceptance.conftest import NewScenario
-from tests.acceptance.scenario import SECONDS, Scenario
+from tests.acceptance.scenario import SECONDS, Scenario, drawn
 
 pytestmark = pytest.mark.acceptance
 
 BUILDS = ["fence", *SABOTAGES]
 
 
-@pytest.mark.parametrize("missing", BUILDS if SECONDS else [random.choice(BUILDS)])
+@pytest.mark.parametrize("missing", BUILDS if SECONDS else [drawn(BUILDS)])
 def test_a_build_without_a_safeguard_is_caught(scenario: NewScenario, missing: str) -> None:
     run = scenario()
     run.counts = False

@@ -23,6 +23,7 @@ from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.keeping import fill_plain_dict
 from sharding_app.bootstrap import new_loop
 from sharding_app.conf import get_settings
+from sharding_app.management.collector import quiet_collector
 from sharding_app.management.reach import check_servers
 
 
@@ -81,6 +82,7 @@ class Command(BaseCommand):
             raise CommandError(f"There is no workload {unknown[0]!r}: choose from {', '.join(WORKLOADS)}.")
         if options["probe"] is not None and not options["probe"].is_file():
             raise CommandError(f"There is no script {options['probe']}.")
+        quiet_collector()
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
             if options["as_node"]:
                 runner.run(run_node(options["as_node"]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from sharding_app.management.collector import quiet_collector
 from sharding_app.management.processes import Child, Supervisor, ending_signals, manage, up_line
 from sharding_app.management.stdin_guard import at_end_of_input
 
@@ -146,5 +147,6 @@ def asyncio_run(job: Coroutine[Any, Any, None]) -> None:
     """Run a job on the loop that the app prefers."""
     from sharding_app.bootstrap import new_loop
 
+    quiet_collector()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(job)
