@@ -78,12 +78,19 @@ def test_a_row_that_is_held_while_the_home_hands_its_shards_over() -> None:
 def test_a_circle_of_calls_over_two_nodes_is_named() -> None:
     with modes.real(), real.node(), real.node():
         until(lambda: ask("SELECT count(*) FROM sharding_node WHERE state = 'up'") == "2", 10, "both are up")
-        ids = [str(number) for number in range(12)]
-        assert [Caller.ref(each).sync.ask([]) for each in ids] == [1] * 12
-        count = int(ask("SELECT number_of_shards FROM sharding_type WHERE name = 'entities.Caller'"))
-        homes = {each: ask(CALLERS_HOME, str(shard_of(each, count))) for each in ids}
-        here = ids[0]
-        there = next(each for each in ids if homes[each] != homes[here])
+        here, there = "0", "0"
+
+        def home(entity: str) -> str:
+            count = int(ask("SELECT number_of_shards FROM sharding_type WHERE name = 'entities.Caller'"))
+            return ask(CALLERS_HOME, str(shard_of(entity, count)))
+
+        def elsewhere() -> bool:
+            nonlocal there
+            there = str(int(there) + 1)
+            return Caller.ref(there).sync.ask([]) == 1 and home(there) != home(here)
+
+        assert Caller.ref(here).sync.ask([]) == 1
+        until(elsewhere, 10, "the coordinator knows of both nodes, and puts a shard on the other one")
         assert Caller.ref(here).sync.ask([there]) == 2
         way = f"entities.Caller/{here} -> entities.Caller/{there} -> entities.Caller/{here}.ask"
         with pytest.raises(EntityFailed, match=way):
