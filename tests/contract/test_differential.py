@@ -19,7 +19,7 @@ from sharding_app.ports.journal import Mark, RowRefused, ShardsFenced, Snapshot
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import StaleTerm
 from tests.contract.factories import MemoryWorld, PostgresWorld, World, postgres_world
-from tests.contract.given import CART, event_row, member, with_type
+from tests.contract.given import CART, event_row, member, until, with_type
 
 pytestmark = pytest.mark.asyncio
 
@@ -251,6 +251,13 @@ class History:
         async def bury(side: Side) -> object:
             # Its sessions end with it; ours are closed first, so that both sides open them again in the same way.
             await side.sessions[name].close()
+
+            async def free() -> bool:
+                return all(
+                    not each.locks for each in (await side.store.members())[1] if each.incarnation == name
+                )
+
+            await until(free)  # a server hears of a session's end a moment later
             return await side.store.bury(term, name)
 
         self.opened.pop(name, None)
