@@ -29,15 +29,22 @@ os.environ.setdefault("ACCEPTANCE_DRAW", str(random.randrange(1_000_000)))
 
 ChildEnvironment = Callable[[], dict[str, str]]
 
-SHARE_A_CLUSTER = {"acceptance", "browser", "contract"}
-"""Folders whose tests share servers and may end each other's sessions."""
+TOGETHER = {
+    "acceptance": "acceptance",
+    "browser": "browser",
+    "contract": "sessions",
+    "lease": "sessions",
+    "postgres": "sessions",
+    "properties": "sessions",
+}
+"""Folders whose tests share a cluster, or call their nodes alike on one server, and so may end each other's sessions."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where tests run in several workers, keep a file's together, and those of a folder that shares a cluster."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
-        item.add_marker(pytest.mark.xdist_group(folder if folder in SHARE_A_CLUSTER else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(folder, str(item.path))))
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """What every journal does (`ports.journal`)."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -255,6 +256,19 @@ async def test_an_outcome_is_found_by_the_commands_id(world: World) -> None:
     assert await journal.outcome(number, "b", "three", WINDOW_MS) == Outcome(1, "add", b"", False)
     assert await journal.outcome(number, "a", "three", WINDOW_MS) is None
     assert await journal.outcome(number, "nobody", "one", WINDOW_MS) is None
+
+
+async def test_outcomes_that_are_asked_for_together_are_each_ones_own(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append(
+        [event_row(number, f"e{each}", 1, command_id="id", command=f"c{each}") for each in range(1200)]
+    )
+    asked = [
+        journal.outcome(number, f"e{each}", "id" if each % 2 else "i\0d", WINDOW_MS) for each in range(1200)
+    ]
+    answers = await asyncio.gather(*asked)
+    assert answers == [Outcome(1, f"c{each}", None, False) if each % 2 else None for each in range(1200)]
 
 
 async def test_the_last_commit_of_a_command_counts(world: World) -> None:

@@ -16,6 +16,7 @@ from psycopg.types.string import ByteaBinaryLoader
 from sharding_app.adapters.postgres.copying import copy_events
 from sharding_app.adapters.postgres.failures import LOST, explain, verdict
 from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
+from sharding_app.adapters.postgres.lookups import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend
@@ -72,6 +73,7 @@ class PostgresJournal:
             settings=settings,
             prepare=_json_as_bytes,
         )
+        self._lookups = Lookups(self._rows)
         self._answer_seconds = answer_seconds
         self._doubtful: list[Backend] = []
         "Server processes that may still execute an append whose answer we did not get."
@@ -138,13 +140,9 @@ class PostgresJournal:
         await self._rows("forget_states", wanted)
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
-        rows = await self._rows(
-            "outcome", {"type_id": type_id, "entity": entity, "command_id": command_id, "age_ms": age_ms}
-        )
-        if not rows:
+        if not (_can_be_stored(entity) and _can_be_stored(command_id)):
             return None
-        seq, command, reply, partial = rows[0]
-        return Outcome(seq, command or "", reply, partial)
+        return await self._lookups.find(type_id, entity, command_id, age_ms)
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         newest = {(each.type_id, each.entity, each.seq): each for each in snapshots}

@@ -17,7 +17,17 @@ BEGIN
     ) THEN
         RETURN false;
     END IF;
-    PERFORM @schema@.sharding_bury_v1(my_term, dead);
+    -- In this database alone: another one on the same server is another cluster.
+    PERFORM pg_terminate_backend(a.pid)
+        FROM pg_stat_activity a
+        WHERE a.pid <> pg_backend_pid() AND a.datname = current_database() AND (
+            starts_with(a.application_name, 'sharding/' || dead || '/')
+            OR EXISTS (
+                SELECT FROM @schema@.sharding_node n, jsonb_to_recordset(n.backends) AS b (pid integer, started timestamptz)
+                WHERE n.incarnation = dead AND b.pid = a.pid AND b.started = a.backend_start
+            )
+        );
+    DELETE FROM @schema@.sharding_node n WHERE n.incarnation = dead;
     RETURN true;
 END
 $bury$;
