@@ -175,7 +175,7 @@ class Coordinator:
             elif row.step == "handoff":
                 self.handoffs.marked(row, now)
             elif row.step == "stopped":
-                # It has stopped and nobody could take it: the next one who can, or who asks, settles that.
+                # It has stopped and nobody could take it: the next one who can gets it, asked for or not.
                 self.handoffs.forget(key)
         for incarnation in list(self.fencing):
             self._fenced(incarnation, changes)
@@ -294,22 +294,22 @@ class Coordinator:
         return dying or key in self.writing or key in self.starting or key in self.handoffs.active
 
     def _serve_waiters(self, now: float, keys: Iterable[ShardKey] | None = None) -> None:
-        """Allocate what is asked for and lives nowhere; refuse what nobody can host."""
+        """Allocate what is asked for, or has lived before, and lives nowhere; refuse what nobody can host."""
         changes = []
         hopeless: dict[str, dict[Incarnation, None]] = {}
-        for key in list(self.waiters) if keys is None else keys:
-            asking = self.waiters.get(key)
-            if not asking or self._in_motion(key):
+        for key in [*self.waiters, *self.placement.homeless()] if keys is None else list(keys):
+            asking = self.waiters.get(key, {})
+            if self._in_motion(key):
                 continue
             row = self.placement.rows.get(key)
             if row is not None and row.home is not None:
-                for incarnation in self.waiters.pop(key):
+                for incarnation in self.waiters.pop(key, ()):
                     self.tells.home(incarnation, self.term, row)
                 continue
-            home = self.placement.allocate(key, next(iter(asking)))
+            home = self.placement.allocate(key, next(iter(asking), None))
             if home is not None:
                 changes.append(self.change(key, home, "home"))
-            elif not self.placement.is_hosted(key[0]):
+            elif asking and not self.placement.is_hosted(key[0]):
                 hopeless.setdefault(key[0], {}).update(self.waiters.pop(key))
         for type_name, incarnations in hopeless.items():
             for incarnation in incarnations:

@@ -25,6 +25,8 @@ class Placement:
         self.rows: dict[ShardKey, ShardRow] = {}
         self.at_home: dict[Incarnation, dict[ShardKey, None]] = {}
         "What the rows say lives at each home."
+        self._homeless: dict[str, dict[ShardId, None]] = {}
+        "Shards of each type that have lived somewhere, and whose rows now name no home."
         self.allocated: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
         "How many shards each region has, counting those that are still being written."
         self.locations: dict[str, Mapping[ShardId, str] | None] = {}
@@ -64,6 +66,9 @@ class Placement:
             self.at_home.get(old.home, {}).pop(key, None)
         if row.home is not None:
             self.at_home.setdefault(row.home, {})[key] = None
+            self._homeless.get(row.type, {}).pop(row.shard, None)
+        else:
+            self._homeless.setdefault(row.type, {})[row.shard] = None
         self.rows[key] = row
 
     def count(self, key: ShardKey, home: Incarnation | None) -> None:
@@ -127,6 +132,17 @@ class Placement:
     def is_hosted(self, type_name: str) -> bool:
         """Whether any node hosts the type, though it may not take shards just now."""
         return any(type_name in each.types for each in self.members.values())
+
+    def homeless(self) -> list[ShardKey]:
+        """Shards without a home that a region can take now; none while everything is to stop."""
+        if self.all_stops or not self._enough_members():
+            return []
+        return [
+            (type_name, shard)
+            for type_name, shards in self._homeless.items()
+            if shards and self.hosts_of(type_name)
+            for shard in shards
+        ]
 
     def is_dying(self, home: Incarnation | None) -> bool:
         """A home whose shards are being given, or will be given, to others."""

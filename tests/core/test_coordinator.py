@@ -308,11 +308,28 @@ def test_a_shard_that_stopped_while_nobody_could_take_it_gets_a_home_when_somebo
     play.machine.regions_leave("a", [TYPE], play.now)
     play.play()
     assert play.rows[TYPE, 0].step == "stopped"
-    play.members["b"] = node("b", 2)
-    play.read()
-    play.ask("p-1", 0)
-    assert play.rows[TYPE, 0].home == "b"
+    play.change("b", state="up")
+    assert play.rows[TYPE, 0].home == "b", "though nobody asks: remembered entities may live in it"
     assert not play.machine.handoffs.active
+
+
+def test_what_stopped_with_the_whole_cluster_runs_again_with_it_once_enough_nodes_are_there() -> None:
+    rows = [ShardRow(TYPE, shard, 3, None, "stopped") for shard in range(4)]
+    play = Play([node("a", 1)], rows=rows, settings=CoordinatorSettings(min_members=2))
+    play.read()
+    assert set(play.homes().values()) == {None}
+    play.join(node("b", 2, asked="stop"))
+    assert set(play.homes().values()) == {None}
+    play.change("b", asked=None)
+    assert sizes(play, "ab") == [2, 2]
+
+
+def test_a_shard_of_a_type_that_nobody_hosts_any_more_stays_where_it_is() -> None:
+    rows = [ShardRow("shop.Gone", 1, 3, None, "stopped")]
+    play = Play([node("a", 1)], rows=rows)
+    play.read()
+    assert play.homes("shop.Gone") == {1: None}
+    assert not play.heard("a", NoHome)
 
 
 # -- When everything stops ----------------------------------------------------------------------------------------------
