@@ -1,8 +1,9 @@
 """Who plays in a seed. The number of a seed says which of two kinds it is, so that any row of seeds has both.
 
 * Even: the plain kind, ordinary entities on equal nodes.
-* Odd: the whole protocol. The same, and besides remembered entities, a singleton with a role, a minimum of nodes before
-  anything is allocated, an app version that rises with each rolling restart, and the judged strategy.
+* Odd: the whole protocol. The same, and besides remembered entities, shards that need a lease, a singleton with a role
+  (in every second of these seeds with a lease too), a minimum of nodes before anything is allocated, an app version that
+  rises with each rolling restart, and the judged strategy.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.model.types import EntityType
-from sharding_app.simulation.workload import ENTITIES, REMEMBERED, ROLE, SINGLETONS, TYPES
+from sharding_app.simulation.workload import ENTITIES, KEYHOLDER, LEASED, REMEMBERED, ROLE, TYPES, WARDEN
 
 Named = tuple[EntityType, str]
 NODES_OF_THE_ROLE = 3
@@ -51,13 +52,15 @@ def cast_of(seed: int) -> Cast:
     if not seed % 2:
         return Cast(whole_protocol=False, types=TYPES, entities=ENTITIES, hot=(ENTITIES[0], ENTITIES[-1]))
     remembered = tuple((REMEMBERED, f"watch-{number}") for number in range(6))
-    singletons = tuple((each, str(each.singleton_id)) for each in SINGLETONS)
-    talked_to = (*ENTITIES[:3], *ENTITIES[-2:], *remembered[:3], *singletons, *singletons)
+    leased = tuple((LEASED, f"vault-{number}") for number in range(2))
+    one = KEYHOLDER if seed % 4 == 3 else WARDEN
+    singleton = one, str(one.singleton_id)
+    talked_to = (*ENTITIES[:3], *ENTITIES[-2:], *remembered[:3], *leased, singleton, singleton)
     return Cast(
         whole_protocol=True,
-        types=(*TYPES, REMEMBERED, *SINGLETONS),
+        types=(*TYPES, REMEMBERED, LEASED, one),
         entities=talked_to,
-        hot=(ENTITIES[0], singletons[0], remembered[0]),
+        hot=(ENTITIES[0], singleton, remembered[0], leased[0]),
         silent=remembered[3:],
         recovery_rate=(2, 0.05) if seed % 4 == 3 else None,
         moves=seed % 4 == 1,

@@ -15,7 +15,8 @@ def slot_of(client: str) -> str:
 
 
 LOST: tuple[float, ...] = ()
-WRITES = frozenset({"append", "decide", "save_snapshots", "remember"})
+WRITES = frozenset({"append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases"})
+OF_LEASES = frozenset({"acquire_leases", "renew_leases", "release_leases"})
 
 
 class Conditions:
@@ -42,6 +43,7 @@ class Conditions:
         self.late_commits = 0.0
         self.late_marks = 0.0
         "Like late commits, of what runs and what does not: such are few."
+        self.leases_down = False
         self.cut_off: dict[str, None] = {}
         self.on_append: dict[str, Callable[[], float]] = {}
         "By client: what happens to it when its next append is under way; returns how long that append takes."
@@ -55,7 +57,7 @@ class Conditions:
         self.loss = self.duplication = self.reordering = self.delay = 0.0
         self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
         self.late_marks = 0.0
-        self.layer_down = False
+        self.layer_down = self.leases_down = False
         self.on_decide = None
         for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.on_append):
             each.clear()
@@ -109,6 +111,9 @@ class Conditions:
             there += chance() * self.slow_store
         if self.failing_store and chance() < self.failing_store:
             self._happened["failing_store"] += 1
+            return Plan(None, None, there)
+        if self.leases_down and kind in OF_LEASES:
+            self._happened["leases_down"] += 1
             return Plan(None, None, there)
         if kind == "append" and source in self.on_append:
             return Plan(self.on_append.pop(source)(), back, None)

@@ -57,6 +57,8 @@ PROTOCOL_KINDS = (
     Kind("rolling_restart", 0.2, 1.5),
     Kind("crash_all", 0.3, 2.0),
     Kind("late_marks", 1.0, 4.0),
+    Kind("leases_down", 1.0, 6.0),
+    Kind("lease_taken", 0.5, 3.0),
 )
 """Of seeds of the whole protocol. In a rolling restart the length is the pause after each node."""
 BY_NAME.update({kind.name: kind for kind in PROTOCOL_KINDS})

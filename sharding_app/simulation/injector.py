@@ -28,6 +28,7 @@ WEATHER = {
     "lost_answers": ("lost_answers", 0.5),
     "late_commits": ("late_commits", 0.5),
     "late_marks": ("late_marks", 0.4),
+    "leases_down": ("leases_down", True),
 }
 """Kinds that are a field of the conditions, and its value while they last."""
 
@@ -304,6 +305,26 @@ class Injector:
         self._count(fault.kind)
         self.world.server.sessions.end(self._random.choice(sessions))
         return lambda: None
+
+    def _lease_taken(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        """Somebody else has a lease that its holder still believes to have."""
+        held = [name for name, row in sorted(self.world.server.leases.items()) if row.owner is not None]
+        others = [each.incarnations[-1] for each in self.world.nodes if each.is_up]
+        if not held or not others:
+            return None
+        name, thief = self._random.choice(held), self._random.choice(others)
+        row = self.world.server.leases[name]
+        self._count(fault.kind)
+        self.world.trace.note("world", None, "%s takes %s", thief, name)
+        token = row.token = row.token + 1
+        row.owner, row.expires_at = thief, self.world.now + fault.lasts
+        self.world.registry.taken[name] = self.world.now
+
+        def give_back() -> None:
+            if row.token == token:
+                row.owner = None
+
+        return give_back
 
     def _cut_off(self, fault: Fault, node: VirtualNode) -> Undo:
         self._count(fault.kind)

@@ -9,6 +9,7 @@ from sharding_app.core.handoff import _HandOff
 from sharding_app.core.lease import Lease
 from sharding_app.core.region import Route
 from sharding_app.core.shard import Slot
+from sharding_app.core.shard_lease import _Lease
 from sharding_app.runtime.node import Node
 from sharding_app.simulation.trace import Coverage
 
@@ -21,6 +22,7 @@ WATCHED: tuple[tuple[str, type, str], ...] = (
     ("route has a home", Route, "home"),
     ("route waits for the former home", Route, "next_home"),
     ("hand-off", _HandOff, "phase"),
+    ("shard's lease", _Lease, "state"),
 )
 
 EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
@@ -57,6 +59,12 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("shard row", "handoff", "home"),
         ("shard row", "home", "stopped"),
         ("shard row", "stopped", "home"),
+        ("shard's lease", "waiting", "asking"),
+        ("shard's lease", "asking", "waiting"),
+        ("shard's lease", "asking", "held"),
+        ("shard's lease", "held", "lost"),
+        ("shard's lease", "held", "releasing"),
+        ("shard's lease", "lost", "releasing"),
         ("cluster", "too small", "assembled"),
         ("entity", "runs", "quit"),
         ("entity", "runs", "rest"),

@@ -26,11 +26,13 @@ from sharding_app.core.oldest import OldestAllocation
 from sharding_app.core.placement import Placement
 from sharding_app.core.region import Region, Route
 from sharding_app.core.shard import Shard, Slot
+from sharding_app.core.shard_lease import ShardLeases
 from sharding_app.ports.journal import EventRow, History, Mark
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.hearing import Hearing
 from sharding_app.runtime.host import Host
+from sharding_app.runtime.leasing import ShardGate
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.remembering import Remembering
@@ -80,6 +82,14 @@ def _takes_what_comes(real: Any) -> Any:
         return real(self, frame, size, now)  # type: ignore[no-any-return]
 
     return take
+
+
+def _believes_it_for_ever(real: Any) -> Any:
+    def extend(self: ShardLeases, lease: Any, sent_at: float) -> None:
+        real(self, lease, sent_at)
+        lease.valid_until = float("inf")
+
+    return extend
 
 
 def _answers_first(real: Any) -> Any:
@@ -333,6 +343,9 @@ MISTAKES: dict[str, Mistake] = {
     "singleton_not_terminated": Mistake((0,), Host, "stop_shard", _says_nothing_at_the_end),
     "singleton_waits_for_a_message": Mistake((10,), Host, "_start_in", _reloads_singletons_nowhere),
     "hand_over_without_waiting": Mistake((2,), Host, "stop_shard", _has_stopped_at_once),
+    "lease_not_waited_for": Mistake((0,), ShardGate, "admits", lambda _: _yes),
+    "lease_loss_is_not_told": Mistake((0,), ShardGate, "lost", lambda _: _nothing),
+    "lease_never_over": Mistake((0,), ShardLeases, "_extend", _believes_it_for_ever),
     "stopped_while_it_runs": Mistake((2,), Host, "stop_shard", _hides_what_runs),
 }
 

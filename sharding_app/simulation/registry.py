@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 OVERLAP_SECONDS = 3.0
 """A former coordinator notices within so long, awake, that there is another one."""
+NOTICED_SECONDS = 3.0
+"""So long at most after a lease was taken away its holder renews it once more, and learns of it."""
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class Registry:
         "Remembered entities that have handled something, and have not gone to rest since."
         self.at_rest: dict[tuple[EntityType, str], None] = {}
         "Those that the world has sent to rest, and seen there."
+        self.taken: dict[str, float] = {}
+        "Leases that somebody has taken from their holders, and when."
         self._instances: dict[str, Instance] = {}
         self._coordinators: dict[Term, Incarnation] = {}
         self._overlaps: dict[Incarnation, tuple[Process, float]] = {}
@@ -69,6 +73,8 @@ class Registry:
     def begins(self, entity: EventSourced, node: Node, made: EntityType, shard: Shard) -> Instance:
         """A handler begins; raises if another instance of the entity is alive."""
         name = f"{made.name}/{entity.entity_id}"
+        if made.settings.use_lease:
+            self._has_its_lease(node, made, shard, name)
         former = self._instances.get(name)
         generation, forced = _generation(node), node.hosts[made.name].counters["stopped_by_force"]
         if former is not None and former.entity is entity:
@@ -123,6 +129,8 @@ class Registry:
         instance = self._instances.get(f"{made.name}/{made.singleton_id}")
         node = self.world.node_of(me)
         if instance is None or node is None or instance.shard.epoch != epoch or instance.node != me:
+            return
+        if self._was_stopped_at_once(node, made, number):
             return
         if instance.ending is None and self._goes_on(instance, node) and not _was_reloaded(instance):
             detail = f"{instance} was stopped without its termination message"
@@ -192,6 +200,27 @@ class Registry:
                 "it has handled something, and has no row",
                 f"{made.name}/{entity}",
             )
+
+    def _lease(self, made: EntityType, number: ShardId) -> str:
+        one = made.singleton_id
+        return f"{self.world.server.cluster_id}-" + (
+            f"singleton-{one}" if one is not None else f"shard-{made.name}-{number}"
+        )
+
+    def _was_stopped_at_once(self, node: Node, made: EntityType, number: ShardId) -> bool:
+        """Without its lease nothing of it may run, a termination message's handler neither."""
+        path = made.settings.use_lease
+        return path is not None and not node.hosting.keepers[path].holds(self._lease(made, number))
+
+    def _has_its_lease(self, node: Node, made: EntityType, shard: Shard, name: str) -> None:
+        """What runs has its lease, or had it and cannot know yet that it was taken away."""
+        lease = self._lease(made, shard.number)
+        row = self.world.server.leases.get(lease)
+        if row is not None and row.owner == node.incarnation and row.expires_at > self.world.now:
+            return
+        if self.world.now - self.taken.get(lease, float("-inf")) > NOTICED_SECONDS:
+            detail = f"{node.incarnation} handles, the lease is {row.owner if row is not None else None}'s"
+            raise PromiseBroken(0, "runs_with_its_lease", detail, name)
 
     def _is_alive(self, instance: Instance) -> bool:
         node = self.world.node_of(instance.node)

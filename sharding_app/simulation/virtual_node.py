@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.adapters.memory.leases import MemoryLeases
 from sharding_app.adapters.memory.lifeline import MemoryLifelineSession
 from sharding_app.adapters.memory.store import MemoryStore
 from sharding_app.adapters.memory.transport import MemoryTransport
@@ -13,6 +14,7 @@ from sharding_app.core.lease import Lease
 from sharding_app.core.link import LinkLimits
 from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.core.region import RegionLimits
+from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.runtime.config import NodeConfig, NodePorts
 from sharding_app.runtime.lifeline import Lifeline
@@ -36,6 +38,7 @@ MAILBOX = 5
 REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
 LINKS = LinkLimits(window_frames=16, max_queue_messages=200, idle_after_seconds=5.0)
 RESTART_BACKOFF_SECONDS = 1.0
+SHARD_LEASES = LeaseTerms(ttl_seconds=4.0, renew_seconds=1.0, retry_seconds=0.3, answer_seconds=1.0)
 
 
 class SimClock:
@@ -59,6 +62,7 @@ def config_of(world: World, name: str, number: int = -1, version: int = 1) -> No
         coordinator=cast.coordinator(nodes),
         restart_backoff_seconds=RESTART_BACKOFF_SECONDS,
         recovery_rate=cast.recovery_rate,
+        shard_leases=SHARD_LEASES,
         strategy_of=lambda _: world.strategy,
     )
 
@@ -168,5 +172,6 @@ class VirtualNode:
             clock=clock,
             journal=MemoryJournal(server, incarnation),
             lifeline=lifeline,
+            leases=lambda _: MemoryLeases(server, incarnation, SHARD_LEASES),
             listener=Told(self.world.registry, incarnation),
         )

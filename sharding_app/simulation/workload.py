@@ -61,6 +61,8 @@ def ends(entity: EventSourced, how: Ending) -> None:
 ROLE = "back"
 """Of the nodes that may host the singleton."""
 PROXY_BUFFER = 3
+LEASE = "sim"
+"""Where leases come from."""
 
 # These classes are for virtual clusters only: a real process must not find them among its types.
 with registry.isolated():
@@ -142,6 +144,11 @@ with registry.isolated():
 
         settings = ShardingSettings(number_of_shards=3, passivate_after_seconds=1.0)
 
+    class Vault(Ledger, name="sim.Vault"):
+        """Its shards run with a lease each."""
+
+        settings = ShardingSettings(number_of_shards=2, passivate_after_seconds=2.0, use_lease=LEASE)
+
     @message
     class Quit:
         """The termination message of the singleton."""
@@ -187,10 +194,21 @@ with registry.isolated():
                     self.context.stop()
             return None
 
+    class Keyholder(Warden, name=f"{SINGLETON}sim.Keyholder"):
+        """A singleton that needs a lease besides."""
 
-TYPES: tuple[EntityType, ...] = tuple(
-    cls._sharding_type for cls in (Ledger, Diary) if cls._sharding_type is not None
-)
+        settings = ShardingSettings(
+            number_of_shards=1, role=ROLE, passivate_after_seconds=0, stop_message=Quit(), use_lease=LEASE
+        )
+
+
+def _made(cls: type[Ledger]) -> EntityType:
+    if cls._sharding_type is None:
+        raise LookupError(f"{cls.__name__} is no type of entities")
+    return cls._sharding_type
+
+
+TYPES = (_made(Ledger), _made(Diary))
 ENTITIES = tuple(
     (entity_type, f"{entity_type.cls.__name__.lower()}-{number}")
     for entity_type in TYPES
@@ -206,5 +224,5 @@ def _singleton(entity_type: EntityType) -> EntityType:
     return entity_type
 
 
-(REMEMBERED,) = (each for each in (Watch._sharding_type,) if each is not None)
-SINGLETONS = tuple(_singleton(each) for each in (Warden._sharding_type,) if each is not None)
+REMEMBERED, LEASED = _made(Watch), _made(Vault)
+WARDEN, KEYHOLDER = _singleton(_made(Warden)), _singleton(_made(Keyholder))

@@ -24,6 +24,7 @@ SURE = (
     "deduplication_off",
     "double_allocation",
     "lease_look_off",
+    "lease_not_waited_for",
     "mailbox_without_limit",
     "recovery_misses_last_event",
     "resend_off",
