@@ -270,7 +270,7 @@ class Coordinator:
     @property
     def busy(self) -> bool:
         """Whether something waits for an acknowledgement, so that the shell should tick soon."""
-        return bool(self.starting or self.handoffs.active or self.undone or self.burying)
+        return bool(self.starting or self.handoffs.active or self.undone or self.burying or self.rounds.busy)
 
     def change(
         self, key: ShardKey, home: Incarnation | None, step: str, *, raise_epoch: bool = True

@@ -81,6 +81,8 @@ class CoordinatorShell:
         self._look_at = 0.0
         self._quick_until = 0.0
         self._loaded = False
+        self._telling = False
+        "It will be done in this turn of the loop."
         self._early: list[tuple[Incarnation, AnyMessage]] = []
         self._location_changes: dict[str, int] = {}
 
@@ -105,6 +107,10 @@ class CoordinatorShell:
         self.handled[type(message).__name__] += 1
         self._take(source, message, self._clock.now())
         self._wake.set()
+        if not self._telling:
+            # Not after a decision that is being written just now: what is told is about rows that are written.
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
         return True
 
     def _take(self, source: Incarnation, message: AnyMessage, now: float) -> None:
@@ -217,16 +223,14 @@ class CoordinatorShell:
     async def _carry_out(self) -> None:
         machine = self.machine
         while machine.out:
+            self._tell()
             effects = list(machine.out)
             machine.out.clear()
-            machine.tells.taken()
             changes = [change for each in effects if isinstance(each, Decide) for change in each.changes]
             if changes:
                 await self._decide(changes)
             for effect in effects:
                 match effect:
-                    case Tell():
-                        self._put(effect.to, effect.message)
                     case Bury():
                         await self._bury(effect.incarnation)
                     case Note():
@@ -237,6 +241,17 @@ class CoordinatorShell:
                 await self._store.record(decisions)
             except StoreUnavailable:
                 logger.info("the timeline misses %d lines", len(decisions), extra={"action": "timeline_gap"})
+
+    def _tell(self) -> None:
+        """Send what the machine wants to have told; leave what has to be written in its place."""
+        self._telling = False
+        machine = self.machine
+        told = [each for each in machine.out if isinstance(each, Tell)]
+        if told:
+            machine.out[:] = [each for each in machine.out if not isinstance(each, Tell)]
+            machine.tells.taken()
+            for each in told:
+                self._put(each.to, each.message)
 
     async def _decide(self, changes: list[HomeChange]) -> None:
         try:

@@ -182,7 +182,7 @@ def test_a_new_node_gets_its_share_in_rounds_that_follow_each_other() -> None:
     play = Play([node("a", 1), node("b", 2)], strategy=LeastShardAllocation(5, 1.0))
     play.ask("a", *range(60))
     play.join(node("c", 3))
-    play.wait(10.2)
+    play.wait(10.5)
     assert sizes(play, "abc") == [20, 20, 20]
     assert all(told_home(play, "a", shard) == home for shard, home in play.homes().items())
 
@@ -201,6 +201,20 @@ def test_a_round_never_moves_more_than_its_limit_at_a_time() -> None:
     play.wait(15)
     assert sizes(play, "ab") == [30, 30]
     assert most == 5
+
+
+def test_after_a_round_all_rests_for_as_long_as_it_took() -> None:
+    play = Play([node("a", 1)], strategy=LeastShardAllocation(5, 1.0))
+    play.ask("a", *range(60))
+    play.join(node("b", 2))
+    play.silent.add("a")
+    play.wait(10.4)
+    assert len(play.machine.handoffs.active) == 5
+    play.silent.discard("a")
+    play.wait(0.4)
+    assert sizes(play, "ab") == [55, 5]
+    play.wait(0.6)
+    assert sizes(play, "ab") == [50, 10]
 
 
 def test_a_strategy_that_never_rests_moves_a_shard_once_in_an_interval() -> None:
