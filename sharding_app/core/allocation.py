@@ -6,6 +6,7 @@ A strategy is a pure function of what is allocated where. A user's own is one sm
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import msgspec
@@ -69,8 +70,42 @@ def by_suitability(allocations: Allocations, view: ClusterView) -> list[Incarnat
     return sorted(allocations, key=lambda each: suitability(each, allocations, view))
 
 
+class Candidates(dict[Incarnation, dict[ShardId, None]]):
+    """The regions that may host, oldest node first, and which of them suits best, without looking at each.
+
+    Whoever changes the shards of one says so by `changed`. A heap holds an entry for each number of shards that a region
+    has had; only the one that is still true counts.
+    """
+
+    def __init__(self, regions: Mapping[Incarnation, dict[ShardId, None]]) -> None:
+        super().__init__(regions)
+        self._place = {each: number for number, each in enumerate(self)}
+        self._heap: list[tuple[int, int, int, Incarnation]] = []
+        self._view: ClusterView | None = None
+
+    def changed(self, incarnation: Incarnation) -> None:
+        if self._view is not None and incarnation in self:
+            heappush(self._heap, self._entry(incarnation, self._view))
+
+    def most_suitable(self, view: ClusterView) -> Incarnation:
+        if self._view is not view:
+            self._view = view
+            self._heap = [self._entry(each, view) for each in self]
+            heapify(self._heap)
+        while True:
+            _, size, _, best = self._heap[0]
+            if size == len(self[best]):
+                return best
+            heappop(self._heap)
+
+    def _entry(self, incarnation: Incarnation, view: ClusterView) -> tuple[int, int, int, Incarnation]:
+        return *suitability(incarnation, self, view), self._place[incarnation], incarnation
+
+
 def most_suitable(allocations: Allocations, view: ClusterView) -> Incarnation:
     """Return the first of `by_suitability` without sorting: it is asked for every shard that needs a home."""
+    if isinstance(allocations, Candidates):
+        return allocations.most_suitable(view)
     rank = view.rank
     unknown = len(rank) * 2
     best, best_rank, best_size = "", unknown + 1, 0

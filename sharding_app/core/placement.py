@@ -6,7 +6,7 @@ nothing however many shards and regions there are: what follows from the members
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sharding_app.core.allocation import ClusterView, Host, ShardAllocationStrategy
+from sharding_app.core.allocation import Candidates, ClusterView, Host, ShardAllocationStrategy
 from sharding_app.core.ids import Incarnation, ShardId, ShardKey
 from sharding_app.core.records import Member, ShardRow
 from sharding_app.core.wire import kept_out
@@ -43,7 +43,7 @@ class Placement:
         self._min_members_of_role = min_members_of_role
         self._counted: dict[ShardKey, Incarnation] = {}
         self._views: dict[str, ClusterView] = {}
-        self._hosts: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
+        self._hosts: dict[str, Candidates] = {}
 
     # -- What is known ---------------------------------------------------------------------------------------------
 
@@ -76,11 +76,16 @@ class Placement:
         type_name, shard = key
         before = self._counted.pop(key, None)
         regions = self.allocated.setdefault(type_name, {})
+        hosts = self._hosts.get(type_name)
         if before is not None:
             regions.get(before, {}).pop(shard, None)
+            if hosts is not None:
+                hosts.changed(before)
         if home is not None:
             regions.setdefault(home, {})[shard] = None
             self._counted[key] = home
+            if hosts is not None:
+                hosts.changed(home)
 
     def locate(self, type_name: str, locations: Mapping[ShardId, str] | None) -> None:
         self.locations[type_name] = locations
@@ -112,21 +117,23 @@ class Placement:
 
     # -- What follows ----------------------------------------------------------------------------------------------
 
-    def hosts_of(self, type_name: str) -> dict[Incarnation, dict[ShardId, None]]:
+    def hosts_of(self, type_name: str) -> Candidates:
         """The regions that may take shards of a type now, oldest first, with what they have."""
         found = self._hosts.get(type_name)
         if found is None:
             regions = self.allocated.setdefault(type_name, {})
-            found = self._hosts[type_name] = {
-                each.incarnation: regions.setdefault(each.incarnation, {})
-                for each in self.members.values()
-                if type_name in each.types
-                and each.state == "up"
-                and not each.deaf
-                and each.incarnation not in self.suspect
-                and each.incarnation not in self._barred
-                and (each.incarnation, type_name) not in self._barred_regions
-            }
+            found = self._hosts[type_name] = Candidates(
+                {
+                    each.incarnation: regions.setdefault(each.incarnation, {})
+                    for each in self.members.values()
+                    if type_name in each.types
+                    and each.state == "up"
+                    and not each.deaf
+                    and each.incarnation not in self.suspect
+                    and each.incarnation not in self._barred
+                    and (each.incarnation, type_name) not in self._barred_regions
+                }
+            )
         return found
 
     def is_hosted(self, type_name: str) -> bool:
