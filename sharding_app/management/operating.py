@@ -2,28 +2,22 @@
 
 import json
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from sharding_app.adapters.postgres.removal import ServerError
 from sharding_app.conf import get_settings
+from sharding_app.management.base import ShardingCommand
 from sharding_app.management.reach import PROBLEMS, database_trouble
 
 T = TypeVar("T")
 
 
-class OperatorCommand(BaseCommand):
+class OperatorCommand(ShardingCommand):
     """Exit codes: 0 done, 1 refused or not finished, 2 a server cannot be reached."""
-
-    requires_system_checks = ()
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.formatter_class = RawDescriptionHelpFormatter
-        return parser
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="one JSON object")
