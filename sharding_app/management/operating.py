@@ -1,19 +1,15 @@
 """What the commands that change a cluster share: their help, their questions, their exit codes, and one way to report."""
 
+import getpass
 import json
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.management.base import CommandError
 
-from sharding_app.adapters.postgres.removal import ServerError
-from sharding_app.conf import get_settings
 from sharding_app.management.base import ShardingCommand
-from sharding_app.management.reach import PROBLEMS, database_trouble
-
-T = TypeVar("T")
+from sharding_app.management.reach import PROBLEMS
 
 
 class OperatorCommand(ShardingCommand):
@@ -56,16 +52,15 @@ class OperatorCommand(ShardingCommand):
         if sys.stdin.readline().strip() != word:
             raise refused("Nothing was changed.")
 
-    def on_database(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except ServerError as error:
-            raise database_trouble(get_settings().database, error) from error
-
 
 def refused(text: str) -> CommandError:
     return CommandError(text, returncode=PROBLEMS)
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what if number == 1 else what + 's'}"
+def signed(command: str) -> str:
+    """Who wants what this command asks for, for the timeline."""
+    try:
+        who = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in a container
+        who = "somebody"
+    return f"{who} ({command})"
