@@ -48,3 +48,7 @@ def age_text(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what if number == 1 else what + 's'}"

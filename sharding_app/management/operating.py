@@ -1,29 +1,19 @@
 """What the commands that change a cluster share: their help, their questions, their exit codes, and one way to report."""
 
+import getpass
 import json
 import sys
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable
-from typing import Any, TypeVar
+from argparse import ArgumentParser
+from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
-from sharding_app.adapters.postgres.removal import ServerError
-from sharding_app.conf import get_settings
-from sharding_app.management.reach import PROBLEMS, database_trouble
-
-T = TypeVar("T")
+from sharding_app.management.base import ShardingCommand
+from sharding_app.management.reach import PROBLEMS
 
 
-class OperatorCommand(BaseCommand):
+class OperatorCommand(ShardingCommand):
     """Exit codes: 0 done, 1 refused or not finished, 2 a server cannot be reached."""
-
-    requires_system_checks = ()
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.formatter_class = RawDescriptionHelpFormatter
-        return parser
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -62,16 +52,15 @@ class OperatorCommand(BaseCommand):
         if sys.stdin.readline().strip() != word:
             raise refused("Nothing was changed.")
 
-    def on_database(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except ServerError as error:
-            raise database_trouble(get_settings().database, error) from error
-
 
 def refused(text: str) -> CommandError:
     return CommandError(text, returncode=PROBLEMS)
 
 
-def counted(number: int, what: str) -> str:
-    return f"{number} {what if number == 1 else what + 's'}"
+def signed(command: str) -> str:
+    """Who wants what this command asks for, for the timeline."""
+    try:
+        who = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in a container
+        who = "somebody"
+    return f"{who} ({command})"

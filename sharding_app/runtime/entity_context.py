@@ -115,3 +115,10 @@ def last_word(slot: Slot, message: object) -> Work:
     shard = slot.shard
     args = msgspec.msgpack.encode(encode_message(message))
     return NOBODY, Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, MESSAGE, args)
+
+
+def close_context(entity: object) -> None:
+    """An object is thrown away, if there is one: its timers end."""
+    context = getattr(entity, "context", None)
+    if isinstance(context, HostContext):
+        context.close()

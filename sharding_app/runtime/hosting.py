@@ -39,14 +39,11 @@ from sharding_app.runtime.host import Host
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.leasing import LeaseKeeper, ShardGate
 from sharding_app.runtime.loader import Permits
-from sharding_app.runtime.traced_host import host_class
 
 logger = logging.getLogger("sharding.node")
 
 RETRY_SECONDS = 0.1
 GIVEN_UP_SECONDS = 0.5
-REPLY_ROOM_BYTES = 1024
-"""What a message holds beside a reply."""
 
 
 class Process(Protocol):
@@ -86,26 +83,15 @@ class Hosting:
 
     def add(self, entity_type: EntityType, type_id: int) -> Host:
         """Host a type; the caller runs the host."""
-        settings, config, ports, node = entity_type.settings, self._node.config, self._ports, self._node
-        passivate = settings.passivate_after_seconds
-        host = self.hosts[entity_type.name] = host_class()(
-            entity_type, type_id, node.incarnation, send=node.send, writer=node.writer, journal=ports.journal,
-            store=ports.store, clock=ports.clock, watch=ports.watch, mailbox_limit=config.mailbox_size,
-            passivate_after_seconds=config.passivate_after_seconds if passivate is None else passivate,
-            stop_timeout_seconds=config.stop_timeout_seconds,
-            hand_off_timeout_seconds=config.coordinator.hand_off_timeout_seconds,
-            restart_backoff_seconds=config.restart_backoff_seconds,
-            recovery_rate=config.recovery_rate,
+        ports, node = self._ports, self._node
+        host = self.hosts[entity_type.name] = Host(
+            entity_type, type_id, node.incarnation, node.config, ports, send=node.send, writer=node.writer,
+            recoveries=self._recoveries, may_handle=node.may_handle,
             shard_of=lambda entity: node.asker.shard_of(entity_type.name, entity),
-            start_entity=self._start_entity,
-            command_window_seconds=config.command_window_seconds,
-            max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
-            max_state_bytes=config.max_state_bytes,
-            recoveries=self._recoveries, may_handle=node.may_handle, together=ports.together,
-            listener=ports.listener, threads=ports.threads, on_stopped=self._stopped, on_fenced=self._fenced,
+            start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
         )  # fmt: skip
-        if settings.use_lease:
-            host.gate = self._gate(host, settings.use_lease)
+        if entity_type.settings.use_lease:
+            host.gate = self._gate(host, entity_type.settings.use_lease)
         make = ports.endpoint
         self.endpoints[entity_type.name] = host.receive if make is None else make(host, self._channel())
         return host
@@ -130,7 +116,7 @@ class Hosting:
 
         def lost(number: ShardId, epoch: Epoch) -> None:
             self._given_up[name, number] = epoch
-            host.give_up_shard(number, epoch)
+            host.shard_life.give_up(number, epoch)
 
         return ShardGate(keeper, lease_name, granted, lost)
 
@@ -179,8 +165,8 @@ class Hosting:
                 return
             for row in rows:
                 ours = row.home == self._node.incarnation and row.step == "home"
-                if ours and row.epoch == told[row.shard] and host.admits(row.shard, row.epoch):
-                    host.start_shard(row.shard, row.epoch)
+                if ours and row.epoch == told[row.shard] and host.shard_life.admits(row.shard, row.epoch):
+                    host.shard_life.start(row.shard, row.epoch)
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
         if started:
             epochs = [told[each] for each in started]
@@ -190,12 +176,12 @@ class Hosting:
         host = self.hosts.get(message.type)
         if host is not None:
             for shard, epoch in zip(message.shards, message.epochs, strict=True):
-                host.stop_shard(shard, epoch)
+                host.shard_life.stop(shard, epoch)
 
     def stop_all(self) -> None:
         for host in self.hosts.values():
             for shard in list(host.shards.values()):
-                host.stop_shard(shard.number, shard.epoch)
+                host.shard_life.stop(shard.number, shard.epoch)
 
     async def emptied(self, seconds: float) -> None:
         """Wait, so long at most, until no shard is here."""
@@ -217,7 +203,7 @@ class Hosting:
     def drop_all(self) -> None:
         for host in self.hosts.values():
             for number in list(host.shards):
-                host.drop_shard(number)
+                host.shard_life.drop(number)
 
     @property
     def empty(self) -> bool:
@@ -235,12 +221,12 @@ class Hosting:
         for name, mine in held.items():
             _, drop = resume_check(rows, mine, self._node.incarnation)
             for _, number in drop:
-                self.hosts[name].drop_shard(number)
+                self.hosts[name].shard_life.drop(number)
 
     def resume(self) -> None:
         """The lease is valid again: go on, with what waited first."""
         for host in self.hosts.values():
-            host.resume()
+            host.suspended.resume()
         waiting, self._held = self._held, []
         self._held_bytes.clear()
         for source, envelopes in waiting:
@@ -248,7 +234,7 @@ class Hosting:
 
     def passivate_idle(self) -> None:
         for host in self.hosts.values():
-            host.passivate_idle()
+            host.entity_life.passivate_idle()
 
     def close(self) -> None:
         for host in self.hosts.values():

@@ -9,6 +9,7 @@ from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Steer, Steered
 from sharding_app.core.steering import COORDINATOR_ACTIONS
 from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.runtime.erasing import erase
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node import Node
@@ -51,7 +52,7 @@ async def _follow(node: Node, wish: Steer) -> tuple[bool, str]:
 async def _erase(node: Node, wish: Steer) -> tuple[bool, str]:
     host = node.hosts.get(wish.type)
     try:
-        found = "away" if host is None else await host.erase(wish.shard, wish.entity)
+        found = "away" if host is None else await erase(host, wish.shard, wish.entity)
     except JournalUnavailable as error:
         return False, f"The journal did not answer, so it may have been erased or not: try again ({error})."
     if found == "busy":
@@ -64,7 +65,7 @@ async def _erase(node: Node, wish: Steer) -> tuple[bool, str]:
 def _entity(node: Node, wish: Steer) -> tuple[bool, str]:
     host = node.hosts.get(wish.type)
     restart = wish.action == "restart"
-    match "away" if host is None else host.steer(wish.shard, wish.entity, restart=restart):
+    match "away" if host is None else host.entity_life.steer(wish.shard, wish.entity, restart=restart):
         case "done" if restart:
             return True, "It is recovered anew from the journal."
         case "done":

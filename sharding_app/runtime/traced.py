@@ -10,11 +10,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import Epoch, Incarnation, ShardId
 from sharding_app.core.messages import Deliver
-from sharding_app.core.shard import Slot
+from sharding_app.core.shard import Shard, Slot
 from sharding_app.errors import ShardingError
 from sharding_app.model.types import Handler
 from sharding_app.runtime import tracing
@@ -23,6 +23,7 @@ from sharding_app.runtime.commits import CommandCommit, StepCommit
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import Commit, JournalWriter, NotCommitted
 from sharding_app.runtime.loader import Loader
+from sharding_app.runtime.shard_life import ShardLife
 from sharding_app.runtime.tracing import Tracer
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 MAX_OPEN = 100_000
 """So many commands may be under way in spans; the oldest ones end first."""
 MAX_LINKS = 32
+
+Part = TypeVar("Part")
 
 
 def active_tracer() -> Tracer:
@@ -49,14 +52,10 @@ class TracedAsker(Asker):
         type_name: str,
         entity: str,
         command: str,
-        args: bytes,
-        timeout: float | None = None,
-        command_id: str = "",
-        *,
+        *rest: Any,
         tell: bool = False,
-        safe: bool = True,
-        chain: tuple[str, ...] = (),
         trace: str = "",
+        **more: Any,
     ) -> asyncio.Future[bytes]:
         tracer = self._tracer
         parent = tracer.context(trace)
@@ -65,10 +64,8 @@ class TracedAsker(Asker):
             f"{'tell' if tell else 'ask'} {type_name}.{command}", "producer" if tell else "client", about,
             parent,
         )  # fmt: skip
-        future = super().ask(
-            type_name, entity, command, args, timeout, command_id, tell=tell, safe=safe, chain=chain,
-            trace=tracer.carry(span, parent),
-        )  # fmt: skip
+        carried = tracer.carry(span, parent)
+        future = super().ask(type_name, entity, command, *rest, tell=tell, trace=carried, **more)
         if tell:
             span.end()
         else:
@@ -179,14 +176,43 @@ class TracedLoader(Loader):
             span.end()
 
 
+class TracedShardLife(ShardLife):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._tracer = active_tracer()
+        self._handing_off: dict[ShardId, Span] = {}
+
+    def stop(self, number: ShardId, epoch: Epoch) -> None:
+        type_name, shard = self._host.type.name, self._host.shards.get(number)
+        if shard is not None and shard.epoch == epoch and number not in self._handing_off:
+            about: tracing.Attributes = {"type": type_name, "shard": number, "entities": len(shard.slots)}
+            self._handing_off[number] = self._tracer.start(f"hand-off {type_name}", "internal", about)
+        super().stop(number, epoch)
+
+    def ended(self, shard: Shard) -> None:
+        super().ended(shard)
+        span = self._handing_off.pop(shard.number, None)
+        if span is not None:
+            span.end()
+
+
 def asker_class() -> type[Asker]:
     """A process begins: see whether somebody traces."""
-    return Asker if tracing.look() is None else TracedAsker
+    tracing.look()
+    return _chosen(Asker, TracedAsker)
 
 
 def execution_class() -> type[Execution]:
-    return Execution if tracing.active is None else TracedExecution
+    return _chosen(Execution, TracedExecution)
 
 
 def loader_class() -> type[Loader]:
-    return Loader if tracing.active is None else TracedLoader
+    return _chosen(Loader, TracedLoader)
+
+
+def shard_life_class() -> type[ShardLife]:
+    return _chosen(ShardLife, TracedShardLife)
+
+
+def _chosen(plain: type[Part], traced: type[Part]) -> type[Part]:
+    return plain if tracing.active is None else traced

@@ -29,13 +29,14 @@ from sharding_app.core.shard import Shard, Slot
 from sharding_app.core.shard_lease import ShardLeases
 from sharding_app.ports.journal import EventRow, History, Mark
 from sharding_app.runtime.asker import Asker
+from sharding_app.runtime.entity_life import EntityLife
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.hearing import Hearing
-from sharding_app.runtime.host import Host
 from sharding_app.runtime.leasing import ShardGate
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.remembering import Remembering
+from sharding_app.runtime.shard_life import ShardLife
 
 
 class Mistake(NamedTuple):
@@ -211,14 +212,14 @@ def _stores_no_mark(real: Any) -> Any:
 
 
 def _forgets_what_moves(real: Any) -> Any:
-    def stop_shard(self: Host, number: int, epoch: int) -> None:
-        shard = self.shards.get(number)
-        if shard is not None and self.remembering is not None:
+    def stop(self: ShardLife, number: int, epoch: int) -> None:
+        shard, remembering = self._host.shards.get(number), self._host.remembering
+        if shard is not None and remembering is not None:
             for entity in shard.slots:
-                self.remembering.stopped(shard, entity)
+                remembering.stopped(shard, entity)
         real(self, number, epoch)
 
-    return stop_shard
+    return stop
 
 
 def _recalls_first_homes_only(real: Any) -> Any:
@@ -238,7 +239,7 @@ def _old_marks_live_on(real: Any) -> Any:
 
 
 def _runs_again_whatever_it_said(real: Any) -> Any:
-    def stopped_by_itself(self: Host, slot: Slot) -> None:
+    def stopped_by_itself(self: EntityLife, slot: Slot) -> None:
         slot.passivating = False
         real(self, slot)
 
@@ -260,33 +261,34 @@ def _the_youngest(real: Any) -> Any:
 
 
 def _says_nothing_at_the_end(real: Any) -> Any:
-    def stop_shard(self: Host, number: int, epoch: int) -> None:
-        message, self._stop_message = self._stop_message, None
+    def stop(self: ShardLife, number: int, epoch: int) -> None:
+        entities = self._host.entity_life
+        message, entities.stop_message = entities.stop_message, None
         try:
             real(self, number, epoch)
         finally:
-            self._stop_message = message
+            entities.stop_message = message
 
-    return stop_shard
+    return stop
 
 
 def _has_stopped_at_once(real: Any) -> Any:
-    def stop_shard(self: Host, number: int, epoch: int) -> None:
+    def stop(self: ShardLife, number: int, epoch: int) -> None:
         real(self, number, epoch)
-        if number in self.shards:
-            self._on_stopped(self.type.name, number, epoch)
+        if number in self._host.shards:
+            self._on_stopped(self._host.type.name, number, epoch)
 
-    return stop_shard
+    return stop
 
 
 def _hides_what_runs(real: Any) -> Any:
-    def stop_shard(self: Host, number: int, epoch: int) -> None:
+    def stop(self: ShardLife, number: int, epoch: int) -> None:
         real(self, number, epoch)
-        shard = self.shards.get(number)
+        shard = self._host.shards.get(number)
         if shard is not None and shard.epoch == epoch:
-            self._shard_stopped(shard)
+            self.ended(shard)
 
-    return stop_shard
+    return stop
 
 
 def _counts_everybody(real: Any) -> Any:
@@ -299,8 +301,8 @@ def _counts_everybody(real: Any) -> Any:
 
 
 def _reloads_singletons_nowhere(real: Any) -> Any:
-    def start_in(self: Host, shard: Shard, entity: str) -> None:
-        if self.type.singleton_id is None:
+    def start_in(self: EntityLife, shard: Shard, entity: str) -> None:
+        if self._host.type.singleton_id is None:
             real(self, shard, entity)
 
     return start_in
@@ -320,7 +322,7 @@ MISTAKES: dict[str, Mistake] = {
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
     "resume_on_greater_epoch": Mistake((1, 2, 7), Node, "_compare", _looks_at_no_row),
     "double_allocation": Mistake((2,), HandOffs, "_stop_when_acknowledged", _does_not_wait_to_stop),
-    "hand_back_dropped": Mistake((8, 10), Host, "_hand_back", lambda _: _nothing),
+    "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: _nothing),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
     "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
     "recovery_misses_last_event": Mistake((2, 3, 4, 8), JournalRows, "read", _misses_the_last),
@@ -332,21 +334,21 @@ MISTAKES: dict[str, Mistake] = {
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: _async_nothing),
     "gone_is_not_told": Mistake((8, 10), Process, "_gone", lambda _: _nothing),
     "remembered_not_stored": Mistake((0, 10), MemoryJournal, "remember", _stores_no_mark),
-    "remembered_forgotten_on_move": Mistake((0, 10), Host, "stop_shard", _forgets_what_moves),
+    "remembered_forgotten_on_move": Mistake((0, 10), ShardLife, "stop", _forgets_what_moves),
     "remembered_not_recalled": Mistake((0, 10), Remembering, "recall", _recalls_first_homes_only),
     "old_marks_live_on": Mistake((0, 10), MemoryJournal, "remember", _old_marks_live_on),
-    "rest_is_forgotten": Mistake((0, 10), Host, "_stopped_by_itself", _runs_again_whatever_it_said),
+    "rest_is_forgotten": Mistake((0, 10), EntityLife, "stopped_by_itself", _runs_again_whatever_it_said),
     "allocates_before_the_minimum": Mistake((0,), Placement, "_enough_members", lambda _: _yes),
     "dead_count_for_the_minimum": Mistake((0,), Placement, "_enough_members", _counts_everybody),
     "rebalances_while_mixed": Mistake((0,), LeastShardAllocation, "rebalance", _moves_at_any_time),
     "singleton_on_the_youngest": Mistake((0,), OldestAllocation, "allocate", _the_youngest),
-    "singleton_not_terminated": Mistake((0,), Host, "stop_shard", _says_nothing_at_the_end),
-    "singleton_waits_for_a_message": Mistake((10,), Host, "_start_in", _reloads_singletons_nowhere),
-    "hand_over_without_waiting": Mistake((2,), Host, "stop_shard", _has_stopped_at_once),
+    "singleton_not_terminated": Mistake((0,), ShardLife, "stop", _says_nothing_at_the_end),
+    "singleton_waits_for_a_message": Mistake((10,), EntityLife, "start_in", _reloads_singletons_nowhere),
+    "hand_over_without_waiting": Mistake((2,), ShardLife, "stop", _has_stopped_at_once),
     "lease_not_waited_for": Mistake((0,), ShardGate, "admits", lambda _: _yes),
     "lease_loss_is_not_told": Mistake((0,), ShardGate, "lost", lambda _: _nothing),
     "lease_never_over": Mistake((0,), ShardLeases, "_extend", _believes_it_for_ever),
-    "stopped_while_it_runs": Mistake((2,), Host, "stop_shard", _hides_what_runs),
+    "stopped_while_it_runs": Mistake((2,), ShardLife, "stop", _hides_what_runs),
 }
 
 

@@ -275,6 +275,8 @@ class Cluster:
         "The node at the other end of the cable."
         self.role = ""
         self.sabotage = ""
+        self.release = ""
+        "As which release (`app.releases`) the processes speak that are started from now on; nothing: this one."
         # Postgres' clock and ours are of one machine: this is what lies between them.
         self._wall = time.time() - time.monotonic()
         self.sql(AUDIT)
@@ -290,6 +292,7 @@ class Cluster:
             "ACCEPTANCE_SHARDING": json.dumps(self.sharding),
             "ACCEPTANCE_ROLE": self.role,
             "ACCEPTANCE_SABOTAGE": self.sabotage,
+            "ACCEPTANCE_RELEASE": self.release,
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
@@ -313,6 +316,13 @@ class Cluster:
             environment |= self.clocks[name].environment
         node = self.nodes[name] = Node(name, environment, self.place / f"node-{name}.log", extra, prefix)
         return node
+
+    def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of ours to its end."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment(), check=False,
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
 
     def clock(self, name: str) -> Clock:
         """Give a node that is yet to start a clock of its own."""

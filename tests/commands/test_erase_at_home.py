@@ -13,6 +13,7 @@ from sharding_app import EventSourced, ShardingSettings, applies, command, event
 from sharding_app.core.ids import shard_of
 from sharding_app.model.registry import registry
 from sharding_app.ports.journal import Erasure, JournalUnavailable
+from sharding_app.runtime.erasing import erase
 from sharding_app.runtime.host import Host
 from sharding_app.testing.cluster import MemoryCluster
 
@@ -77,7 +78,7 @@ async def until(condition: Any) -> None:
 
 async def test_all_of_it_goes_and_it_begins_anew(cluster: MemoryCluster) -> None:
     await until(lambda: cluster.snapshots(Diary, "anne"))
-    assert await host(cluster).erase(SHARD, "anne") == Erasure(events=3, snapshots=1, remembered=1)
+    assert await erase(host(cluster), SHARD, "anne") == Erasure(events=3, snapshots=1, remembered=1)
     assert not cluster.is_in_memory(Diary, "anne")
     assert cluster.events(Diary, "anne") == []
     assert cluster.snapshots(Diary, "anne") == []
@@ -90,7 +91,7 @@ async def test_all_of_it_goes_and_it_begins_anew(cluster: MemoryCluster) -> None
 async def test_one_that_is_not_in_memory_is_erased_without_being_loaded(cluster: MemoryCluster) -> None:
     found = host(cluster)
     found.shards[SHARD].drop(found.shards[SHARD].slots["anne"])
-    erased = await found.erase(SHARD, "anne")
+    erased = await erase(found, SHARD, "anne")
     assert isinstance(erased, Erasure)
     assert erased.events == 3
     assert not cluster.is_in_memory(Diary, "anne")
@@ -100,19 +101,19 @@ async def test_what_comes_meanwhile_meets_no_past(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = host(cluster)
-    erase, go = found._journal.erase, asyncio.Event()
+    real, go = found.journal.erase, asyncio.Event()
 
     async def late(*given: Any) -> Erasure:
         await go.wait()
-        return await erase(*given)
+        return await real(*given)
 
-    monkeypatch.setattr(found._journal, "erase", late)
-    erasing = asyncio.ensure_future(found.erase(SHARD, "anne"))
+    monkeypatch.setattr(found.journal, "erase", late)
+    erasing = asyncio.ensure_future(erase(found, SHARD, "anne"))
     await asyncio.sleep(0)
     asked = [asyncio.ensure_future(Diary.ref("anne").write(text)) for text in ("a", "b")]
     slot = found.shards[SHARD].slots["anne"]
     await until(lambda: len(slot.mailbox or ()) == 2)
-    assert await found.erase(SHARD, "anne") == "busy", "two operators"
+    assert await erase(found, SHARD, "anne") == "busy", "two operators"
     go.set()
     assert isinstance(await erasing, Erasure)
     assert await asyncio.gather(*asked) == [1, 2]
@@ -124,7 +125,7 @@ async def test_a_busy_one_is_left_alone(cluster: MemoryCluster) -> None:
     pondering = asyncio.ensure_future(Diary.ref("anne").ponder("g"))
     slot = host(cluster).shards[SHARD].slots["anne"]
     await until(lambda: slot.state.name == "BUSY")
-    assert await host(cluster).erase(SHARD, "anne") == "busy"
+    assert await erase(host(cluster), SHARD, "anne") == "busy"
     GATES["g"].set()
     await pondering
     assert await Diary.ref("anne").read() == ["one", "two", "three"]
@@ -133,10 +134,10 @@ async def test_a_busy_one_is_left_alone(cluster: MemoryCluster) -> None:
 async def test_a_home_that_has_lost_its_shard_erases_nothing(cluster: MemoryCluster) -> None:
     found = host(cluster)
     found.shards[SHARD].epoch -= 1
-    assert await found.erase(SHARD, "anne") == "away"
+    assert await erase(found, SHARD, "anne") == "away"
     assert SHARD not in found.shards
     assert len(cluster.events(Diary, "anne")) == 3
-    assert await found.erase(SHARD, "anne") == "away"
+    assert await erase(found, SHARD, "anne") == "away"
 
 
 async def test_a_journal_that_does_not_answer_leaves_it_as_it_is_stored(
@@ -148,7 +149,7 @@ async def test_a_journal_that_does_not_answer_leaves_it_as_it_is_stored(
         raise JournalUnavailable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(found._journal, "erase", away)
+        patched.setattr(found.journal, "erase", away)
         with pytest.raises(JournalUnavailable):
-            await found.erase(SHARD, "anne")
+            await erase(found, SHARD, "anne")
     assert await Diary.ref("anne").read() == ["one", "two", "three"]

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError
 
 from sharding_app import bootstrap
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.together import DjangoTogether
+from tests.entities.held_row import held_row
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -33,35 +34,16 @@ def together(*, threads: int, lock_timeout_seconds: float) -> Iterator[DjangoTog
 
 
 def test_a_function_waits_for_a_lock_so_long_and_no_longer() -> None:
-    Group.objects.create(name="held")
-    locked, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        try:
-            with transaction.atomic():
-                Group.objects.select_for_update().get(name="held")
-                locked.set()
-                release.wait(10)
-        finally:
-            connections.close_all()
-
     def write() -> None:
         Group.objects.create(name="rolled back")
         Group.objects.select_for_update().get(name="held")
 
-    holder = threading.Thread(target=hold)
-    holder.start()
-    try:
-        assert locked.wait(10)
-        with together(threads=1, lock_timeout_seconds=0.2) as run:
-            with pytest.raises(OperationalError, match="lock timeout"):
-                asyncio.run(run([], [write]))
-            assert holder.is_alive()
-            assert not Group.objects.filter(name="rolled back").exists()
-            asyncio.run(run([], [lambda: Group.objects.create(name="next")]))
-    finally:
-        release.set()
-        holder.join(10)
+    with held_row("held") as row, together(threads=1, lock_timeout_seconds=0.2) as run:
+        with pytest.raises(OperationalError, match="lock timeout"):
+            asyncio.run(run([], [write]))
+        assert row.is_held
+        assert not Group.objects.filter(name="rolled back").exists()
+        asyncio.run(run([], [lambda: Group.objects.create(name="next")]))
     assert set(Group.objects.values_list("name", flat=True)) == {"held", "next"}
 
 

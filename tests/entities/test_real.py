@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import IntegrityError, connection, connections, transaction
+from django.db import IntegrityError, connection, transaction
 
 from sharding_app import BadCall, EntityFailed, EventUnreadable, NotStorable, Unavailable, bootstrap
 from sharding_app.models import Event, Snapshot
+from tests.entities.held_row import held_row
 from tests.entities.real_shop import Club, HotClub, Setting
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sharding_real]
@@ -162,25 +163,10 @@ def test_rows_and_events_neither_when_the_shard_has_moved_on() -> None:
 
 def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
     """Five seconds of a lock of the user's: others commit, the epoch is raised at once, and nothing is half done."""
-    Group.objects.create(name="held")
     Club.ref("slow").sync.join("first")
-    locked, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        try:
-            with transaction.atomic():
-                Group.objects.select_for_update().get(name="held")
-                locked.set()
-                release.wait(10)
-        finally:
-            connections.close_all()
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    assert locked.wait(10)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, held_row("held") as row:
         waiting = pool.submit(lambda: Club.ref("slow", timeout=7).sync.join_and_touch("row", "held"))
-        release.wait(1)
+        row.hold_for(1)
         assert Club.ref("other").sync.join("quick") == 1, "nobody else waits"
         with connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '500ms'")
@@ -189,10 +175,9 @@ def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
                 " (SELECT type_id, shard FROM sharding_event WHERE entity = 'slow')"
             )
             cursor.execute("RESET lock_timeout")
-        release.wait(4)
+        row.hold_for(4)
         assert not waiting.done()
-        release.set()
-        holder.join(10)
+        row.let_go()
         with pytest.raises((Unavailable, TimeoutError)):
             waiting.result(30)
     assert set(Group.objects.values_list("name", flat=True)) == {"held"}

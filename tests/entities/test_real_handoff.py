@@ -1,16 +1,16 @@
 """What takes two real nodes: rows beside events while a shard is handed over, and calls in a circle."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, connections, transaction
+from django.db import connection
 
 from sharding_app import EntityFailed, ShardingError
 from sharding_app.core.ids import shard_of
 from sharding_app.models import Event
 from sharding_app.testing import modes, real
+from tests.entities.held_row import held_row
 from tests.entities.real_shop import Caller, Club
 from tests.live import until
 
@@ -32,35 +32,24 @@ def ask(sql: str, *values: str) -> str:
 @pytest.mark.django_db(transaction=True)
 def test_a_row_that_is_held_while_the_home_hands_its_shards_over() -> None:
     """Five seconds of a lock of the user's: nobody else waits, and in the end rows and event are both there or neither."""
-    Group.objects.create(name="held")
-    locked, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        try:
-            with transaction.atomic():
-                Group.objects.select_for_update().get(name="held")
-                locked.set()
-                release.wait(20)
-        finally:
-            connections.close_all()
-
-    with modes.real(), real.node() as one, real.node() as other, ThreadPoolExecutor(3) as pool:
+    with (
+        modes.real(),
+        real.node() as one,
+        real.node() as other,
+        ThreadPoolExecutor(2) as pool,
+        held_row("held") as row,
+    ):
         assert Club.ref("slow").sync.join("first") == 1
         home = ask(HOME, "slow")
         leaving = next(
             each for each in (one, other) if each._runner and each._runner.node and each._runner.node.incarnation == home
         )  # fmt: skip
-        holding = pool.submit(hold)
-        try:
-            assert locked.wait(10)
-            held_up = pool.submit(lambda: Club.ref("slow", timeout=20).sync.join_and_touch("row", "held"))
-            until(lambda: ask(WAITING), 5, "the command waits for the row")
-            gone = pool.submit(leaving.stop)
-            assert Club.ref("quick").sync.join("at once") == 1, "nobody else waits"
-            release.wait(5)
-        finally:
-            release.set()
-            holding.result(30)
+        held_up = pool.submit(lambda: Club.ref("slow", timeout=20).sync.join_and_touch("row", "held"))
+        until(lambda: ask(WAITING), 5, "the command waits for the row")
+        gone = pool.submit(leaving.stop)
+        assert Club.ref("quick").sync.join("at once") == 1, "nobody else waits"
+        row.hold_for(5)
+        row.let_go()
         try:
             reply = held_up.result(30)
         except ShardingError:

@@ -28,7 +28,7 @@ async def test_entities_that_wake_together_are_read_together(cluster: MemoryClus
     carts = [Cart.ref(number) for number in range(300)]
     await asyncio.gather(*(cart.add("book", 2) for cart in carts))
     assert cluster.forget(Cart) == 300
-    loader = cluster.nodes["node1"].hosts["entities.Cart"]._loader
+    loader = cluster.nodes["node1"].hosts["entities.Cart"].loader
     before = loader.reads
     assert await asyncio.gather(*(cart.total() for cart in carts)) == [2] * 300
     assert loader.reads - before <= 10

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from sharding_app import (
     DurableState,
+    Entity,
     EventSourced,
     Rejected,
     ShardingSettings,
@@ -58,8 +59,8 @@ with registry.isolated():
     class Noted:
         token: str
 
-    class Ledger(EventSourced):
-        """Keeps events."""
+    class Book(Entity):
+        """What both kinds are asked; how they keep their tokens is their own."""
 
         abstract = True
         tokens: list[str]
@@ -67,45 +68,49 @@ with registry.isolated():
         def __init__(self) -> None:
             self.tokens = []
 
+        def keep(self, *parts: str, also: Callable[[], object] | None = None) -> Awaitable[None]:
+            """Add these to the state; awaited: store it now."""
+            raise NotImplementedError
+
         @command
         def add(self, token: str) -> str:
-            self.persist(Noted(part(token, 1)))
+            self.keep(part(token, 1))
             return said(self.tokens)
 
         @command
         def add_two(self, token: str) -> str:
-            self.persist(Noted(part(token, 1)), Noted(part(token, 2)))
+            self.keep(part(token, 1), part(token, 2))
             return said(self.tokens)
 
         @command
         async def slowly(self, token: str) -> str:
             await asyncio.sleep(PAUSE_SECONDS)
-            self.persist(Noted(part(token, 1)))
+            self.keep(part(token, 1))
             return said(self.tokens)
 
         @command
         async def in_steps(self, token: str) -> str:
-            await self.persist(Noted(part(token, 1)))
-            self.persist(Noted(part(token, 2)))
+            await self.keep(part(token, 1))
+            self.keep(part(token, 2))
             return said(self.tokens)
 
         @command
         async def slow_steps(self, token: str) -> str:
             await asyncio.sleep(PAUSE_SECONDS)
-            await self.persist(Noted(part(token, 1)))
+            await self.keep(part(token, 1))
             await asyncio.sleep(PAUSE_SECONDS)
-            await self.persist(Noted(part(token, 2)))
+            await self.keep(part(token, 2))
             return said(self.tokens)
 
         @command
         async def step_then_fail(self, token: str) -> str:
-            await self.persist(Noted(part(token, 1)))
-            self.persist(Noted(part(token, 2)))
+            await self.keep(part(token, 1))
+            self.keep(part(token, 2))
             raise ZeroDivisionError(token)
 
         @command
         def with_row(self, token: str) -> str:
-            self.persist(Noted(part(token, 1)), also=write_row(part(token, 1)))
+            self.keep(part(token, 1), also=write_row(part(token, 1)))
             return said(self.tokens)
 
         @command
@@ -114,12 +119,12 @@ with registry.isolated():
 
         @command
         def reject(self, token: str) -> str:
-            self.persist(Noted(part(token, 1)))
+            self.keep(part(token, 1))
             raise Rejected(f"not {token}")
 
         @command
         def fail(self, token: str) -> str:
-            self.persist(Noted(part(token, 1)))
+            self.keep(part(token, 1))
             raise ZeroDivisionError(token)
 
         @query
@@ -135,93 +140,27 @@ with registry.isolated():
         @query(fenced=True)
         def total_surely(self) -> str:
             return said(self.tokens)
+
+    class Ledger(Book, EventSourced):
+        """Keeps events."""
+
+        abstract = True
+
+        def keep(self, *parts: str, also: Callable[[], object] | None = None) -> Awaitable[None]:
+            return self.persist(*map(Noted, parts), also=also)
 
         @applies(Noted)
         def on_noted(self, happened: Noted) -> None:
             self.tokens.append(happened.token)
 
-    class Diary(DurableState):
+    class Diary(Book, DurableState):
         """Keeps its last value."""
 
         abstract = True
-        tokens: list[str]
 
-        def __init__(self) -> None:
-            self.tokens = []
-
-        @command
-        def add(self, token: str) -> str:
-            self.tokens.append(part(token, 1))
-            return said(self.tokens)
-
-        @command
-        def add_two(self, token: str) -> str:
-            self.tokens += (part(token, 1), part(token, 2))
-            return said(self.tokens)
-
-        @command
-        async def slowly(self, token: str) -> str:
-            await asyncio.sleep(PAUSE_SECONDS)
-            self.tokens.append(part(token, 1))
-            return said(self.tokens)
-
-        @command
-        async def in_steps(self, token: str) -> str:
-            self.tokens.append(part(token, 1))
-            await self.persist()
-            self.tokens.append(part(token, 2))
-            return said(self.tokens)
-
-        @command
-        async def slow_steps(self, token: str) -> str:
-            await asyncio.sleep(PAUSE_SECONDS)
-            self.tokens.append(part(token, 1))
-            await self.persist()
-            await asyncio.sleep(PAUSE_SECONDS)
-            self.tokens.append(part(token, 2))
-            await self.persist()
-            return said(self.tokens)
-
-        @command
-        async def step_then_fail(self, token: str) -> str:
-            self.tokens.append(part(token, 1))
-            await self.persist()
-            self.tokens.append(part(token, 2))
-            raise ZeroDivisionError(token)
-
-        @command
-        def with_row(self, token: str) -> str:
-            self.tokens.append(part(token, 1))
-            self.persist(also=write_row(part(token, 1)))
-            return said(self.tokens)
-
-        @command
-        def nothing(self, token: str) -> str:
-            return said(self.tokens)
-
-        @command
-        def reject(self, token: str) -> str:
-            self.tokens.append(part(token, 1))
-            raise Rejected(f"not {token}")
-
-        @command
-        def fail(self, token: str) -> str:
-            self.tokens.append(part(token, 1))
-            raise ZeroDivisionError(token)
-
-        @query
-        def total(self) -> str:
-            return said(self.tokens)
-
-        @query
-        async def total_slowly(self) -> str:
-            found = said(self.tokens)
-            await asyncio.sleep(PAUSE_SECONDS)
-            return found
-
-        @query(fenced=True)
-        def total_surely(self) -> str:
-            return said(self.tokens)
+        def keep(self, *parts: str, also: Callable[[], object] | None = None) -> Awaitable[None]:
+            self.tokens += parts
+            return self.persist(also=also)
 
     QUICK = ShardingSettings(number_of_shards=SHARDS, passivate_after_seconds=30.0, supervision=Supervision())
 
@@ -250,6 +189,6 @@ with registry.isolated():
         settings = like(pipelined=True)
 
 
-Kind = type[Ledger] | type[Diary]
+Kind = type[Book]
 
 KINDS: tuple[Kind, ...] = (Plain, Snapped, Trimmed, Hot, HotTrimmed, Value, HotValue)

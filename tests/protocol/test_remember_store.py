@@ -207,7 +207,7 @@ async def test_c9_started_while_it_passivates(cluster: FaultyCluster) -> None:
 
 async def test_c9_started_while_it_waits_for_its_back_off(cluster: FaultyCluster) -> None:
     host = cluster.nodes["node1"].hosts["protocol.Diver"]
-    host._restart_backoff = 60.0
+    host.entity_life._restart_backoff = 60.0
     await divers.ask(to("1", Increment()))
     await divers.ask(to("1", Quit()))
     await until(lambda: running(cluster) == set())
@@ -233,7 +233,7 @@ async def test_m6_an_answer_of_the_store_that_comes_after_the_shards_restart_is_
     cluster: FaultyCluster, fault: Fault
 ) -> None:
     host = cluster.nodes["node1"].hosts["protocol.Diver"]
-    host._hand_off_timeout = 0.05
+    host.shard_life._hand_off_timeout = 0.05
     early, late = in_shard(0), in_shard(0, start=500)
     await divers.ask(to(early, Increment()))
     held = fault.held = asyncio.Event()

@@ -130,7 +130,7 @@ async def test_idle_ones_are_never_passivated(cluster: MemoryCluster) -> None:
     """D14: off while entities are remembered"""
     await start_all()
     hosts = [node.hosts["protocol.Remembered"] for node in cluster.nodes.values()]
-    assert [host.passivate_idle() for host in hosts] == [0, 0]
+    assert [host.entity_life.passivate_idle() for host in hosts] == [0, 0]
     assert running(cluster) == set(IDS)
 
 

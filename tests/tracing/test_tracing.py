@@ -170,7 +170,7 @@ async def test_a_hand_off_is_a_span(spans: Spans) -> None:
             node.hosts["tracing.Echo"] for node in cluster.nodes.values() if node.hosts["tracing.Echo"].shards
         )
         number, shard = next(iter(host.shards.items()))
-        host.stop_shard(number, shard.epoch)
+        host.shard_life.stop(number, shard.epoch)
         (span,) = spans()["hand-off tracing.Echo"]
     assert dict(span.attributes or {})["sharding.shard"] == number
 
@@ -181,7 +181,7 @@ async def test_where_nobody_traces_the_plain_parts_run() -> None:
         with cluster.in_use():
             assert await Echo.ref("a").hear("x") == 1
         host = next(iter(cluster.nodes.values())).hosts["tracing.Echo"]
-        kinds = {type(host), type(host.execution), type(host._loader), type(cluster.client.asker)}
+        kinds = {type(host), type(host.execution), type(host.loader), type(cluster.client.asker)}
     assert kinds == {Host, Execution, Loader, Asker}
     assert tracing.carry() == ""
 

@@ -53,8 +53,14 @@ def erase_entity(conninfo: Conninfo, type_name: str, entity: str, *, dry_run: bo
             raise HomeAlive(tuple(name for (name,) in alive))
         if not shards:
             return Erased()
-        numbers = [shard for _, shard, _ in shards]
-        row = connection.execute(QUERIES["erase"], {**params, "shards": numbers}).fetchone()
+        fenced = {"type_id": shards[0][0], "shards": [shard for _, shard, _ in shards]}
+        shard, epoch = _one(connection.execute(QUERIES["erase_fence"], fenced))
+        holder = {"type_id": shards[0][0], "shard": shard, "epoch": epoch, "entity": entity}
+        return Erased(*_one(connection.execute(QUERIES["erase"], holder)))
+
+
+def _one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    row = cursor.fetchone()
     if row is None:
         raise psycopg.OperationalError("the server did not say what it erased")
-    return Erased(*row)
+    return row

@@ -204,7 +204,7 @@ class PostgresJournal:
     async def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
         # On the line that saves snapshots: one that is on its way comes before, and is erased too.
         wanted = {"type_id": type_id, "shard": shard, "epoch": epoch, "entity": entity}
-        rows = await self._rows("erase_at_home", wanted)
+        rows = await self._rows("erase", wanted)
         if not rows:
             raise ShardsFenced(frozenset({(type_id, shard)}))
         return Erasure(*rows[0])

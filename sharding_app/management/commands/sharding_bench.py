@@ -1,13 +1,13 @@
 """`manage.py sharding_bench`: how fast it is here, on these servers, with these settings."""
 
 import asyncio
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings as django_settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from sharding_app.bench.cluster import NodeFailed
 from sharding_app.bench.database import Busy, Database
@@ -23,11 +23,12 @@ from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.keeping import fill_plain_dict
 from sharding_app.bootstrap import new_loop
 from sharding_app.conf import get_settings
+from sharding_app.management.base import ShardingCommand
 from sharding_app.management.collector import quiet_collector
 from sharding_app.management.reach import check_servers
 
 
-class Command(BaseCommand):
+class Command(ShardingCommand):
     help = (
         "Measure the sharding on this machine, with this project's servers and settings. It starts nodes of its own,\n"
         "with entity types of its own, and removes every row that it made.\n\n"
@@ -39,12 +40,6 @@ class Command(BaseCommand):
         "  manage.py sharding_bench ask --json | jq .ops_per_s\n\n"
         f"Workloads: {', '.join(WORKLOADS)}."
     )
-    requires_system_checks = ()
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.formatter_class = RawDescriptionHelpFormatter
-        return parser
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("workloads", nargs="*", metavar="workload", help="which ones (default: all)")

@@ -1,19 +1,20 @@
 """`manage.py sharding_erase TYPE ID`: erase one entity's history, as an erasure request demands."""
 
 import asyncio
-import getpass
 from argparse import ArgumentParser
 from typing import Any
 
+import msgspec
+
 from sharding_app.adapters.postgres.erasure import Erased, HomeAlive, erase_entity
-from sharding_app.bootstrap import conninfo, new_loop
-from sharding_app.conf import get_settings
+from sharding_app.bootstrap import new_loop
 from sharding_app.core.messages import Steer
 from sharding_app.core.records import TypeConfig
 from sharding_app.doctor.read_journal import shard_by_id
-from sharding_app.management.operating import OperatorCommand, counted, refused
+from sharding_app.management.operating import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.management.reach import joined, trouble
+from sharding_app.management.removing import RemovingCommand, amount
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.process import Process
 
@@ -22,7 +23,7 @@ ANSWER_SECONDS = 15.0
 _AGAIN = "try again."
 
 
-class Command(OperatorCommand):
+class Command(RemovingCommand):
     help = (
         "Erase one entity for good: its events, snapshots and remembered id. While the home of its shard is alive, the home\n"
         "does it: the entity's object goes first, and what comes meanwhile starts one without a past. The timeline notes\n"
@@ -51,24 +52,22 @@ class Command(OperatorCommand):
         if not found.anything:
             raise refused(f"Nothing is stored of {name} {entity!r}.")
         if options["dry_run"]:
-            self.say(f"Would be erased: {_text(found)}.")
+            self.say(f"Would be erased: {amount(found)}.")
         else:
             self.sure(
-                f"Erase {_text(found)} of {name} {entity!r} for good?", yes=options["yes"], word="erase"
+                f"Erase {amount(found)} of {name} {entity!r} for good?", yes=options["yes"], word="erase"
             )
             try:
                 found = self._erase(name, entity, dry_run=False)
-                self.say(f"Erased: {_text(found)}.")
+                self.say(f"Erased: {amount(found)}.")
             except HomeAlive:
                 home = self._ask_home(name, entity, options["timeout"])
-                self.say(f"Erased at its home {home}: {_text(found)}.")
-        erased = {each: getattr(found, each) for each in Erased.__struct_fields__}
-        self.result(dry_run=options["dry_run"], erased=erased)
+                self.say(f"Erased at its home {home}: {amount(found)}.")
+        self.result(dry_run=options["dry_run"], erased=msgspec.structs.asdict(found))
 
     def _erase(self, name: str, entity: str, *, dry_run: bool) -> Erased:
         """Directly, where nobody is at home. Raises HomeAlive."""
-        where = conninfo(get_settings().lifeline_database)
-        return self.on_database(lambda: erase_entity(where, name, entity, dry_run=dry_run))
+        return self.on_database(lambda where: erase_entity(where, name, entity, dry_run=dry_run))
 
     # -- At its home -----------------------------------------------------------------------------------------------
 
@@ -126,27 +125,10 @@ class Command(OperatorCommand):
                 "What is stored of it belongs to a shard of a living node that is not its home. Stop the cluster first: "
                 "manage.py sharding_shutdown --all"
             )
-        wish = Steer(0, "erase", name, shard, entity, by=f"{_who()} (sharding_erase)")
+        wish = Steer(0, "erase", name, shard, entity, by=signed("sharding_erase"))
         answer = await process.questions.steer(home.incarnation, wish, ANSWER_SECONDS)
         if answer is None:
             return home.name, (
                 f"Its home {home.name} does not answer: it may have been erased or not. Look with --dry-run, and try again."
             )
         return home.name, "" if answer.ok else answer.text
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name, as in a container
-        return "somebody"
-
-
-def _text(found: Erased) -> str:
-    return ", ".join(
-        (
-            counted(found.events, "event"),
-            counted(found.snapshots, "snapshot"),
-            counted(found.remembered, "remembered id"),
-        )
-    )

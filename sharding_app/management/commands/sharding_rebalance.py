@@ -1,7 +1,6 @@
 """`manage.py sharding_rebalance`: ask the coordinator to balance shards now, to move one, or to leave them where they are."""
 
 import asyncio
-import getpass
 from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -9,7 +8,8 @@ from typing import Any
 from sharding_app.bootstrap import new_loop
 from sharding_app.core.messages import Coordination, Steer, Steered
 from sharding_app.core.records import Member, ShardRow
-from sharding_app.management.operating import OperatorCommand, counted, refused
+from sharding_app.management.console import counted
+from sharding_app.management.operating import OperatorCommand, refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.management.reach import joined, trouble
 from sharding_app.ports.store import StoreUnavailable
@@ -153,7 +153,7 @@ class Command(OperatorCommand):
 
     async def _steer(self, process: Process, wish: Steer) -> str:
         """Ask whoever coordinates, and again when that has changed meanwhile; return what it says."""
-        wish.by = f"{_who()} (sharding_rebalance)"
+        wish.by = signed("sharding_rebalance")
         loop = asyncio.get_running_loop()
         while True:
             leader = await self._leader(process)
@@ -217,10 +217,3 @@ def _node(members: list[Member], name: str) -> Member:
 
 def _moved(before: Homes, now: Homes) -> int:
     return sum(row.home != before[key].home for key, row in now.items() if key in before)
-
-
-def _who() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name, as in a container
-        return "somebody"

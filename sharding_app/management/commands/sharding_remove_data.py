@@ -3,13 +3,13 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from sharding_app.adapters.postgres.removal import NodesAlive, Removal, UnknownTypes, remove_data
-from sharding_app.bootstrap import conninfo
-from sharding_app.conf import get_settings
-from sharding_app.management.operating import OperatorCommand, counted, refused
+import msgspec
+
+from sharding_app.adapters.postgres.removal import Removal, remove_data
+from sharding_app.management.removing import RemovingCommand, amount
 
 
-class Command(OperatorCommand):
+class Command(RemovingCommand):
     help = (
         "Remove what the cluster keeps about itself: homes, locations, remembered ids, leases, node rows. Never a\n"
         "journal, a snapshot or a value. Refuses while a node is alive. Afterwards types may be configured anew.\n\n"
@@ -32,34 +32,12 @@ class Command(OperatorCommand):
         types = options["types"] or None
         if options["dry_run"]:
             found = self._remove(types, dry_run=True)
-            self.say(f"Would be removed: {_text(found)}.")
+            self.say(f"Would be removed: {amount(found)}.")
         else:
-            self.sure(f"Remove {_text(self._remove(types, dry_run=True))}?", yes=options["yes"])
+            self.sure(f"Remove {amount(self._remove(types, dry_run=True))}?", yes=options["yes"])
             found = self._remove(types, dry_run=False)
-            self.say(f"Removed: {_text(found)}. Journals are as they were.")
-        removed = {name: getattr(found, name) for name in Removal.__struct_fields__}
-        self.result(dry_run=options["dry_run"], removed=removed)
+            self.say(f"Removed: {amount(found)}. Journals are as they were.")
+        self.result(dry_run=options["dry_run"], removed=msgspec.structs.asdict(found))
 
     def _remove(self, types: list[str] | None, *, dry_run: bool) -> Removal:
-        where = conninfo(get_settings().lifeline_database)
-        try:
-            return self.on_database(lambda: remove_data(where, types, dry_run=dry_run))
-        except NodesAlive as error:
-            names = ", ".join(error.names)
-            raise refused(
-                f"Nodes are alive: {names}. Stop them first: manage.py sharding_shutdown --all"
-            ) from error
-        except UnknownTypes as error:
-            raise refused(f"The cluster knows no type {', '.join(error.names)}.") from error
-
-
-def _text(found: Removal) -> str:
-    return ", ".join(
-        (
-            counted(found.homes, "home"),
-            counted(found.locations, "location"),
-            counted(found.remembered, "remembered id"),
-            counted(found.leases, "lease"),
-            counted(found.nodes, "node row"),
-        )
-    )
+        return self.on_database(lambda where: remove_data(where, types, dry_run=dry_run))

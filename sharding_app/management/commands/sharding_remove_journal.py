@@ -4,15 +4,15 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
+import msgspec
+
 from sharding_app.adapters.postgres.journal_removal import Removed, count_journal, remove_journal
-from sharding_app.adapters.postgres.removal import NodesAlive, UnknownTypes
-from sharding_app.bootstrap import conninfo
-from sharding_app.conf import get_settings
-from sharding_app.management.operating import OperatorCommand, counted, refused
+from sharding_app.management.operating import refused
 from sharding_app.management.progress import Progress
+from sharding_app.management.removing import RemovingCommand, amount
 
 
-class Command(OperatorCommand):
+class Command(RemovingCommand):
     help = (
         "DELETE every event, snapshot and remembered id of a type, for good. Refuses while any node is alive. The\n"
         "type's name has to be typed in, or said twice. To forget only what the cluster keeps about itself there is\n"
@@ -48,39 +48,19 @@ class Command(OperatorCommand):
                 found = self._on_journal(name, progress, dry_run=True)
                 progress.done()
             if options["dry_run"]:
-                self.say(f"Would be deleted: {_text(found)} of {name}.")
+                self.say(f"Would be deleted: {amount(found)} of {name}.")
             else:
-                self.sure(f"DELETE {_text(found)} of {name}, for good?", yes=bool(again), word=name)
+                self.sure(f"DELETE {amount(found)} of {name}, for good?", yes=bool(again), word=name)
                 found = self._on_journal(name, progress, dry_run=False)
                 progress.done()
-                self.say(f"Deleted: {_text(found)} of {name}.")
+                self.say(f"Deleted: {amount(found)} of {name}.")
         finally:
             progress.done()
-        deleted = {each: getattr(found, each) for each in Removed.__struct_fields__}
-        self.result(dry_run=options["dry_run"], deleted=deleted)
+        self.result(dry_run=options["dry_run"], deleted=msgspec.structs.asdict(found))
 
     def _on_journal(self, name: str, progress: Progress, *, dry_run: bool) -> Removed:
-        where = conninfo(get_settings().lifeline_database)
-        try:
-            if dry_run:
-                return self.on_database(lambda: count_journal(where, name))
-            return self.on_database(
-                lambda: remove_journal(where, name, lambda done: progress(f"{done.events} events deleted"))
-            )
-        except NodesAlive as error:
-            names = ", ".join(error.names)
-            raise refused(
-                f"Nodes are alive: {names}. Stop them first: manage.py sharding_shutdown --all"
-            ) from error
-        except UnknownTypes as error:
-            raise refused(f"The cluster knows no type {name!r}.") from error
-
-
-def _text(found: Removed) -> str:
-    return ", ".join(
-        (
-            counted(found.events, "event"),
-            counted(found.snapshots, "snapshot"),
-            counted(found.remembered, "remembered id"),
+        if dry_run:
+            return self.on_database(lambda where: count_journal(where, name))
+        return self.on_database(
+            lambda where: remove_journal(where, name, lambda done: progress(f"{done.events} events deleted"))
         )
-    )

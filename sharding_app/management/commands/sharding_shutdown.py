@@ -7,7 +7,8 @@ from typing import Any
 
 from sharding_app.bootstrap import new_loop
 from sharding_app.core.records import LeaveRequest, Member
-from sharding_app.management.operating import OperatorCommand, counted, refused
+from sharding_app.management.console import counted
+from sharding_app.management.operating import OperatorCommand, refused
 from sharding_app.management.reach import joined, trouble
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 

@@ -4,6 +4,7 @@ import os
 
 from django.apps import AppConfig
 
+from tests.acceptance.app.releases import become
 from tests.acceptance.app.sabotage import SABOTAGES
 
 
@@ -17,3 +18,6 @@ class AcceptanceConfig(AppConfig):
         sabotage = os.environ.get("ACCEPTANCE_SABOTAGE")
         if sabotage:
             SABOTAGES[sabotage]()
+        release = os.environ.get("ACCEPTANCE_RELEASE")
+        if release:
+            become(release)

@@ -1,0 +1,56 @@
+"""Envelopes for a shard that a region knows to live here before we do.
+
+Contract: they wait, in their order, until the shard's row says whether that epoch is at home here. Handing one back and
+taking the next one would turn their order around; so what is handed back once, because its epoch is over here, is handed
+back for good.
+"""
+
+from typing import TYPE_CHECKING
+
+from sharding_app.core.ids import Epoch, Incarnation, ShardId
+from sharding_app.core.messages import Deliver
+from sharding_app.core.shard import Work
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.host import Host
+
+
+class EarlyEnvelopes:
+    def __init__(self, host: "Host") -> None:
+        self.waiting: dict[tuple[ShardId, Epoch], list[Work]] = {}
+        self._host = host
+
+    def keep(self, source: Incarnation, message: Deliver) -> bool:
+        """Keep what is for an epoch that may become ours, and behind it what comes for the same one. False: it is not early."""
+        key = message.shard, message.epoch
+        waiting = self.waiting.get(key)
+        if waiting is not None:
+            waiting.append((source, message))
+            return True
+        host = self._host
+        shard = host.shards.get(message.shard)
+        known = shard is not None and shard.epoch >= message.epoch
+        if known or host.shard_life.was_stopped(*key):
+            return False
+        self.waiting[key] = [(source, message)]
+        host.spawn(self._find_out(*key))
+        return True
+
+    async def _find_out(self, number: ShardId, epoch: Epoch) -> None:
+        """Look at the row: the shard is at home here at that epoch, or will never be."""
+        host = self._host
+        while True:
+            row = await host.row_of(number)
+            here = row is not None and row.home == host.me and row.epoch == epoch and row.step == "home"
+            if not host.may_handle():
+                await host.lease()
+            elif here and host.gate is not None and not host.shard_life.admits(number, epoch):
+                await host.gate.changed(number)
+            else:
+                break
+        if not here or not host.shard_life.start(number, epoch):
+            shard = host.shards.get(number)
+            if shard is None or shard.epoch != epoch:
+                host.shard_life.never_again(number, epoch)
+        for source, message in self.waiting.pop((number, epoch)):
+            host.receive(source, (message,))
