@@ -91,7 +91,7 @@ class Slot:
 class Shard:
     """One shard at home here, at one epoch."""
 
-    __slots__ = ("busy", "epoch", "lingering", "mailbox_limit", "number", "slots", "stopping", "type")
+    __slots__ = ("busy", "closed", "epoch", "lingering", "mailbox_limit", "number", "slots", "stopping", "type")
 
     def __init__(self, type_name: str, number: ShardId, epoch: Epoch, mailbox_limit: int = 1000) -> None:
         self.type = type_name
@@ -99,6 +99,8 @@ class Shard:
         self.epoch = epoch
         self.slots: dict[EntityId, Slot] = {}
         self.stopping = False
+        self.closed = False
+        "Its lease is lost: what has been taken in and not begun must not begin."
         self.busy = 0
         "Slots that load or run: a stopping shard has stopped when there are none."
         self.lingering = 0

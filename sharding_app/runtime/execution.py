@@ -353,6 +353,11 @@ class Execution:
         else:
             self.hand_back(source, message)
 
+    def too_late(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        """The shard's lease was lost before the command began: it goes to the shard's next home."""
+        self.hand_back(source, message)
+        self.owner.finished(slot)
+
     def give_up(self, slot: Slot) -> None:
         """Tell whoever waits for the command that runs now that it is not waited for any longer."""
         found = self._waiting.give_up(slot)

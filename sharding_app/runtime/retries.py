@@ -65,6 +65,9 @@ class Retries:
         if generation != slot.generation:
             self._later(slot, source, message)
             return
+        if slot.shard.closed:
+            execution.too_late(slot, source, message)
+            return
         if found is None:
             if execution.start(slot, source, message, handler, args):
                 owner.finished(slot)

@@ -96,6 +96,7 @@ class ShardLife:
             self.stop(number, epoch)
             return
         self._host.counters["leases_lost"] += 1
+        shard.closed = True
         if not shard.stopping:
             self._hand_back(shard, shard.stop())
         if shard.stopped:

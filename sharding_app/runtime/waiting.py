@@ -57,6 +57,9 @@ class WaitingCommands:
         if generation != slot.generation:
             execution.abandoned(slot, source, message, partly=False)
             return
+        if slot.shard.closed:
+            execution.too_late(slot, source, message)
+            return
         entity: Any = slot.entity
         command = self._running[slot] = _Command(self, slot, generation, source, message)
         try:
