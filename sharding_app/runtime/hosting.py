@@ -75,6 +75,8 @@ class Hosting:
         "Envelopes that came while the lease was lost."
         self._held_bytes: dict[Incarnation, int] = {}
         self._one_stopped = asyncio.Event()
+        self._resumed = 0
+        "How often the node's lease has come back."
         self.keepers: dict[str, LeaseKeeper] = {}
         "Of the leases that types need, by where they come from."
         self._given_up: dict[ShardKey, Epoch] = {}
@@ -159,10 +161,13 @@ class Hosting:
         told = dict(zip(message.shards, message.epochs, strict=True))
         unknown = [shard for shard, epoch in told.items() if not _is_home(host, shard, epoch)]
         if unknown:
+            resumed = self._resumed
             try:
                 rows = await self._ports.store.homes(message.type, unknown)
             except StoreUnavailable:
                 return
+            if resumed != self._resumed or not self._node.may_handle():
+                return  # as old as that, the rows say nothing any more: we are told again
             for row in rows:
                 ours = row.home == self._node.incarnation and row.step == "home"
                 if ours and row.epoch == told[row.shard] and host.shard_life.admits(row.shard, row.epoch):
@@ -227,6 +232,7 @@ class Hosting:
         """The lease is valid again: go on, with what waited first."""
         for host in self.hosts.values():
             host.suspended.resume()
+        self._resumed += 1
         waiting, self._held = self._held, []
         self._held_bytes.clear()
         for source, envelopes in waiting:

@@ -138,12 +138,13 @@ class Injector:
         if not node.is_up or node.process.stopped:
             return None
         self._count(fault.kind)
+        process = node.process
         node.leave()
 
         def rejoin() -> None:
-            if node.runs:
+            if node.runs and node.process is process:
                 self.world.scheduler.later(0.5, rejoin)
-            else:
+            elif not node.runs:
                 node.boot()
 
         return rejoin

@@ -31,8 +31,13 @@ class MemoryLeases:
         return await self._ask("renew", lambda: [each for each in names if self._prolong(each)])
 
     async def release(self, names: Sequence[str]) -> None:
-        tokens = {each: self._tokens.pop(each, None) for each in names}
-        await self._ask("release", lambda: self._give_back(tokens))
+        unknown = [each for each in names if each not in self._tokens]
+        if unknown:
+            await self.acquire(unknown)
+        held = {each: self._tokens[each] for each in names if each in self._tokens}
+        await self._ask("release", lambda: self._give_back(held))
+        for name in held:
+            del self._tokens[name]
 
     async def close(self) -> None:
         self._connection.close()
@@ -60,10 +65,10 @@ class MemoryLeases:
         row.expires_at = self._server.now() + self._terms.ttl_seconds
         return True
 
-    def _give_back(self, tokens: dict[str, int | None]) -> None:
+    def _give_back(self, tokens: dict[str, int]) -> None:
         for name, token in tokens.items():
             row = self._rows.get(name)
-            if row is not None and row.owner == self._owner and token in (None, row.token):
+            if row is not None and row.owner == self._owner and row.token == token:
                 row.owner = None
 
     async def _ask(self, kind: str, request: Callable[[], T]) -> T:

@@ -36,9 +36,14 @@ class PostgresLeases:
         return [name for (name,) in await self._store.rows("renew_leases", params)]
 
     async def release(self, names: Sequence[str]) -> None:
-        ordered = sorted(names)
-        tokens = [self._tokens.pop(each, None) for each in ordered]
-        await self._store.rows("release_leases", {"names": ordered, "tokens": tokens, "owner": self._owner})
+        unknown = [each for each in names if each not in self._tokens]
+        if unknown:  # a request had no answer: whatever it did, this one has a token, and comes after it
+            await self.acquire(unknown)
+        held = {each: self._tokens[each] for each in sorted(names) if each in self._tokens}
+        params = {"names": list(held), "tokens": list(held.values()), "owner": self._owner}
+        await self._store.rows("release_leases", params)
+        for name in held:
+            del self._tokens[name]
 
     async def close(self) -> None:
         """The connection is the store's."""
