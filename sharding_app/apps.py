@@ -21,7 +21,7 @@ class ShardingConfig(AppConfig):
 
     def ready(self) -> None:
         """Import every installed app's `entities`, as the admin does with `admin`: all models are loaded by now."""
-        from sharding_app import checks
+        from sharding_app import checks, conf, quoting
         from sharding_app.model import gateway, transactions
         from sharding_app.runserver import start_node_beside
         from sharding_app.testing import names
@@ -29,6 +29,7 @@ class ShardingConfig(AppConfig):
         checks.register()
         names.remember(settings.DATABASES)
         gateway.set_gateway(_gateway)
+        quoting.decide(conf.quotes_errors)
         # From now on: a thread whose connection is opened before the first ref is used may have a transaction, too.
         transactions.are_used()
         autodiscover_modules("entities")

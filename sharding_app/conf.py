@@ -19,6 +19,7 @@ from django.core.signals import setting_changed
 from sharding_app.adapters.channels.seal import MIN_KEY_BYTES
 from sharding_app.knobs import Knob, Settings
 from sharding_app.lease_factory import lease_factory
+from sharding_app.testing.names import in_tests
 
 CLOCK_DRIFT = 0.1
 "Clock rates of nodes and server are assumed to differ by less than this."
@@ -32,6 +33,7 @@ _KINDS = {
     tuple[str, ...]: "a list of texts",
     Mapping[str, int]: "a dict of whole numbers by name",
     bool | str: "True, False or the name of a role",
+    bool | None: "True or False",
 }
 
 
@@ -169,6 +171,11 @@ def get_settings() -> Settings:
     if problems:
         raise ImproperlyConfigured("\n".join(str(problem) for problem in problems))
     return settings
+
+
+def quotes_errors() -> bool:
+    """Whether errors of this process repeat what users' exceptions and values say."""
+    return _current()[0].quotes_errors(otherwise=bool(django_settings.DEBUG) or in_tests())
 
 
 def get_problems() -> list[Problem]:

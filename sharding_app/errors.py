@@ -26,6 +26,8 @@ from __future__ import annotations
 import sys
 from typing import Any, ClassVar, NamedTuple
 
+from sharding_app.quoting import told
+
 __all__ = [
     "AskTimeout",
     "BadCall",
@@ -60,6 +62,8 @@ class ShardingError(Exception):
 
     kind: ClassVar[str] = "sharding_error"
     retryable: ClassVar[bool] = False
+    speaks_for_itself: ClassVar[bool] = True
+    "Its text is ours and quotes nothing: it may be repeated anywhere."
 
     def __init__(
         self, message: str = "", code: str | None = None, params: dict[str, Any] | None = None
@@ -84,6 +88,7 @@ class Rejected(ShardingError):
     """
 
     kind = "rejected"
+    speaks_for_itself = False
     _known: ClassVar[dict[str, type[Rejected]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -116,7 +121,8 @@ class Unavailable(ShardingError):
 
 
 class EntityFailed(ShardingError):
-    """The entity's handler raised; nothing it had staged was kept. The message names the cause."""
+    """The entity's handler raised; nothing it had staged was kept. The message names type, id, command and the
+    exception's class; its text, which may hold anything, only where `QUOTE_ERRORS` (as DEBUG) allows it."""
 
     kind = "entity_failed"
 
@@ -199,7 +205,7 @@ def to_wire(error: BaseException) -> WireError:
     """What is sent for `error`. One that is not of this tree becomes an `EntityFailed` by name."""
     if not isinstance(error, ShardingError):
         name = type(error).__qualname__
-        return WireError(EntityFailed.kind, _text(f"{name}: {error}"), {"params": {"error": _text(name)}})
+        return WireError(EntityFailed.kind, _text(told(error)), {"params": {"error": _text(name)}})
     params: dict[str, Any] = {}
     if error.code != error.kind:
         params["code"] = _text(error.code)

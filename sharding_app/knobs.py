@@ -183,6 +183,10 @@ class Settings:
         "Threads, and so database connections of a node, for `persist(..., also=...)`.", at_least=1)
     also_lock_timeout_seconds: float = _knob(10.0, "Entities",
         "How long a function given to `also=` waits for a lock on a row before its command fails.", above=0.0)
+    quote_errors: bool | None = _knob(None, "Entities",
+        "Whether errors, logs and traces repeat the texts of your exceptions and values that do not fit. They may hold what "
+        "not everybody should read; else class names, fields and places are told, and tracebacks without texts. "
+        "`Rejected` reaches its asker in any case.", default_text="as `DEBUG`; in tests `True`")
 
     use_lease: str = _knob("", "Leases of shards",
         "A shard, or a singleton, starts only with a lease of its own: `\"postgres\"`, or the dotted path of a factory of "
@@ -352,6 +356,9 @@ class Settings:
             recovery_rate=self.recovery_rate,
             strategy_of=lambda _: self.allocation,
         )
+
+    def quotes_errors(self, *, otherwise: bool) -> bool:
+        return otherwise if self.quote_errors is None else self.quote_errors
 
     def may_coordinate(self, roles: tuple[str, ...]) -> bool:
         """Whether a node of these roles is a candidate."""

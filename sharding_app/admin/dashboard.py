@@ -17,7 +17,8 @@ from django.views.decorators.cache import never_cache
 
 from sharding_app.admin import steering
 from sharding_app.admin.model_admins import ReadOnlyAdmin
-from sharding_app.admin.pages import PAGES, Page, build, pattern
+from sharding_app.admin.pages import PAGES, build, pattern
+from sharding_app.admin.pages.page import Page
 from sharding_app.admin.permissions import Rights, may_view
 from sharding_app.admin.presenters.shard_map import table
 from sharding_app.http.collector import Unreachable, collector

@@ -17,6 +17,7 @@ import msgspec
 
 from sharding_app.errors import BadCall, DeclarationError, NotStorable
 from sharding_app.model import encoding
+from sharding_app.quoting import shown, told_reading
 
 MAX_PARAMETERS = 15  # the length of an array is then its first byte
 _FIXARRAY = 0x90
@@ -197,7 +198,7 @@ class ArgumentCodec:
         for name, given, read in zip(self._parameters.names, args, again, strict=False):
             if given != read and not encoding.same(given, read):
                 raise NotStorable(
-                    f"{self._what}: argument {name!r} would arrive as {read!r}, not {given!r}:"
+                    f"{self._what}: argument {name!r} would arrive as {shown(read)}, not {shown(given)}:"
                     " annotate it with its type"
                 )
 
@@ -212,7 +213,7 @@ class ArgumentCodec:
         return NotStorable(f"{self._what}: {encoding.reason(error)}")
 
     def _explain(self, error: Exception) -> BadCall:
-        text = str(error)
+        text = told_reading(error)
         found = _PATH.search(text)
         if found is None:
             return BadCall(f"{self._what}: the arguments cannot be read: {text}")

@@ -18,6 +18,7 @@ import msgspec
 
 from sharding_app.errors import DeclarationError, NotStorable
 from sharding_app.model.records import make_ready
+from sharding_app.quoting import may_quote, shown, told_reading
 
 MAX_BYTES_SHOWN = 60
 BACKSLASH = 0x5C
@@ -192,10 +193,9 @@ def culprit(
         fields = dict(_parts(again))
         for name, part in _parts(value):
             if name not in fields or not same(part, fields[name]):
-                shown = _short(part), _short(fields.get(name))
+                was, became = _short(part), _short(fields.get(name))
                 return (
-                    f": field {name!r} would be read back as {shown[1]}, not {shown[0]}:"
-                    " annotate it with its type"
+                    f": field {name!r} would be read back as {became}, not {was}: annotate it with its type"
                 )
         return f" would be read back as {_short(again)}, not {_short(value)}: annotate its type"
     return f": {reason(error)}"
@@ -209,7 +209,7 @@ def reason(error: Exception) -> str:
         return "an int outside of -2**63 .. 2**64-1"
     if isinstance(error, RecursionError):
         return "it is nested too deeply, or contains itself"
-    return str(error)
+    return told_reading(error) if isinstance(error, msgspec.MsgspecError) else str(error)
 
 
 def holds_nul(value: Any) -> bool:
@@ -235,5 +235,5 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    text = ascii(value)
+    text = ascii(value) if may_quote() else shown(value)
     return text if len(text) <= MAX_BYTES_SHOWN else f"{text[: MAX_BYTES_SHOWN - 3]}..."

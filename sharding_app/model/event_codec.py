@@ -15,6 +15,7 @@ import msgspec
 from sharding_app.errors import BadCall, DeclarationError, EventUnreadable
 from sharding_app.model.encoding import Exact, json_text
 from sharding_app.model.event import EventSpec, event_spec
+from sharding_app.quoting import told, told_reading
 
 Apply = Callable[[Any, Any], None]
 
@@ -96,7 +97,7 @@ class EventCodec:
             raise
         except Exception as error:
             raise EventUnreadable(
-                f"{self._what}: an event {name!r} of version {version} cannot be read: {error}",
+                f"{self._what}: an event {name!r} of version {version} cannot be read: {told_reading(error)}",
                 params={"event": name, "version": version},
             ) from error
 
@@ -119,8 +120,7 @@ class EventCodec:
                 ) from error
             except Exception as error:
                 raise EventUnreadable(
-                    f"event {number}: {self._what}: applying {name!r} of version {version} raised"
-                    f" {type(error).__qualname__}: {error}",
+                    f"event {number}: {self._what}: applying {name!r} of version {version} raised {told(error)}",
                     params={"event": name, "version": version, "number": number},
                 ) from error
             number += 1

@@ -17,6 +17,7 @@ from sharding_app.errors import BadCall, DeclarationError, NotStorable
 from sharding_app.model import encoding, naming
 from sharding_app.model.records import Declared, declared_as, record_class
 from sharding_app.model.registry import messages
+from sharding_app.quoting import told_reading
 
 T = TypeVar("T")
 _REPLY = encoding.unpacker(tuple[str | None, msgspec.Raw])
@@ -66,7 +67,7 @@ class MessageSpec(Declared):
         try:
             return self._codec[0](raw)
         except encoding.ERRORS as error:
-            raise BadCall(f"message {self.name}: {error}") from error
+            raise BadCall(f"message {self.name}: {told_reading(error)}") from error
 
     def _refuse(self, message: Any, read: Callable[[Any], Any], error: Exception | None) -> NotStorable:
         tail = encoding.culprit(message, read, encoding.pack, error)

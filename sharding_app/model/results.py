@@ -9,6 +9,7 @@ import msgspec
 
 from sharding_app.errors import DeclarationError, NotStorable
 from sharding_app.model import encoding
+from sharding_app.quoting import shown, told_reading
 
 
 class _Nothing:
@@ -55,11 +56,11 @@ class ResultCodec:
             again = self._read(data)
         except msgspec.MsgspecError as error:
             raise NotStorable(
-                f"{self._what} returned {value!r}, which its annotation does not allow: {error}"
+                f"{self._what} returned {shown(value)}, which its annotation does not allow: {told_reading(error)}"
             ) from error
         if again != value and not encoding.same(value, again):
             raise NotStorable(
-                f"{self._what} returned {value!r}, which would arrive as {again!r}: annotate its result"
+                f"{self._what} returned {shown(value)}, which would arrive as {shown(again)}: annotate its result"
             )
 
     def _refuse(self, error: Exception) -> NotStorable:

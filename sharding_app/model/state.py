@@ -13,6 +13,7 @@ import msgspec
 
 from sharding_app.errors import StateUnreadable
 from sharding_app.model.encoding import Exact
+from sharding_app.quoting import told, told_reading
 
 _HINT = ". What is not state is annotated as ClassVar or set in __init__ only; or define snapshot() and restore(state)"
 
@@ -40,7 +41,7 @@ class AttributeState:
         try:
             record = self._codec.decode(data)
         except Exception as error:
-            raise StateUnreadable(f"{self._what} cannot be read: {error}") from error
+            raise StateUnreadable(f"{self._what} cannot be read: {told_reading(error)}") from error
         unset = msgspec.UNSET
         for name in self._names:
             value = getattr(record, name)
@@ -74,6 +75,4 @@ class OwnState:
         try:
             self._restore(obj, self._codec.decode(data))
         except Exception as error:
-            raise StateUnreadable(
-                f"{self._what} cannot be read: {type(error).__qualname__}: {error}"
-            ) from error
+            raise StateUnreadable(f"{self._what} cannot be read: {told(error)}") from error

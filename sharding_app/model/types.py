@@ -40,6 +40,7 @@ from sharding_app.model.handlers import Command
 from sharding_app.model.refs import EntityRef, ref_class
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.model.state import AttributeState, OwnState
+from sharding_app.quoting import told
 
 if TYPE_CHECKING:
     from sharding_app.model.context import EntityContext
@@ -219,7 +220,7 @@ class EntityType:
         """What the callers of an entity learn that cannot be rebuilt from what is stored of it."""
         kind = StateUnreadable if isinstance(error, StateUnreadable) else EventUnreadable
         params = error.params if isinstance(error, ShardingError) else {"error": type(error).__qualname__}
-        what = error.message if isinstance(error, ShardingError) else f"{type(error).__qualname__}: {error}"
+        what = error.message if isinstance(error, ShardingError) else told(error)
         return kind(
             f"{self.name} {entity_id!r} cannot be recovered: {what}",
             params={"type": self.name, "entity_id": entity_id, **params},
@@ -237,7 +238,7 @@ class EntityType:
         blocked = type(error).__name__ == "SynchronousOnlyOperation"
         hint = SYNC_ORM.format(command=command) if blocked else ""
         return failure(
-            f"{self.name} {entity_id!r}: {command} raised {type(error).__qualname__}: {error}{hint}",
+            f"{self.name} {entity_id!r}: {command} raised {told(error)}{hint}",
             params={
                 "type": self.name,
                 "entity_id": entity_id,

@@ -1,35 +1,23 @@
 """The asking side of a process: its regions, what they wait for, and the futures of those who wait.
 
-Contract: every ask ends with a value or a typed error, at the latest at its deadline. Homes come from the coordinator;
-when it is silent, from the store's rows, which say the same. A process that hosts nothing (a web process, a shell) runs
-this and nothing else.
+Contract: every ask ends with a value or a typed error (`runtime.refusals`), at the latest at its deadline. Homes come from
+the coordinator; when it is silent, from the store's rows, which say the same. A process that hosts nothing (a web process,
+a shell) runs this and nothing else.
 """
 
 import asyncio
-import logging
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
 
 from sharding_app.core.ids import Incarnation, ShardId, shard_of
-from sharding_app.core.messages import (
-    Answer,
-    AnyMessage,
-    Deliver,
-    Done,
-    Failed,
-    HandBack,
-    NoHome,
-    ShardHome,
-)
+from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits
-from sharding_app.errors import AskTimeout, BufferFull, ShardingError, Unavailable, from_wire
 from sharding_app.ports.clock import Clock
-
-logger = logging.getLogger("sharding.region")
+from sharding_app.runtime.outgoing import Outgoing
+from sharding_app.runtime.refusals import Refusals, error_of, fail
 
 SHORT_TIMEOUT_SECONDS = 1.0
 "Shorter waits get a timer of their own; the others are seen by the sweep."
@@ -49,30 +37,6 @@ class Homes(Protocol):
     def watch(self, homes: set[Incarnation]) -> None: ...
 
 
-REASONS = {
-    "buffer_full": (
-        BufferFull,
-        "the buffer for {type!r} is full ({limit} commands wait or are under way): slow down",
-    ),
-    "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
-    "no_coordinator": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
-    "fate_unknown": (
-        Unavailable,
-        "the node of {entity!r} died while {command!r} was under way: its fate is unknown",
-    ),
-    "poisonous": (
-        Unavailable,
-        "{command!r} of {entity!r} was under way when two nodes died: it is not sent again, its fate is unknown",
-    ),
-    "stopped": (Unavailable, "this process is leaving the cluster"),
-    "stopped_under_way": (
-        Unavailable,
-        "this process is leaving the cluster while {command!r} of {entity!r} was under way: its fate is unknown",
-    ),
-    "too_large": (Unavailable, "{command!r} of {entity!r} is too large for a message"),
-}
-
-
 class Asker:
     def __init__(
         self,
@@ -86,23 +50,22 @@ class Asker:
         self.incarnation = incarnation
         self.pending: dict[int, Parcel] = {}
         self.regions: dict[str, Region] = {}
-        self.drops: Counter[tuple[str, str]] = Counter()
         self.unexpected = 0
         "Replies to what nobody waits for: it has had one already."
-        "By type and reason."
         self.asks = 0
         self.answers = 0
         self._shards: dict[str, int] = {}
         self._shard_ids: dict[str, Callable[[str], ShardId]] = {}
-        self._roles: dict[str, str] = {}
         self._clock = clock
-        self._put = put
         self._homes = homes
         self._limits = limits
         self._timeout = default_timeout
         self._last = 0
         self._loop = asyncio.get_running_loop()
-        self._blocked: dict[Incarnation, list[Parcel]] = {}
+        self._outgoing = Outgoing(incarnation, put)
+        self._blocked, self._send = self._outgoing.blocked, self._outgoing.send  # needed for each command
+        self._refusals = Refusals(limits.max_parcels)
+        self.drops = self._refusals.drops
         self._closed = False
 
     def add_type(
@@ -120,7 +83,7 @@ class Asker:
             limits = msgspec.structs.replace(self._limits, max_waiting=max_waiting)
             region = self.regions[type_name] = Region(type_name, self.pending, limits)
             self._shards[type_name] = number_of_shards
-            self._roles[type_name] = role
+            self._refusals.roles[type_name] = role
             if shard_id is not None:
                 self._shard_ids[type_name] = shard_id
         return region
@@ -166,11 +129,11 @@ class Asker:
         )  # fmt: skip
         self.asks += 1
         if self._closed:
-            self._refuse(parcel, "stopped")
+            self._refusals.refuse(parcel, "stopped")
             return future
         if region.submit(parcel, now):
             if self._blocked or parcel.home is None or not self._send(parcel, parcel.home, now):
-                self._forward(parcel, now)
+                self._outgoing.forward(parcel, now)
         else:
             self._carry_out(region, now)
         if not tell and timeout < SHORT_TIMEOUT_SECONDS and not future.done():
@@ -206,7 +169,7 @@ class Asker:
                     self.unexpected += 1
                 else:
                     self._resolve(parcel)
-                    self._fail(parcel, _error(message))
+                    fail(parcel, error_of(message))
             case Done():
                 for request in message.requests:
                     parcel = self.pending.pop(request, None)
@@ -256,7 +219,7 @@ class Asker:
     def gone(self, incarnation: Incarnation) -> None:
         """That process is fenced or has left: what was outstanding there goes elsewhere, or fails."""
         now = self._clock.now()
-        self._blocked.pop(incarnation, None)
+        self._outgoing.gone(incarnation)
         for region in self.regions.values():
             region.gone(incarnation, now)
             self._carry_out(region, now)
@@ -268,8 +231,7 @@ class Asker:
         now = self._clock.now()
         for parcel in [each for each in self.pending.values() if each.deadline <= now and not each.told]:
             self._time_out(parcel)
-        for target in list(self._blocked):
-            self._unblock(target, now)
+        self._outgoing.tick(now)
         self._homes.watch(self._slow_homes(now))
         for region in self.regions.values():
             region.tick(now)
@@ -289,7 +251,7 @@ class Asker:
         """Tell everybody who waits, and whoever asks from now on."""
         self._closed = True
         for parcel in list(self.pending.values()):
-            self._refuse(parcel, "stopped")
+            self._refusals.refuse(parcel, "stopped")
         self.pending.clear()
 
     # -- Inside ----------------------------------------------------------------------------------------------------
@@ -299,38 +261,11 @@ class Asker:
             effects, region.out = region.out, []
             for effect in effects:
                 if isinstance(effect, Forward):
-                    self._forward(effect.parcel, now)
+                    self._outgoing.forward(effect.parcel, now)
                 elif isinstance(effect, AskHomes):
                     self._homes.ask(region.type, effect.shards, again=effect.again)
                 else:
-                    self._refuse(effect.parcel, effect.reason)
-
-    def _forward(self, parcel: Parcel, now: float) -> None:
-        home = parcel.home
-        if home is None:
-            return
-        if home in self._blocked:
-            self._blocked[home].append(parcel)
-        elif not self._send(parcel, home, now):
-            self._blocked[home] = [parcel]
-
-    def _send(self, parcel: Parcel, home: Incarnation, now: float) -> bool:
-        command_id = parcel.command_id
-        if parcel.attempt > 1 and not command_id:
-            command_id = f"{self.incarnation}:{parcel.request}"
-        timeout = 0 if parcel.reply is None else max(1, int((parcel.deadline - now) * 1000))
-        message = Deliver(
-            parcel.type, parcel.shard, parcel.epoch, parcel.entity, parcel.request, parcel.command, parcel.args,
-            command_id, parcel.attempt, int((now - parcel.born) * 1000), timeout, parcel.chain, parcel.trace,
-        )  # fmt: skip
-        return self._put(home, message)
-
-    def _unblock(self, target: Incarnation, now: float) -> None:
-        waiting = self._blocked.pop(target)
-        for number, parcel in enumerate(waiting):
-            if parcel.home == target and not self._send(parcel, target, now):
-                self._blocked[target] = waiting[number:]
-                return
+                    self._refusals.refuse(effect.parcel, effect.reason)
 
     def _resolve(self, parcel: Parcel) -> None:
         region = self.regions[parcel.type]
@@ -343,44 +278,5 @@ class Asker:
         if parcel.told or (isinstance(future, asyncio.Future) and future.done()):
             return
         waited = self._clock.now() - parcel.born
-        self.drops[parcel.type, "timeout"] += 1
         self.regions[parcel.type].abandon(parcel, self._clock.now())
-        logger.info(
-            "no answer from an entity of %s in time", parcel.type,
-            extra={"action": "ask_timeout", "entity_type": parcel.type, "command": parcel.command},
-        )  # fmt: skip
-        self._fail(
-            parcel,
-            AskTimeout(
-                f"no answer from {parcel.type!r} {parcel.entity!r} to {parcel.command!r} within {waited:.3g} s"
-            ),
-        )
-
-    def _refuse(self, parcel: Parcel, reason: str) -> None:
-        if reason == "stopped" and (parcel.home is not None or parcel.attempt > 1):
-            reason = "stopped_under_way"
-        cls, text = REASONS[reason]
-        self.drops[parcel.type, reason] += 1
-        logger.warning(
-            "a command for an entity of %s was not delivered: %s", parcel.type, reason,
-            extra={"action": "dropped", "entity_type": parcel.type, "reason": reason},
-        )  # fmt: skip
-        role = self._roles[parcel.type]
-        roles = f" --roles {role}" if role else ""
-        names = {"type": parcel.type, "entity": parcel.entity, "command": parcel.command, "roles": roles}
-        self._fail(parcel, cls(text.format(limit=self._limits.max_parcels, **names), code=reason))
-
-    def _fail(self, parcel: Parcel, error: ShardingError) -> None:
-        future = parcel.reply
-        if isinstance(future, asyncio.Future) and not future.done():
-            future.set_exception(error)
-            # A caller that has gone away meanwhile is no "exception was never retrieved".
-            future.exception()
-
-
-def _error(message: Failed) -> ShardingError:
-    try:
-        params = msgspec.msgpack.decode(message.params) if message.params else {}
-    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
-        params = {}  # of a later release, or nobody's: the error itself is told all the same
-    return from_wire(message.code, message.message, params if isinstance(params, dict) else {})
+        self._refusals.timed_out(parcel, waited)

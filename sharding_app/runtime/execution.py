@@ -35,6 +35,7 @@ from sharding_app.errors import (
 from sharding_app.model.staging import Record, Staging
 from sharding_app.model.types import EntityType, Handler
 from sharding_app.ports.journal import Journal
+from sharding_app.quoting import told, traceable
 from sharding_app.runtime import calls
 from sharding_app.runtime.commits import CommandCommit, number_rows
 from sharding_app.runtime.journal_writer import JournalWriter, NotCommitted
@@ -227,7 +228,7 @@ class Execution:
             self.owner.listener.entity_failed(self.type, slot.id, message.command, error)
             logger.error(
                 "%s.%s raised %s", self.type.name, message.command, type(error).__qualname__,
-                exc_info=error, extra={"action": "handler_failed", "entity_type": self.type.name},
+                exc_info=traceable(error), extra={"action": "handler_failed", "entity_type": self.type.name},
             )  # fmt: skip
         self._after_tail(slot, source, message, lambda: self.fail(source, message, failed))
         refused = isinstance(error, Rejected | NotStorable)
@@ -383,7 +384,7 @@ class Execution:
             self.meter.done()
         if source == NOBODY:
             logger.warning(
-                "%s.%s, which a timer called, failed: %s", self.type.name, message.command, error,
+                "%s.%s, which a timer called, failed: %s", self.type.name, message.command, told(error),
                 extra={"action": "timer_failed", "entity_type": self.type.name},
             )  # fmt: skip
             return

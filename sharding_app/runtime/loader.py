@@ -17,6 +17,7 @@ from sharding_app.core.shard import Slot
 from sharding_app.errors import EventUnreadable, ShardingError
 from sharding_app.model.types import EntityType
 from sharding_app.ports.journal import History, Journal, JournalUnavailable, StoredEvent
+from sharding_app.quoting import told
 from sharding_app.runtime.execution import fingerprint
 
 logger = logging.getLogger("sharding.journal")
@@ -145,7 +146,7 @@ class Loader:
             except ShardingError as error:
                 self.fallbacks += 1
                 logger.warning(
-                    "a snapshot of an entity of %s cannot be read: %s", self._type.name, error,
+                    "a snapshot of an entity of %s cannot be read: %s", self._type.name, told(error),
                     extra={"action": "snapshot_unreadable", "entity_type": self._type.name},
                 )  # fmt: skip
                 entity = self._new(slot)

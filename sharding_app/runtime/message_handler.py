@@ -9,6 +9,7 @@ from sharding_app.errors import BadCall
 from sharding_app.model.extractor import Passivate
 from sharding_app.model.message import decode_message, encode_reply
 from sharding_app.model.types import EntityType
+from sharding_app.quoting import told_reading
 
 _decoder = msgspec.msgpack.Decoder(tuple[str, bytes])
 
@@ -33,7 +34,7 @@ class MessageHandler:
             ValueError,
             RecursionError,
         ) as error:  # a ValueError: text that is not UTF-8
-            raise BadCall(f"not a message: {error}") from error
+            raise BadCall(f"not a message: {told_reading(error)}") from error
         return (decode_message(name, data),)
 
     @staticmethod

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from sharding_app.core.shard import Shard, Slot
+from sharding_app.quoting import told
 from sharding_app.runtime.entity_context import HostContext, close_context
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Recovery:
         host.counters["recovery_failed"] += 1
         host.meter.trouble(slot.id, "", f"recovery_failed: {type(error).__qualname__}")
         logger.error(
-            "an entity of %s cannot be recovered: %s", host.type.name, error,
+            "an entity of %s cannot be recovered: %s", host.type.name, told(error),
             extra={"action": "recovery_failed", "entity_type": host.type.name},
         )  # fmt: skip
         host.listener.entity_failed(host.type, slot.id, "", error)

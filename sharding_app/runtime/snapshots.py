@@ -13,6 +13,7 @@ from sharding_app.core.shard import Slot
 from sharding_app.errors import ShardingError
 from sharding_app.model.types import EntityType
 from sharding_app.ports.journal import Journal, JournalUnavailable, RowRefused, ShardsFenced, Snapshot
+from sharding_app.quoting import told
 
 logger = logging.getLogger("sharding.journal")
 
@@ -60,7 +61,7 @@ class Snapshots:
         try:
             return bool(self._when(slot.entity, event, slot.seq))
         except Exception as error:  # noqa: BLE001  (the user's predicate may raise anything: nothing else depends on it)
-            self._failed(f"snapshot_when raised {type(error).__qualname__}: {error}")
+            self._failed(f"snapshot_when raised {told(error)}")
             return False
 
     def committed(self, slot: Slot, *, due: bool) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
+from sharding_app.quoting import told, traceable
+
 if TYPE_CHECKING:
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
@@ -75,9 +77,9 @@ class Tracer:
     def end(self, span: Span, error: BaseException | str | None = None) -> None:
         """End a span, with what went wrong."""
         if isinstance(error, BaseException):
-            span.record_exception(error)
+            span.record_exception(traceable(error), {"exception.type": type(error).__qualname__})
         if error is not None:
-            text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+            text = error if isinstance(error, str) else told(error)
             span.set_status(self._api.Status(self._api.StatusCode.ERROR, text))
         span.end()
 

@@ -34,9 +34,12 @@ ROOMS = (
     Room("sharding_app.ports", ("sharding_app.ports", "sharding_app.core")),
     Room(
         "sharding_app.runtime",
-        tuple(f"sharding_app.{room}" for room in ("runtime", "core", "ports", "model", "errors")),
+        tuple(f"sharding_app.{room}" for room in ("runtime", "core", "ports", "model", "errors", "quoting")),
     ),
-    Room("sharding_app.model", tuple(f"sharding_app.{room}" for room in ("model", "core", "errors"))),
+    Room(
+        "sharding_app.model", tuple(f"sharding_app.{room}" for room in ("model", "core", "errors", "quoting"))
+    ),
+    Room("sharding_app.quoting", (), PURE | {"msgspec"}),
     *(
         Room(
             f"sharding_app.adapters.{adapter}",

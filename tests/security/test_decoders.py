@@ -172,7 +172,7 @@ def test_refusals_name_places_and_quote_nothing(kind: str) -> None:
 @example(params=b"\xdf\xff\xff\xff\xff")
 def test_an_answers_details_cannot_hurt_the_asker(params: bytes) -> None:
     from sharding_app.core.messages import Failed
-    from sharding_app.runtime.asker import _error
+    from sharding_app.runtime.refusals import error_of
 
-    error = _error(Failed(1, "rejected", "no", params))
+    error = error_of(Failed(1, "rejected", "no", params))
     assert isinstance(error, ShardingError)

@@ -52,6 +52,14 @@ class Ledger(EventSourced, name="badinput.Ledger"):
         raise ZeroDivisionError("a mistake of the user's")
 
     @command
+    def fail_about(self, amount: int, text: str) -> int:
+        self.persist(Booked(amount))
+        try:
+            return int(text)
+        except ValueError as error:
+            raise LookupError(f"nobody has the card {text}") from error
+
+    @command
     def refuse(self, amount: int) -> int:
         self.persist(Booked(amount))
         raise Rejected("not today", code="closed")

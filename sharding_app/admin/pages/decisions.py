@@ -1,0 +1,38 @@
+"""Lines of the timeline, newest first, as a page shows them. The coordinator keeps their table short."""
+
+from sharding_app.admin.presenters import trouble
+from sharding_app.admin.presenters.homes import View, homes
+from sharding_app.core.moves import within
+from sharding_app.http.collector import Look
+from sharding_app.models import Decision
+
+SHOWN = 100
+SEARCHED = 2000
+
+
+def decisions(
+    look: Look,
+    *,
+    count: int = SHOWN,
+    subject: str = "",
+    action: str = "",
+    before: str = "",
+    without: str = "",
+) -> list[View]:
+    rows = Decision.objects.order_by("-id")
+    if subject:
+        rows = rows.filter(subject=subject) if "\x00" not in subject else rows.none()
+    if without:
+        rows = rows.exclude(action=without)
+    if action:
+        rows = rows.filter(action=action) if "\x00" not in action else rows.none()
+    if before.isdecimal() and len(before) < 19:
+        rows = rows.filter(id__lt=int(before))
+    return trouble.decision_rows(rows[:count], homes(look), look.rows.now)
+
+
+def about_shard(look: Look, type_name: str, shard: int) -> list[View]:
+    """The lines about one shard: its own, and those that name it among others."""
+    rows = Decision.objects.filter(subject__in=(f"{type_name}/{shard}", type_name)).order_by("-id")
+    about = [each for each in rows[:SEARCHED] if each.subject != type_name or within(each.detail, shard)]
+    return trouble.decision_rows(about[:SHOWN], homes(look), look.rows.now)

@@ -1,0 +1,52 @@
+"""Commands on their way to their homes: each becomes an envelope, and waits here while the link has no room for it."""
+
+from collections.abc import Callable
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import AnyMessage, Deliver
+from sharding_app.core.parcel import Parcel
+
+
+class Outgoing:
+    def __init__(self, me: Incarnation, put: Callable[[Incarnation, AnyMessage], bool]) -> None:
+        self.blocked: dict[Incarnation, list[Parcel]] = {}
+        "Homes whose link takes nothing more, and what waits for it, in its order."
+        self._me = me
+        self._put = put
+
+    def send(self, parcel: Parcel, home: Incarnation, now: float) -> bool:
+        """Give a command to the link. False: it has no room."""
+        command_id = parcel.command_id
+        if parcel.attempt > 1 and not command_id:
+            command_id = f"{self._me}:{parcel.request}"
+        timeout = 0 if parcel.reply is None else max(1, int((parcel.deadline - now) * 1000))
+        message = Deliver(
+            parcel.type, parcel.shard, parcel.epoch, parcel.entity, parcel.request, parcel.command, parcel.args,
+            command_id, parcel.attempt, int((now - parcel.born) * 1000), timeout, parcel.chain, parcel.trace,
+        )  # fmt: skip
+        return self._put(home, message)
+
+    def forward(self, parcel: Parcel, now: float) -> None:
+        """Send a command to its home, behind those that wait for the link."""
+        home = parcel.home
+        if home is None:
+            return
+        if home in self.blocked:
+            self.blocked[home].append(parcel)
+        elif not self.send(parcel, home, now):
+            self.blocked[home] = [parcel]
+
+    def tick(self, now: float) -> None:
+        """Send what links had no room for."""
+        for target in list(self.blocked):
+            self._unblock(target, now)
+
+    def gone(self, incarnation: Incarnation) -> None:
+        self.blocked.pop(incarnation, None)
+
+    def _unblock(self, target: Incarnation, now: float) -> None:
+        waiting = self.blocked.pop(target)
+        for number, parcel in enumerate(waiting):
+            if parcel.home == target and not self.send(parcel, target, now):
+                self.blocked[target] = waiting[number:]
+                return
