@@ -91,7 +91,9 @@ class Slot:
 class Shard:
     """One shard at home here, at one epoch."""
 
-    __slots__ = ("busy", "closed", "epoch", "lingering", "mailbox_limit", "number", "slots", "stopping", "type")
+    __slots__ = (
+        "busy", "closed", "epoch", "lingering", "mailbox_limit", "number", "slots", "stopping", "type",
+    )  # fmt: skip
 
     def __init__(self, type_name: str, number: ShardId, epoch: Epoch, mailbox_limit: int = 1000) -> None:
         self.type = type_name

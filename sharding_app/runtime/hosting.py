@@ -313,7 +313,8 @@ class Hosting:
             with contextlib.suppress(StoreUnavailable):
                 rows = await self._ports.store.homes(type_name, [shard])
                 if not any(row.home == self._node.incarnation and row.epoch == epoch for row in rows):
-                    if self._given_up.get((type_name, shard)) == epoch:  # else it has come, and been given up, again
+                    # If it has come and been given up again meanwhile, that is another's to say.
+                    if self._given_up.get((type_name, shard)) == epoch:
                         del self._given_up[type_name, shard]
                     return
             self._say_stopped(type_name, shard, epoch, given_up=True)

@@ -5,10 +5,7 @@ import signal
 from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
-from django.db.migrations.executor import MigrationExecutor
 from django.urls import NoReverseMatch, reverse
 
 from sharding_app.conf import get_settings
@@ -16,8 +13,9 @@ from sharding_app.management import web
 from sharding_app.management.cluster import LocalCluster
 from sharding_app.management.console import columns, manage_line, style_for
 from sharding_app.management.hints import cluster_started
+from sharding_app.management.migrating import apply_migrations
 from sharding_app.management.processes import Child, manage
-from sharding_app.management.reach import check_servers, database_trouble
+from sharding_app.management.reach import check_servers
 from sharding_app.management.stdin_guard import at_end_of_input
 from sharding_app.management.watching import ProjectFiles, project_roots
 
@@ -49,7 +47,7 @@ class Command(BaseCommand):
         if options["nodes"] < 1:
             raise CommandError("A cluster has at least one node: --nodes 1.")
         self.styled = style_for(self.stdout, no_color=options["no_color"], force_color=options["force_color"])
-        self._migrate()
+        apply_migrations(get_settings().database, self._say)
         check_servers()
         passed = tuple(f"--{name}={options[name]}" for name in ("settings", "pythonpath") if options[name])
         site, address = self._site(options, passed)
@@ -61,19 +59,6 @@ class Command(BaseCommand):
         self._say(f"Starting {count}{' and the site' if site else ''}.")
         cluster.run()
         self._say("All have ended.")
-
-    def _migrate(self) -> None:
-        alias = get_settings().database
-        try:
-            executor = MigrationExecutor(connections[alias])
-            pending = executor.migration_plan(executor.loader.graph.leaf_nodes())
-            if pending:
-                self._say(f"Applying {len(pending)} migration{'s' if len(pending) > 1 else ''}.")
-                call_command("migrate", database=alias, interactive=False, verbosity=0)
-        except DatabaseError as error:
-            raise database_trouble(alias, error) from error
-        finally:
-            connections.close_all()
 
     def _site(self, options: dict[str, Any], passed: tuple[str, ...]) -> tuple[Child | None, str | None]:
         if web.server() is None:

@@ -25,6 +25,7 @@ from sharding_app.bootstrap import new_loop
 from sharding_app.conf import get_settings
 from sharding_app.management.base import ShardingCommand
 from sharding_app.management.collector import quiet_collector
+from sharding_app.management.migrating import apply_migrations
 from sharding_app.management.reach import check_servers
 
 
@@ -89,9 +90,10 @@ class Command(ShardingCommand):
                 self._measure(runner, options)
 
     def _measure(self, runner: asyncio.Runner, options: dict[str, Any]) -> None:
+        database, progress = Database(get_settings().database), Progress()
+        if django_settings.DEBUG:
+            apply_migrations(get_settings().database, progress)
         check_servers()
-        database = Database(get_settings().database)
-        progress = Progress()
         run = Run(
             database=database,
             in_flight=options["in_flight"],
