@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import atheris  # type: ignore[import-not-found,unused-ignore]
+import atheris
 
 with atheris.instrument_imports(include=["sharding_app"]):
     from sharding_app.adapters.channels.seal import SealBroken, Sealer
