@@ -34,6 +34,7 @@ from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.hearing import Hearing
 from sharding_app.runtime.leasing import ShardGate
 from sharding_app.runtime.node import Node
+from sharding_app.runtime.own_row import OwnRow
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.remembering import Remembering
 from sharding_app.runtime.shard_life import ShardLife
@@ -134,11 +135,12 @@ def _waits_for_nobody(real: Any) -> Any:
 
 
 def _looks_at_no_row(real: Any) -> Any:
-    async def compare(self: Node, generation: int) -> None:
-        if await self.lifeline.resume(generation):
-            self.links.resume()
-            self.writer.resume()
-            self.hosting.resume()
+    async def compare(self: OwnRow, generation: int) -> None:
+        node = self._node
+        if await node.lifeline.resume(generation):
+            node.links.resume()
+            node.writer.resume()
+            node.hosting.resume()
 
     return compare
 
@@ -320,7 +322,7 @@ MISTAKES: dict[str, Mistake] = {
     "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
-    "resume_on_greater_epoch": Mistake((1, 2, 7), Node, "_compare", _looks_at_no_row),
+    "resume_on_greater_epoch": Mistake((1, 2, 7), OwnRow, "compare", _looks_at_no_row),
     "double_allocation": Mistake((2,), HandOffs, "_stop_when_acknowledged", _does_not_wait_to_stop),
     "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: _nothing),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
