@@ -8,7 +8,8 @@ import os
 import pytest
 
 from sharding_app.simulation.faults import KINDS
-from sharding_app.simulation.planted import MISTAKES, planted
+from sharding_app.simulation.mistakes import MISTAKES
+from sharding_app.simulation.planted import planted
 from sharding_app.simulation.runs import Job, Summary, run, run_all
 from sharding_app.simulation.world import Outcome, run_seed
 from tests.simulation.hash_seeds import outputs
