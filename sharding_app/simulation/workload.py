@@ -58,6 +58,11 @@ def ends(entity: EventSourced, how: Ending) -> None:
         observer.stops(entity, how)
 
 
+def told(entity: Ledger) -> tuple[int, str]:
+    """What an answer tells of a state: how many tokens, and the last."""
+    return len(entity.tokens), entity.tokens[-1] if entity.tokens else ""
+
+
 ROLE = "back"
 """Of the nodes that may host the singleton."""
 PROXY_BUFFER = 3
@@ -121,19 +126,19 @@ with registry.isolated():
         @query
         def total(self) -> tuple[int, str]:
             with seen(self):
-                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+                return told(self)
 
         @query
         async def total_slowly(self) -> tuple[int, str]:
             with seen(self):
-                answer = len(self.tokens), self.tokens[-1] if self.tokens else ""
+                answer = told(self)
                 await asyncio.sleep(0.01)
                 return answer
 
         @query(fenced=True)
         def total_surely(self) -> tuple[int, str]:
             with seen(self):
-                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+                return told(self)
 
         @applies(Noted)
         def on_noted(self, happened: Noted) -> None:
@@ -163,14 +168,14 @@ with registry.isolated():
             with seen(self):
                 ends(self, "rest")
                 self.context.passivate()
-                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+                return told(self)
 
         @command
         def quit(self) -> tuple[int, str]:
             with seen(self):
                 ends(self, "quit")
                 self.context.stop()
-                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+                return told(self)
 
     class Warden(Ledger, name=f"{SINGLETON}sim.Warden"):
         """A singleton: one for the whole cluster, started without a message, terminated when it is handed over."""
@@ -184,7 +189,7 @@ with registry.isolated():
             with seen(self):
                 ends(self, "quit")
                 self.context.stop()
-                return len(self.tokens), self.tokens[-1] if self.tokens else ""
+                return told(self)
 
         async def receive(self, message: object) -> object:
             if isinstance(message, Quit):

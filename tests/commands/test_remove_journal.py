@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,8 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.adapters.postgres.journal_removal import Removed, count_journal, remove_journal
 from sharding_app.adapters.postgres.removal import UnknownTypes
+from tests.commands.terminal import on_terminal
 from tests.commands.test_operating import BUY, rows
-from tests.live import ROOT, Live
+from tests.live import Live
 
 
 @pytest.mark.slow
@@ -65,22 +62,11 @@ def test_a_journal_is_deleted_aloud(live_tables: Live) -> None:
 
 def typed(live: Live, word: str) -> int:
     """Run it on a terminal and type that word; the exit code."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "manage.py", "sharding_remove_journal", "shop.Cart"]
-    environment = live.environment(TERM="xterm")
-    child = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    seen = b""
-    try:
-        while b"to go on:" not in seen:
-            seen += os.read(ours, 4096)
-        assert b"DELETE 20 events, 0 snapshots, 0 remembered ids of shop.Cart, for good?" in seen
-        os.write(ours, f"{word}\n".encode())
-        return child.wait(30)
-    finally:
-        child.kill()
-        child.wait()
-        os.close(ours)
+    with on_terminal(live, "sharding_remove_journal", "shop.Cart") as terminal:
+        terminal.read_until(lambda seen: b"to go on:" in seen)
+        assert b"DELETE 20 events, 0 snapshots, 0 remembered ids of shop.Cart, for good?" in terminal.seen
+        terminal.type(word)
+        return terminal.exit_code()
 
 
 def test_it_goes_by_whole_entities_and_touches_no_other_type(live_tables: Live) -> None:

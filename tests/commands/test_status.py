@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +18,8 @@ from sharding_app.management import status_text
 from sharding_app.management.console import age_text
 from sharding_app.management.status import Facts, judge
 from sharding_app.runtime.region_states import RegionQuestions
-from tests.live import ROOT, Live, until
+from tests.commands.terminal import on_terminal
+from tests.live import Live, until
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 CART = TypeConfig("shop.Cart", "event_sourced", 10, "ref", "crc32-1", "", "postgres")
@@ -285,21 +283,11 @@ def test_watching_through_a_pipe_gives_a_line_each_time(live_cluster: Live) -> N
 
 
 def test_watching_on_a_terminal_draws_the_page_anew(live_cluster: Live) -> None:
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "manage.py", "sharding_status", "--watch", "0.2"]
-    environment = live_cluster.environment(TERM="xterm")
-    child = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    seen = b""
-    try:
-        while seen.count(b"\x1b[H\x1b[2J") < 3:
-            seen += os.read(ours, 4096)
-        child.send_signal(signal.SIGINT)
-        assert child.wait(20) == 0
-    finally:
-        child.kill()
-        child.wait()
-        os.close(ours)
+    with on_terminal(live_cluster, "sharding_status", "--watch", "0.2") as terminal:
+        terminal.read_until(lambda seen: seen.count(b"\x1b[H\x1b[2J") >= 3)
+        terminal.interrupt()
+        assert terminal.exit_code() == 0
+    seen = terminal.seen
     assert b"\x1b[32;1m" in seen or b"\x1b[32m" in seen or b"\x1b[1;32m" in seen, "the verdict is green"
     assert b"every 0.2 s; Ctrl-C ends." in seen
 

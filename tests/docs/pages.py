@@ -19,9 +19,9 @@ from typing import Any
 from sharding_app.model.registry import messages, registry
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.testing import modes, real
-from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.docs.snippets import Block, blocks
+from tests.travel import hurry
 
 
 class Page:
@@ -89,13 +89,7 @@ def run_in_memory(page: Page, *, nodes: int = 2, config: NodeConfig | None = Non
                         if (asking := page.ask(block)) is not None:
                             await asking
 
-    loop = TravelLoop()
-    try:
-        loop.run_until_complete(loop.hurry(main()))
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+    hurry(main())
 
 
 def run_on_servers(page: Page) -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from typing import Any
 
 import psycopg
@@ -15,7 +11,8 @@ import pytest
 import redis
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.live import ROOT, Live, until
+from tests.commands.terminal import on_terminal
+from tests.live import Live, until
 
 BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'doctor-{n}').sync.add('book')"
 SOUND: dict[str, Any] = {"TEST_SHARDING": json.dumps({"KEYS": ["a key of sixteen bytes and more"]})}
@@ -132,26 +129,13 @@ def test_watching_gives_a_line_each_time(live_tables: Live) -> None:
 
 
 def test_on_a_terminal_progress_is_redrawn_and_no_color_is_obeyed(live_tables: Live) -> None:
-    def on_terminal(**more: Any) -> bytes:
-        ours, theirs = pty.openpty()
-        command = [sys.executable, "manage.py", "sharding_doctor"]
-        environment = live_tables.environment(TERM="xterm", **SOUND, **more)
-        child = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs
-        )
-        os.close(theirs)
-        seen = b""
-        try:
-            while b"found" not in seen.split(b"\n")[-1] and b"problem found" not in seen:
-                seen += os.read(ours, 4096)
-            assert child.wait(30) == 1
-        finally:
-            child.kill()
-            child.wait()
-            os.close(ours)
-        return seen
+    def shown(**more: str) -> bytes:
+        with on_terminal(live_tables, "sharding_doctor", **SOUND, **more) as terminal:
+            terminal.read_until(lambda seen: b"found" in seen.split(b"\n")[-1] or b"problem found" in seen)
+            assert terminal.exit_code() == 1
+        return terminal.seen
 
-    coloured = on_terminal()
+    coloured = shown()
     assert b"\r\x1b[Kreading the settings ..." in coloured
     assert re.search(rb"\x1b\[[0-9;]*31[0-9;]*m", coloured), "errors are red"
-    assert not re.search(rb"\x1b\[[0-9;]*m", on_terminal(NO_COLOR="1"))
+    assert not re.search(rb"\x1b\[[0-9;]*m", shown(NO_COLOR="1"))

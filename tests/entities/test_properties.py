@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sharding_app import EntityFailed, NotStorable, PartlyApplied, ShardingSettings
 from sharding_app.runtime.config import NodeConfig
-from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Cart
+from tests.travel import hurry
 
 WINDOW = 60.0
 LONGER = 100.0
@@ -157,10 +157,4 @@ def test_the_state_is_the_fold_and_retries_take_effect_once(
                 cluster.forget()
                 await story.check()
 
-    loop = TravelLoop()
-    try:
-        loop.run_until_complete(loop.hurry(main()))
-        loop.run_until_complete(loop.shutdown_default_executor())
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
+    hurry(main())

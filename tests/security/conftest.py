@@ -9,11 +9,15 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
+from project.servers.ports import free_port
 from project.settings.urls import database
 from sharding_app.testing import modes
 from tests.live import Live, Program
 
 KEY = "a-key-that-nobody-else-should-ever-see"
+TOKEN = "a-token-that-lets-one-read-the-metrics"
+SHARDING = {"KEYS": [KEY], "METRICS_TOKEN": TOKEN}
+PRODUCTION = {"DJANGO_SETTINGS_MODULE": "tests.security.settings", "TEST_SHARDING": json.dumps(SHARDING)}
 
 
 @pytest.fixture
@@ -24,14 +28,13 @@ def quiet_node(live_tables: Live) -> Iterator[tuple[Live, Program]]:
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
         "CONFIG": {"hosts": [{"address": live_tables.redis_url, "socket_timeout": None}]},
     }
-    sharding = {"KEYS": [KEY]}
     try:
         with live_tables.program(
-            "sharding_node", "--name", "quiet", TEST_SHARDING=json.dumps(sharding)
+            "sharding_node", "--name", "quiet", f"--health-port={free_port()}", **PRODUCTION
         ) as node:
             node.wait_line("^node quiet is up$")
             with (
-                override_settings(SHARDING={"DATABASE": "live", "CHANNEL_LAYER": "live", **sharding}),
+                override_settings(SHARDING={"DATABASE": "live", "CHANNEL_LAYER": "live", **SHARDING}),
                 modes.real(),
             ):
                 yield live_tables, node

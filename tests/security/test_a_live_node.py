@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import redis
 from sharding_app import BadCall, NotStorable, ShardingError
 from tests.badinput.app.entities import Ledger
 from tests.live import Live, Program, until
-from tests.security.conftest import KEY
+from tests.security.conftest import KEY, PRODUCTION
 
 SECRET = "4111-1111-1111-1111"
 Heard = list[tuple[bytes, bytes]]
@@ -100,7 +99,7 @@ def test_no_secret_and_no_payload_is_said(
         for channel, data in list(heard):
             speaker.publish(channel, data[:-1] + b"!")
         assert ledger.total() == 1
-    status = live.manage("sharding_status", "--json", TEST_SHARDING=json.dumps({"KEYS": [KEY]}))
+    status = live.manage("sharding_status", "--json", seconds=60.0, **PRODUCTION)
     assert status.returncode == 0, status.stderr
     said = "\n".join([node.text, caplog.text, status.stdout, status.stderr, *map(str, errors)])
     secrets = {SECRET, KEY, urlsplit(live.database_url).password, urlsplit(live.redis_url).password}

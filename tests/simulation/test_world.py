@@ -2,6 +2,8 @@
 
 from contextlib import ExitStack
 
+from sharding_app.simulation.phases.boot import boot
+from sharding_app.simulation.stage import Stage
 from sharding_app.simulation.trace import listening
 from sharding_app.simulation.workload import ENTITIES
 from sharding_app.simulation.world import World
@@ -13,8 +15,9 @@ def write_is_refused_and_it_stands_again(seed: int) -> bool:
     with ExitStack() as stack:
         stack.callback(world.scheduler.close)
         stack.enter_context(listening(world.trace, lambda text: None))
-        world._boot()
-        world._reach_all("every entity answers", 10.0, ENTITIES)
+        stage = Stage(world)
+        boot(stage)
+        stage.reach_all("every entity answers", 10.0, ENTITIES)
         coordinator = world.coordinator()
         assert coordinator is not None
         former = coordinator.incarnations[-1]

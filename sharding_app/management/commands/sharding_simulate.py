@@ -38,7 +38,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from sharding_app.simulation.planted import MISTAKES
+        from sharding_app.simulation.mistakes import MISTAKES
         from sharding_app.simulation.runs import Job, Summary, run_all
 
         if options["planted"] and options["planted"] not in MISTAKES:

@@ -60,9 +60,9 @@ class Ledger(EventSourced, name="badinput.Ledger"):
             raise LookupError(f"nobody has the card {text}") from error
 
     @command
-    def refuse(self, amount: int) -> int:
+    def refuse(self, amount: int, why: str = "not today") -> int:
         self.persist(Booked(amount))
-        raise Rejected("not today", code="closed")
+        raise Rejected(why, code="closed")
 
     @command
     def answer_with_an_object(self, amount: int) -> object:

@@ -1,0 +1,101 @@
+"""Messages: links that lose, repeat or mix them up, buffers in a wrong order, limits and ends that nobody keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.link_receiver import LinkReceiver
+from sharding_app.core.link_sender import LinkSender
+from sharding_app.core.messages import AnyMessage, Frame
+from sharding_app.core.region import Region, Route
+from sharding_app.core.shard import Shard
+from sharding_app.runtime.asker import Asker
+from sharding_app.runtime.process import Process
+from sharding_app.runtime.shard_life import ShardLife
+from sharding_app.simulation.mistakes.mistake import Mistake, nothing
+
+
+def _no_resends(real: Any) -> Any:
+    def due(self: LinkSender, now: float) -> Any:
+        frames = []
+        while (sent := self._next(now)) is not None:
+            frames.append(sent)
+        return frames
+
+    return due
+
+
+def _delivers_again(real: Any) -> Any:
+    def take(self: LinkReceiver, frame: Frame, size: int, now: float) -> list[AnyMessage]:
+        if frame.stream == self.stream and 0 < frame.seq <= self.taken_in:
+            return frame.body
+        return real(self, frame, size, now)  # type: ignore[no-any-return]
+
+    return take
+
+
+def _takes_what_comes(real: Any) -> Any:
+    def take(self: LinkReceiver, frame: Frame, size: int, now: float) -> list[AnyMessage]:
+        if frame.stream == self.stream and frame.seq > self.taken_in + 1:
+            self.taken_in = frame.seq - 1
+        return real(self, frame, size, now)  # type: ignore[no-any-return]
+
+    return take
+
+
+def _in_the_old_order_no_more(real: Any) -> Any:
+    def forward_all(self: Region, route: Route) -> None:
+        route.waiting.reverse()
+        real(self, route)
+
+    return forward_all
+
+
+def _behind_the_others(real: Any) -> Any:
+    def put_back(self: Region, route: Route, parcels: list[Any]) -> None:
+        for parcel in parcels:
+            parcel.home = None
+            if parcel.told:
+                self._forget(parcel)
+            else:
+                route.waiting.append(parcel)
+
+    return put_back
+
+
+def _waits_for_nobody(real: Any) -> Any:
+    def home_told(self: Region, shard: int, home: Incarnation, epoch: int, now: float) -> None:
+        route = self.routes.get(shard)
+        if route is None or epoch < max(route.epoch, route.next_epoch):
+            return
+        route.home, route.epoch, route.held = home, epoch, False
+        route.next_home, route.next_epoch = None, 0
+        self._forward_all(route)
+
+    return home_told
+
+
+def _no_limit(real: Any) -> Any:
+    def deliver(self: Shard, source: Incarnation, message: Any, now: float) -> Any:
+        limit, self.mailbox_limit = self.mailbox_limit, 1_000_000
+        try:
+            return real(self, source, message, now)
+        finally:
+            self.mailbox_limit = limit
+
+    return deliver
+
+
+DELIVERY: dict[str, Mistake] = {
+    "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
+    "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
+    "frames_out_of_order": Mistake((5, 8, 10), LinkReceiver, "take", _takes_what_comes),
+    "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
+    "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
+    "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
+    "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: nothing),
+    "mailbox_without_limit": Mistake((9,), Shard, "deliver", _no_limit),
+    "asks_never_time_out": Mistake((8,), Asker, "_time_out", lambda _: nothing),
+    "gone_is_not_told": Mistake((8, 10), Process, "_gone", lambda _: nothing),
+}

@@ -1,0 +1,24 @@
+"""Shards that need a lease."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sharding_app.core.shard_lease import ShardLeases
+from sharding_app.runtime.leasing import ShardGate
+from sharding_app.simulation.mistakes.mistake import Mistake, nothing, yes
+
+
+def _believes_it_for_ever(real: Any) -> Any:
+    def extend(self: ShardLeases, lease: Any, sent_at: float) -> None:
+        real(self, lease, sent_at)
+        lease.valid_until = float("inf")
+
+    return extend
+
+
+LEASES: dict[str, Mistake] = {
+    "lease_not_waited_for": Mistake((0,), ShardGate, "admits", lambda _: yes),
+    "lease_loss_is_not_told": Mistake((0,), ShardGate, "lost", lambda _: nothing),
+    "lease_never_over": Mistake((0,), ShardLeases, "_extend", _believes_it_for_ever),
+}

@@ -1,0 +1,51 @@
+"""Nodes: whether they live, may still speak, coordinate, and hear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharding_app.adapters.memory.cluster_rows import ClusterRows
+from sharding_app.core.membership import Membership
+from sharding_app.runtime.hearing import Hearing
+from sharding_app.runtime.node import Node
+from sharding_app.runtime.own_row import OwnRow
+from sharding_app.simulation.mistakes.mistake import Mistake, async_nothing, nothing, yes
+
+
+def _looks_at_no_row(real: Any) -> Any:
+    async def compare(self: OwnRow, generation: int) -> None:
+        node = self._node
+        if await node.lifeline.resume(generation):
+            node.links.resume()
+            node.writer.resume()
+            node.hosting.resume()
+
+    return compare
+
+
+def _freed_locks_mean_death(real: Any) -> Any:
+    def judge(self: Membership, now: float, server: Any, members: Sequence[Any]) -> Any:
+        self._ttl = 0.0
+        return real(self, now, server, members)
+
+    return judge
+
+
+def _needs_a_coordinator(real: Any) -> Any:
+    def may_handle(self: Node) -> bool:
+        pulse = getattr(self.lifeline, "pulse", None)
+        return bool(real(self)) and (pulse is None or pulse.coordinator_locked)
+
+    return may_handle
+
+
+NODES: dict[str, Mistake] = {
+    "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: nothing),
+    "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: yes),
+    "second_look_off": Mistake((2,), Node, "may_send", lambda _: yes),
+    "resume_on_greater_epoch": Mistake((1, 2, 7), OwnRow, "compare", _looks_at_no_row),
+    "dead_at_once_after_restart": Mistake((2,), Membership, "judge", _freed_locks_mean_death),
+    "needs_a_coordinator": Mistake((6, 8, 10), Node, "may_handle", _needs_a_coordinator),
+    "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
+}

@@ -1,0 +1,58 @@
+"""The journal: who may append, what an answer waits for, what is believed of a lost one, what is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.adapters.memory.journal_rows import JournalRows
+from sharding_app.core.ids import Incarnation
+from sharding_app.ports.journal import EventRow, History
+from sharding_app.runtime.execution import Execution
+from sharding_app.simulation.mistakes.mistake import Mistake, nothing
+
+
+def _answers_first(real: Any) -> Any:
+    def commit(self: Execution, slot: Any, source: Incarnation, message: Any, *rest: Any) -> Any:
+        self.answers.answer(source, message, rest[-1])
+        return real(self, slot, source, message, *rest)
+
+    return commit
+
+
+def _believes_the_error(real: Any) -> Any:
+    async def settle(self: MemoryJournal, rows: Sequence[EventRow]) -> bool:
+        await real(self, rows)
+        return False
+
+    return settle
+
+
+def _ends_no_backend(real: Any) -> Any:
+    async def settle(self: MemoryJournal, rows: Sequence[EventRow]) -> bool:
+        self._writer.doubtful.clear()
+        return await real(self, rows)  # type: ignore[no-any-return]
+
+    return settle
+
+
+def _misses_the_last(real: Any) -> Any:
+    def read(self: JournalRows, type_id: int, entities: Sequence[str]) -> dict[str, History]:
+        histories: dict[str, History] = real(self, type_id, entities)
+        for history in histories.values():
+            if len(history.events) > 1:
+                history.events.pop()
+        return histories
+
+    return read
+
+
+STORING: dict[str, Mistake] = {
+    "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: nothing),
+    "answer_before_commit": Mistake((2, 3), Execution, "commit", _answers_first),
+    "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
+    "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
+    "recovery_misses_last_event": Mistake((2, 3, 4, 8), JournalRows, "read", _misses_the_last),
+    "retries_are_not_looked_up": Mistake((5,), JournalRows, "outcome", lambda _: nothing),
+}

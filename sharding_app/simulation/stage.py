@@ -1,0 +1,90 @@
+"""What the phases of a run share: jobs under way, conditions that have to come true in time, calls that reach everyone.
+
+Each waits on virtual time, and ends at once when a promise is broken or the run is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sharding_app.simulation.cast import Named
+from sharding_app.simulation.loop import SimLoop
+from sharding_app.simulation.promises import PromiseBroken
+from sharding_app.simulation.standing import is_settled
+
+if TYPE_CHECKING:
+    from sharding_app.simulation.world import World
+
+HEALED_SECONDS = 20.0
+QUIET_SECONDS = 2.0
+
+
+class Stage:
+    def __init__(self, world: World, steps: int | None = None) -> None:
+        self.world = world
+        self._steps = steps
+        self._busy = 0
+        "Jobs of the present phase that have not ended."
+
+    @property
+    def is_over(self) -> bool:
+        """A promise is broken, or the run has had its steps."""
+        return self.world.failure is not None or self._is_cut()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._busy
+
+    def job(self, loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:
+        self._busy += 1
+        loop.create_task(job).add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._busy -= 1
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.broke(PromiseBroken(0, "runs_without_mistakes", f"a client failed: {error!r}"))
+
+    def until(self, condition: Callable[[], bool], seconds: float, what: str, promise: int = 10) -> None:
+        world = self.world
+        if world.failure is not None:
+            return
+        done = world.scheduler.run(
+            until=lambda: world.failure is not None or condition() or self._is_cut(),
+            deadline=world.now + seconds,
+        )
+        if not done:
+            world.broke(PromiseBroken(promise, "liveness", f"not within {seconds:g} s: {what}"))
+
+    def pass_time(self, seconds: float) -> None:
+        self.world.scheduler.run(
+            until=lambda: self.world.failure is not None, deadline=self.world.now + seconds
+        )
+
+    def settle(self, what: str) -> None:
+        """Let what is under way come to its end, and look that it has."""
+        self.pass_time(QUIET_SECONDS)
+        self.until(lambda: is_settled(self.world), HEALED_SECONDS, what)
+
+    def reach_all(
+        self,
+        what: str,
+        seconds: float = HEALED_SECONDS,
+        entities: Sequence[Named] | None = None,
+        promise: int = 10,
+    ) -> None:
+        for client in self.world.clients:
+            for entity in self.world.cast.entities if entities is None else entities:
+                self.job(client.loop, client.reach(entity))
+        self.until(lambda: self.is_idle, seconds, what, promise)
+
+    def runs_without_a_message(self, when: str) -> None:
+        missing = self.world.registry.missing
+        self.until(lambda: not missing(), HEALED_SECONDS, f"what should run runs {when}")
+        failure = self.world.failure
+        if failure is not None and failure.name == "liveness" and (gone := missing()):
+            self.world.trace.note("world", None, "does not run: %s", ", ".join(gone))
+
+    def _is_cut(self) -> bool:
+        return self._steps is not None and self.world.scheduler.turns >= self._steps

@@ -1,0 +1,46 @@
+"""Is everything where it should be? Questions about a whole world, answered from the virtual server's rows and its nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sharding_app.core.ids import shard_of
+from sharding_app.simulation.cast import Named
+
+if TYPE_CHECKING:
+    from sharding_app.simulation.world import World
+
+
+def is_settled(world: World) -> bool:
+    """Every node is up, and every shard runs where its row says."""
+    if not all(each.is_up for each in world.nodes):
+        return False
+    for row in world.server.cluster.shards.values():
+        node = world.node_of(row.home) if row.home is not None else None
+        if node is None or row.step != "home" or not world.is_valid(node):
+            return False
+        shard = node.hosts[row.type].shards.get(row.shard)
+        if shard is None or shard.epoch != row.epoch:
+            return False
+    return True
+
+
+def is_balanced(world: World) -> bool:
+    """No region has two shards more than another one, of the types that the strategy places."""
+    members = world.server.cluster.members.values()
+    for made in world.cast.types:
+        if made.singleton_id is None:
+            has = {each.incarnation: 0 for each in members if made.name in each.types}
+            for row in world.server.cluster.shards.values():
+                if row.type == made.name and row.home in has:
+                    has[row.home] += 1
+            if has and max(has.values()) - min(has.values()) > 1:
+                return False
+    return True
+
+
+def is_at_home(world: World, entity: Named) -> bool:
+    """Whether its shard is not on its way from one home to another."""
+    entity_type, entity_id = entity
+    key = entity_type.name, shard_of(entity_id, entity_type.settings.number_of_shards or 1)
+    return world.server.cluster.shards[key].step == "home"
