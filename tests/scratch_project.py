@@ -39,6 +39,16 @@ DATABASES = {
     },
 }
 """
+WITH_SHARDING = """
+INSTALLED_APPS += ["sharding_app", "shop"]
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [{"address": os.environ["REDIS_URL"], "socket_timeout": None}]},
+    }
+}
+"""
+"""What its owner adds to the settings to use the app in `shop`."""
 
 
 class ScratchProject:

@@ -36,7 +36,3 @@ def warning(number: str, what: str, where: str, fix: str) -> Finding:
 
 def note(number: str, what: str, where: str, fix: str) -> Finding:
     return Finding(f"sharding.{number}", "note", what, where, fix)
-
-
-def counted(number: int, what: str) -> str:
-    return f"{number} {what if number == 1 else what + 's'}"

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from sharding_app.doctor.finding import Finding, counted, error, note, warning
+from sharding_app.doctor.finding import Finding, error, note, warning
 from sharding_app.doctor.look import JournalLook, Look, Unreadable
+from sharding_app.management.console import counted
 
 NAMED = 5
 """So many records of one reason are named."""

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 from sharding_app.core.records import Member
 from sharding_app.core.wire import kept_out
-from sharding_app.doctor.finding import Finding, counted, error, note, warning
+from sharding_app.doctor.finding import Finding, error, note, warning
 from sharding_app.doctor.look import ClusterLook, Look
+from sharding_app.management.console import counted
 
 LOCKS = 2
 

@@ -5,8 +5,9 @@ fsync, full_page_writes, versions, encodings, fences and poolers are system chec
 
 from collections.abc import Iterator
 
-from sharding_app.doctor.finding import Finding, counted, error, note, warning
+from sharding_app.doctor.finding import Finding, error, note, warning
 from sharding_app.doctor.look import DatabaseLook, Look
+from sharding_app.management.console import counted
 
 NODE_CONNECTIONS = 5
 """As docs/running.md counts them."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from sharding_app.core.moves import ranges
-from sharding_app.doctor.finding import Finding, counted, error, warning
+from sharding_app.doctor.finding import Finding, error, warning
 from sharding_app.doctor.look import Look, ShardLook
+from sharding_app.management.console import counted
 
 PATIENCE_SECONDS = 10.0
 """A coordinator gives new homes within moments; a new one needs a few seconds to be elected."""

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 
 from django.core.management.color import Style
 
-from sharding_app.doctor.finding import Finding, counted
+from sharding_app.doctor.finding import Finding
+from sharding_app.management.console import counted
 
 WIDTH = 110
 

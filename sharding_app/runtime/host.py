@@ -131,12 +131,12 @@ class Host:
                     continue
                 if shard is None:
                     self.counters["handed_back"] += 1
-                    execution.hand_back(source, message)
+                    execution.answers.hand_back(source, message)
                     continue
             verdict, slot = shard.deliver(source, message, now)
             if slot is None:
                 self.counters["handed_back"] += 1
-                execution.hand_back(source, message)
+                execution.answers.hand_back(source, message)
             elif verdict is Verdict.RUN:
                 if execution.run(slot, source, message):
                     self.finished(slot)
@@ -215,7 +215,7 @@ class Host:
         self.counters["mailbox_full"] += 1
         self.meter.trouble(message.entity, message.command, "mailbox_full")
         text = f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
-        self.execution.fail(source, message, BufferFull(text))
+        self.execution.answers.fail(source, message, BufferFull(text))
 
     # -- What executions and remembering need ----------------------------------------------------------------------
 

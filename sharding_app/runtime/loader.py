@@ -18,7 +18,7 @@ from sharding_app.errors import EventUnreadable, ShardingError
 from sharding_app.model.types import EntityType
 from sharding_app.ports.journal import History, Journal, JournalUnavailable, StoredEvent
 from sharding_app.quoting import told
-from sharding_app.runtime.execution import fingerprint
+from sharding_app.runtime.durable_state import fingerprint
 
 logger = logging.getLogger("sharding.journal")
 

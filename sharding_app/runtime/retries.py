@@ -56,7 +56,7 @@ class Retries:
             return
         if self._age_ms(message) > self._window_ms:
             text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
-            execution.fail(source, message, BadCall(text, code="too_old"))
+            execution.answers.fail(source, message, BadCall(text, code="too_old"))
             owner.finished(slot)
             return
         await settled(slot)
@@ -79,19 +79,19 @@ class Retries:
             other = f"{before!r} with other arguments"
         if other:
             text = f"command id {message.command_id!r} was used for {other} before: give each command its own"
-            execution.fail(source, message, BadCall(text, code="command_id_reused"))
+            execution.answers.fail(source, message, BadCall(text, code="command_id_reused"))
         elif found.partial or found.reply is None:
             text = f"{execution.type.name} {slot.id!r}: {message.command} had committed a part when its node died"
-            execution.fail(source, message, PartlyApplied(text))
+            execution.answers.fail(source, message, PartlyApplied(text))
         else:
-            execution.answer(source, message, found.reply)
+            execution.answers.answer(source, message, found.reply)
         owner.finished(slot)
 
     def _later(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
         """The object was thrown away before anything was found out. Nobody may say yet that nothing is stored: an earlier
         attempt may have stored it, so this one waits for the next object, or goes to its shard's next home."""
         if is_gone(slot) or slot.shard.stopping:
-            self._execution.hand_back(source, message)
+            self._execution.answers.hand_back(source, message)
         else:
             self._execution.owner.again(slot, source, message)
 

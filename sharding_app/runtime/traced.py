@@ -18,6 +18,7 @@ from sharding_app.core.shard import Shard, Slot
 from sharding_app.errors import ShardingError
 from sharding_app.model.types import Handler
 from sharding_app.runtime import tracing
+from sharding_app.runtime.answers import Answers
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.commits import CommandCommit, StepCommit
 from sharding_app.runtime.execution import Execution
@@ -77,12 +78,47 @@ def _error(done: asyncio.Future[Any]) -> BaseException | str | None:
     return "the caller has gone away" if done.cancelled() else done.exception()
 
 
+class TracedAnswers(Answers):
+    """Whatever is said of a command ends its span."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._tracer = active_tracer()
+        self._open: dict[int, tuple[Deliver, Span]] = {}
+        "By the message's identity, with the message, so that no other one can have it."
+
+    def begin(self, message: Deliver, span: Span) -> None:
+        while len(self._open) >= MAX_OPEN:
+            self._end(next(iter(self._open.values()))[0], "its end was never heard of")
+        self._open[id(message)] = message, span
+
+    def span_of(self, message: Deliver) -> Span | None:
+        found = self._open.get(id(message))
+        return None if found is None else found[1]
+
+    def answer(self, source: Incarnation, message: Deliver, value: bytes) -> None:
+        super().answer(source, message, value)
+        self._end(message)
+
+    def fail(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
+        super().fail(source, message, error)
+        self._end(message, error)
+
+    def hand_back(self, source: Incarnation, message: Deliver) -> None:
+        super().hand_back(source, message)
+        self._end(message, "handed back: its shard lives elsewhere")
+
+    def _end(self, message: Deliver, error: BaseException | str | None = None) -> None:
+        found = self._open.pop(id(message), None)
+        if found is not None:
+            self._tracer.end(found[1], error)
+
+
 class TracedExecution(Execution):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._tracer = active_tracer()
-        self._commands_open: dict[int, tuple[Deliver, Span]] = {}
-        "By the message's identity, with the message, so that no other one can have it."
+        self._traced = self.answers = TracedAnswers(self.type, self.owner, self.meter, self.counters)
         self._commits_open: dict[int, tuple[Commit, Span]] = {}
         self.writer = cast(JournalWriter, _TracedWriter(self.writer, self))
 
@@ -96,23 +132,9 @@ class TracedExecution(Execution):
             f"deliver {self.type.name}.{message.command}", "consumer", {**about, "shard": message.shard},
             parent,
         )  # fmt: skip
-        while len(self._commands_open) >= MAX_OPEN:
-            self._end(next(iter(self._commands_open.values()))[0], "its end was never heard of")
-        self._commands_open[id(message)] = message, span
+        self._traced.begin(message, span)
         with tracer.inside(span, parent):
             return super().start(slot, source, message, handler, args)
-
-    def answer(self, source: Incarnation, message: Deliver, value: bytes) -> None:
-        super().answer(source, message, value)
-        self._end(message)
-
-    def fail(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
-        super().fail(source, message, error)
-        self._end(message, error)
-
-    def hand_back(self, source: Incarnation, message: Deliver) -> None:
-        super().hand_back(source, message)
-        self._end(message, "handed back: its shard lives elsewhere")
 
     def committed(self, commit: CommandCommit) -> None:
         self._end_commit(commit)
@@ -129,8 +151,8 @@ class TracedExecution(Execution):
             "entity": commit.slot.id,
             "events": len(commit.rows),
         }
-        open_ = self._commands_open.get(id(commit.message)) if isinstance(commit, CommandCommit) else None
-        span = self._tracer.child(f"persist {self.type.name}", about, open_[1] if open_ else None)
+        inside = self._traced.span_of(commit.message) if isinstance(commit, CommandCommit) else None
+        span = self._tracer.child(f"persist {self.type.name}", about, inside)
         if isinstance(commit, StepCommit):
             commit.future.add_done_callback(lambda done: self._tracer.end(span, _error(done)))
         else:
@@ -138,11 +160,6 @@ class TracedExecution(Execution):
 
     def _end_commit(self, commit: Commit, error: str | None = None) -> None:
         found = self._commits_open.pop(id(commit), None)
-        if found is not None:
-            self._tracer.end(found[1], error)
-
-    def _end(self, message: Deliver, error: BaseException | str | None = None) -> None:
-        found = self._commands_open.pop(id(message), None)
         if found is not None:
             self._tracer.end(found[1], error)
 

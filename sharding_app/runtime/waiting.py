@@ -55,7 +55,7 @@ class WaitingCommands:
         execution, owner = self._execution, self._execution.owner
         await owner.lease()
         if generation != slot.generation:
-            execution.abandoned(slot, source, message, partly=False)
+            execution.answers.abandoned(slot, source, message, partly=False)
             return
         if slot.shard.closed:
             execution.too_late(slot, source, message)
@@ -78,7 +78,7 @@ class WaitingCommands:
             if self._running.get(slot) is command:
                 del self._running[slot]
         if generation != slot.generation:
-            execution.abandoned(slot, source, message, partly=command.steps > 0)
+            execution.answers.abandoned(slot, source, message, partly=command.steps > 0)
         else:
             await self._conclude(command, handler, value)
 
@@ -113,7 +113,7 @@ class WaitingCommands:
         """The last commit of a command, in one transaction with the user's own writes."""
         execution = self._execution
         if generation != slot.generation:
-            execution.abandoned(slot, source, message, partly=partly)
+            execution.answers.abandoned(slot, source, message, partly=partly)
             return
         command_id = message.command_id or f"{source}:{message.request}"
         rows = number_rows(
@@ -128,9 +128,9 @@ class WaitingCommands:
             execution.not_committed(commit, failed.why, failed.detail)
         except Exception as error:  # noqa: BLE001  (the user's function may raise anything: the command fails)
             if generation == slot.generation:
-                execution.raised(slot, source, message, error, staged=True, partly=partly)
+                execution.failing.raised(slot, source, message, error, staged=True, partly=partly)
             else:
-                execution.abandoned(slot, source, message, partly=partly)
+                execution.answers.abandoned(slot, source, message, partly=partly)
         else:
             execution.committed(commit)
 
@@ -168,28 +168,28 @@ class WaitingCommands:
         execution, owner = self._execution, self._execution.owner
         generation = slot.generation
         if handler.fenced and not await owner.at_home(slot):
-            execution.hand_back(source, message)
+            execution.answers.hand_back(source, message)
             if generation == slot.generation:
                 owner.fenced(slot)
             return
         if generation != slot.generation:
-            execution.abandoned(slot, source, message, partly=False)
+            execution.answers.abandoned(slot, source, message, partly=False)
             return
-        execution.answer_seen(slot, source, message, value)
+        execution.answers.answer_seen(slot, source, message, value)
         owner.finished(slot)
 
     def _last_word(self, slot: Slot) -> Record:
         """A command that has committed a part and stages nothing more still has to leave its reply, for a retry."""
-        entity_type = self._execution.type
-        if entity_type.kind == "durable_state":
-            return self._execution.state_record(slot)
+        durable = self._execution.durable
+        if durable is not None:
+            return durable.record(slot)
         return FINISHED, 1, b"{}", None
 
     async def step(self, slot: Slot, source: Incarnation, message: Deliver, staging: Staging) -> bool:
         """`await self.persist(...)`: make durable what is staged so far. False: there was nothing."""
         execution = self._execution
-        if execution.type.kind == "durable_state":
-            execution.stage_state(slot, staging)
+        if execution.durable is not None:
+            execution.durable.stage(slot, staging)
         records: list[Record]
         records, staging.records = staging.records, []
         also, staging.also = staging.also, []
@@ -240,8 +240,8 @@ class _Command:
             raise staging.broken
         value = handler.encode_result(result)
         current = self.generation == slot.generation
-        if execution.type.kind == "durable_state" and not handler.is_query and current:
-            execution.stage_state(slot, staging)
+        if execution.durable is not None and not handler.is_query and current:
+            execution.durable.stage(slot, staging)
         if staging.records and len(value) > execution.max_reply:
             raise execution.reply_too_large(self.message, value)
         return value
@@ -265,17 +265,17 @@ class _Command:
         if isinstance(self.staging.broken, StepFailed):
             error = self.staging.broken
         if self.generation != slot.generation:
-            execution.abandoned(slot, self.source, self.message, partly=partly)
+            execution.answers.abandoned(slot, self.source, self.message, partly=partly)
         elif not isinstance(error, StepFailed):
             staged = bool(self.staging.records) or self.staging.broken is not None or partly
-            if execution.raised(slot, self.source, self.message, error, staged=staged, partly=partly):
+            if execution.failing.raised(slot, self.source, self.message, error, staged=staged, partly=partly):
                 execution.owner.finished(slot)
         elif error.why is NotCommitted.FENCED:
             execution.owner.fenced(slot)
-            execution.abandoned(slot, self.source, self.message, partly=partly)
+            execution.answers.abandoned(slot, self.source, self.message, partly=partly)
         else:
-            failure = execution.refusal(slot, self.message, error.why, error.detail, partly=partly)
-            execution.fail(self.source, self.message, failure)
+            failure = execution.answers.refusal(slot, self.message, error.why, error.detail, partly=partly)
+            execution.answers.fail(self.source, self.message, failure)
             execution.owner.reload(slot)
 
 

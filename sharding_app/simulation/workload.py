@@ -158,7 +158,19 @@ with registry.isolated():
     class Quit:
         """The termination message of the singleton."""
 
-    class Watch(Ledger, name="sim.Watch"):
+    class Quitter(Ledger):
+        """Stops when it is told to."""
+
+        abstract = True
+
+        @command
+        def quit(self) -> tuple[int, str]:
+            with seen(self):
+                ends(self, "quit")
+                self.context.stop()
+                return told(self)
+
+    class Watch(Quitter, name="sim.Watch"):
         """Remembered: once it has run it runs, until it goes to rest."""
 
         settings = ShardingSettings(number_of_shards=3, remember_entities=True)
@@ -170,26 +182,12 @@ with registry.isolated():
                 self.context.passivate()
                 return told(self)
 
-        @command
-        def quit(self) -> tuple[int, str]:
-            with seen(self):
-                ends(self, "quit")
-                self.context.stop()
-                return told(self)
-
-    class Warden(Ledger, name=f"{SINGLETON}sim.Warden"):
+    class Warden(Quitter, name=f"{SINGLETON}sim.Warden"):
         """A singleton: one for the whole cluster, started without a message, terminated when it is handed over."""
 
         settings = ShardingSettings(
             number_of_shards=1, role=ROLE, passivate_after_seconds=0, stop_message=Quit()
         )
-
-        @command
-        def quit(self) -> tuple[int, str]:
-            with seen(self):
-                ends(self, "quit")
-                self.context.stop()
-                return told(self)
 
         async def receive(self, message: object) -> object:
             if isinstance(message, Quit):

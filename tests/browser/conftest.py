@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from project.servers import OwnRedis
 from tests.browser.browser import Browser, find_chromium
 from tests.browser.cluster import Cluster, again, cluster
 from tests.live import Live
@@ -20,9 +21,20 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def shared_cluster(live_servers: Live) -> Iterator[tuple[Cluster, ExitStack]]:
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
+    """Nobody else uses it, so it can be stopped."""
+    with OwnRedis(tmp_path_factory.mktemp("browser")) as redis:
+        yield redis
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(live_servers: Live, own_redis: OwnRedis) -> Iterator[tuple[Cluster, ExitStack]]:
     find_chromium()
-    with live_servers.empty_database() as live, cluster(live) as found, ExitStack() as stack:
+    with (
+        live_servers.empty_database() as live,
+        cluster(Live(live.database_url, own_redis.url)) as found,
+        ExitStack() as stack,
+    ):
         yield found, stack
 
 

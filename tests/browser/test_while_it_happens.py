@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from project.servers import OwnRedis
 from tests.browser.browser import Browser
 from tests.browser.cluster import Cluster
 from tests.browser.conftest import Visit
@@ -61,6 +62,31 @@ def test_the_map_shows_the_death_of_a_node_within_two_seconds(visit: Visit, thre
     )
     browser.open(f"{three_nodes.root}timeline/")
     browser.sees("node dead")
+    assert browser.complaints() == []
+
+
+def test_without_redis_the_page_says_so_and_goes_on_when_it_is_back(
+    visit: Visit, three_nodes: Cluster, own_redis: OwnRedis
+) -> None:
+    browser = visit("root")
+    browser.sees("The cluster is healthy.", 20)
+    browser.until(lambda: live(browser) == "live", "live updates")
+    own_redis.stop()
+    try:
+        browser.sees(
+            "No node answers this site: is the channel layer (Redis) reachable from here and from there?"
+        )
+        browser.sees("Node ada did not answer within a second.")
+        browser.open(f"{three_nodes.root}types/{three_nodes.types[CART]}/")
+        browser.sees("Shard map")
+        browser.open(three_nodes.root)
+        browser.sees("No node answers this site")
+        browser.until(lambda: live(browser) == "live", "it gets news without Redis")
+    finally:
+        own_redis.start()
+    browser.until(lambda: "No node answers" not in browser.text, "they answer again", 10)
+    browser.sees("The cluster is healthy.", 20)
+    browser.until(lambda: live(browser) == "live", "live updates")
     assert browser.complaints() == []
 
 

@@ -9,7 +9,7 @@ from tests.docs.pages import Page, run_in_memory, run_on_servers
 from tests.docs.snippets import Reader, blocks
 from tests.docs.test_snippets import DOCS
 from tests.live import ROOT, Live
-from tests.scratch_project import ScratchProject
+from tests.scratch_project import WITH_SHARDING, ScratchProject
 from tests.typing.test_typing import complaints
 
 WRONG = """
@@ -65,17 +65,6 @@ def test_the_page_about_django_runs() -> None:
     run_on_servers(page)
 
 
-SETTINGS = """
-INSTALLED_APPS += ["sharding_app", "shop"]
-CHANNEL_LAYERS = {
-    "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [{"address": os.environ["REDIS_URL"], "socket_timeout": None}]},
-    }
-}
-"""
-
-
 def test_the_page_about_testing_runs(
     live_servers: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +75,7 @@ def test_the_page_about_testing_runs(
     page = DOCS / "testing.md"
     with live_servers.empty_database() as live:
         project = ScratchProject(tmp_path / "mysite", live)
-        project.append("mysite/settings.py", SETTINGS)
+        project.append("mysite/settings.py", WITH_SHARDING)
         project.write("shop/entities.py", (ROOT / "project/shop/entities.py").read_text())
         project.write("shop/tests/__init__.py", "")
         (ini,) = [block.text for block in blocks(page) if block.language == "ini"]

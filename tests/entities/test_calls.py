@@ -278,7 +278,7 @@ async def test_what_a_timer_calls_may_fail_and_is_logged(
 ) -> None:
     await Bell.ref("b").ring_in(1, times=0)
     await travel(2)
-    assert "entities.Bell.ring, which a timer called, failed: how often?" in caplog.text
+    assert "entities.Bell.ring, which a timer called, failed: Rejected: how often?" in caplog.text
     assert await Bell.ref("b").count() == 0
 
 

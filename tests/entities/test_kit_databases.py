@@ -6,17 +6,8 @@ import psycopg
 import pytest
 
 from tests.live import ROOT, Live
-from tests.scratch_project import ScratchProject
+from tests.scratch_project import WITH_SHARDING, ScratchProject
 
-SETTINGS = """
-INSTALLED_APPS += ["sharding_app", "shop"]
-CHANNEL_LAYERS = {
-    "default": {
-        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [{"address": os.environ["REDIS_URL"], "socket_timeout": None}]},
-    }
-}
-"""
 INI = """
 [pytest]
 DJANGO_SETTINGS_MODULE = mysite.settings
@@ -57,7 +48,7 @@ def test_they_follow_the_suffixes_of_xdist_and_close_before_the_databases_go(
         monkeypatch.delenv(name, raising=False)
     with live_servers.empty_database() as live:
         project = ScratchProject(tmp_path / "mysite", live)
-        project.append("mysite/settings.py", SETTINGS)
+        project.append("mysite/settings.py", WITH_SHARDING)
         project.write("pytest.ini", INI)
         project.write("shop/entities.py", (ROOT / "project/shop/entities.py").read_text())
         project.write("shop/test_names.py", TESTS)

@@ -35,6 +35,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     hub: Hub
     seat: Any = None
+    # None of the site's: nobody sends it anything that way, and a browser has to get in while Redis is down, too.
+    channel_layer_alias = ""
 
     async def connect(self) -> None:
         self.seat = await self.hub.admit(_cookies(self.scope), self._say, self.close)

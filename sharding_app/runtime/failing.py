@@ -1,0 +1,101 @@
+"""A handler has raised: what its asker is told, and what becomes of its object.
+
+A refusal leaves the object as it is, if nothing was staged. Anything else is judged by the type's supervision: the entity
+goes on, is rebuilt (later each time that it fails in a row), stops, or takes the idle ones of its shard with it.
+"""
+
+import logging
+from typing import TYPE_CHECKING, cast
+
+from sharding_app.core.ids import Incarnation
+from sharding_app.core.messages import Deliver
+from sharding_app.core.shard import Slot
+from sharding_app.core.supervision import Directive, Failures, Supervision
+from sharding_app.errors import NotStorable, PartlyApplied, Rejected, ShardingError
+from sharding_app.quoting import traceable
+from sharding_app.runtime.commits import CommandCommit
+from sharding_app.runtime.journal_writer import NotCommitted
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.execution import Execution
+
+logger = logging.getLogger("sharding.entity")
+
+
+class Failing:
+    def __init__(self, execution: "Execution") -> None:
+        self._execution = execution
+        self._supervision = execution.type.settings.supervision or Supervision()
+        self._failures = Failures(self._supervision.forgive_after_seconds)
+
+    def raised(
+        self,
+        slot: Slot,
+        source: Incarnation,
+        message: Deliver,
+        error: BaseException,
+        *,
+        staged: bool,
+        partly: bool = False,
+    ) -> bool:
+        """Answer with the error; True if the object may stay."""
+        execution = self._execution
+        refused = isinstance(error, Rejected | NotStorable)
+        if refused and not partly:
+            failed = cast(ShardingError, error)
+        else:
+            failed = self._failed(slot, message, error, partly=partly)
+        execution.answers.fail_seen(slot, source, message, failed)
+        directive = "resume" if refused else self._supervision.directive(error)
+        if (
+            directive == "resume"
+            and not staged
+            and (execution.durable is None or execution.durable.as_stored(slot))
+        ):
+            return True
+        if refused:
+            self._rebuild(slot)
+        else:
+            self._supervise(slot, directive)
+        return False
+
+    def _failed(self, slot: Slot, message: Deliver, error: BaseException, *, partly: bool) -> ShardingError:
+        """The error for the asker; what was raised is counted, and told to whoever runs this."""
+        execution, entity_type = self._execution, self._execution.type
+        failed: ShardingError = entity_type.failed(slot.id, message.command, error)
+        if partly:
+            failed = PartlyApplied(f"{failed.message}; what it had awaited stays", params=failed.params)
+        execution.counters["handler_failed"] += 1
+        execution.meter.trouble(slot.id, message.command, type(error).__qualname__)
+        execution.owner.listener.entity_failed(entity_type, slot.id, message.command, error)
+        logger.error(
+            "%s.%s raised %s", entity_type.name, message.command, type(error).__qualname__,
+            exc_info=traceable(error), extra={"action": "handler_failed", "entity_type": entity_type.name},
+        )  # fmt: skip
+        return failed
+
+    def _supervise(self, slot: Slot, directive: Directive) -> None:
+        """A handler has failed: its entity stops, or is rebuilt, later each time that it fails in a row."""
+        owner = self._execution.owner
+        if directive == "stop":
+            slot.ended = True
+            owner.finished(slot)
+            return
+        if directive == "escalate":
+            owner.restart_shard(slot.shard)
+        delay = self._supervision.delay(self._failures.count(slot.id, owner.now()))
+        self._rebuild(slot, delay)
+
+    def _rebuild(self, slot: Slot, delay: float = 0.0) -> None:
+        """Throw the object away, once the commits of those before it, which are as good as ever, are through."""
+        owner, tail = self._execution.owner, slot.tail
+        if tail is None:
+            owner.reload(slot, delay)
+            return
+        generation = slot.generation
+
+        def follow(why: NotCommitted | None) -> None:
+            if generation == slot.generation:
+                owner.reload(slot, delay)
+
+        cast(CommandCommit, tail).follow(follow)
