@@ -6,22 +6,17 @@ no lifeline and no row: the cluster does not wait for it.
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
-
-from sharding_app.core.codec import EncodeError
-from sharding_app.core.ids import HASH_VERSION, Incarnation
-from sharding_app.core.link import MessageTooLarge
+from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import (
     Answer,
     AnyMessage,
     BeginHandOff,
     Deliver,
     Entities,
-    Failed,
     HandBack,
     NodeGone,
     NodeStats,
@@ -31,37 +26,24 @@ from sharding_app.core.messages import (
 )
 from sharding_app.core.records import TypeConfig
 from sharding_app.core.wire import strangers
-from sharding_app.errors import BadCall, NotStorable, to_wire
+from sharding_app.errors import BadCall
 from sharding_app.model.types import EntityType
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime import calls
+from sharding_app.runtime.agreement import agree, differences, type_config
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.config import NodeConfig, ProcessPorts
 from sharding_app.runtime.homes import HomeFinder
 from sharding_app.runtime.links import Links
+from sharding_app.runtime.outbox import Outbox
 from sharding_app.runtime.questions import Questions
 from sharding_app.runtime.region_states import RegionQuestions
 from sharding_app.runtime.traced import asker_class
 
 logger = logging.getLogger("sharding.node")
 
-MAX_BACKLOG = 100_000
 TICK_SECONDS = 0.05
 IDLE_TICK_SECONDS = 0.25
-
-
-def type_config(entity_type: EntityType, config: NodeConfig) -> TypeConfig:
-    """What has to be equal wherever the type is used."""
-    settings = entity_type.settings
-    return TypeConfig(
-        name=entity_type.name,
-        kind=entity_type.kind,
-        number_of_shards=settings.number_of_shards or config.number_of_shards,
-        extractor=entity_type.extractor.name if entity_type.extractor else f"hash:{HASH_VERSION}",
-        hash_version=HASH_VERSION,
-        role=settings.role or "",
-        store_mode="postgres",
-    )
 
 
 class WireRefused(StoreUnavailable):
@@ -87,11 +69,12 @@ class Process:
         self.links: Links
         self.asker: Asker
         self.homes: HomeFinder
-        self.region_states = RegionQuestions(self.try_send)
-        self.questions = Questions(self.try_send)
         self.drops: Counter[str] = Counter()
         "Answers and the like that a peer would not take, by kind."
-        self._backlog: dict[Incarnation, deque[AnyMessage]] = {}
+        self._outbox = Outbox(incarnation, self.drops)
+        self.send, self.try_send = self._outbox.send, self._outbox.try_send
+        self.region_states = RegionQuestions(self.try_send)
+        self.questions = Questions(self.try_send)
         self._tasks: dict[asyncio.Task[None], None] = {}
 
     # -- Life ------------------------------------------------------------------------------------------------------
@@ -111,6 +94,7 @@ class Process:
             self.incarnation, self.ports.transport, clock, limits, self._deliver, self.channel_of, self._suspected,
             self.may_send, self.waiting_bytes, self.config.wire,
         )  # fmt: skip
+        self._outbox.links = self.links
         self.homes = HomeFinder(
             self.incarnation, self.ports.store, clock, self.try_send,
             is_proxy=self.is_proxy, on_gone=self._gone, is_silent=self.links.is_silent,
@@ -118,12 +102,12 @@ class Process:
         self.asker = asker_class()(
             self.incarnation,
             clock,
-            self._put_command,
+            self._outbox.put_command,
             self.homes,
             self.config.region,
             self.config.ask_timeout_seconds,
         )
-        self.homes.told = self.asker
+        self.homes.told = self._outbox.asker = self.asker
         for name, config in self.configs.items():
             extractor = self.types[name].extractor
             self.asker.add_type(
@@ -202,70 +186,7 @@ class Process:
         )  # fmt: skip
 
     def why_refused(self, type_name: str) -> str:
-        ours, theirs = self.configs[type_name], self.refused[type_name]
-        differ = [
-            f"{name} is {getattr(ours, name)!r} here and {getattr(theirs, name)!r} in the cluster"
-            for name in TypeConfig.__struct_fields__
-            if getattr(ours, name) != getattr(theirs, name)
-        ]
-        return f"{type_name!r} is refused: {'; '.join(differ)}. Make them equal, or remove the cluster's internal data"
-
-    # -- Sending ---------------------------------------------------------------------------------------------------
-
-    def send(self, target: Incarnation, message: AnyMessage) -> None:
-        """Send what may not be dropped: it waits here while the link has no room."""
-        backlog = self._backlog.get(target)
-        if backlog is not None:
-            if len(backlog) >= MAX_BACKLOG:
-                # It has long stopped to take anything: whoever asked there has given up, or will be told that we are gone.
-                self.drops[type(message).__name__] += 1
-                return
-            backlog.append(message)
-        elif not self.try_send(target, message):
-            self._backlog[target] = deque((message,))
-
-    def try_send(self, target: Incarnation, message: AnyMessage) -> bool:
-        """Send what will be repeated anyway."""
-        try:
-            return self.links.put(target, message)
-        except MessageTooLarge as error:
-            if isinstance(message, Answer):
-                # Only of what persists nothing: else the reply was measured before the commit.
-                text = f"the reply has {error.size} bytes, more than the {error.limit} of a message: return less of it at a time"
-                return self.links.put(target, _not_storable(message.request, "reply_too_large", text))
-            logger.error(
-                "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
-            )
-            return True
-
-    def _put_command(self, target: Incarnation, message: AnyMessage) -> bool:
-        try:
-            return self.links.put(target, message)
-        except MessageTooLarge as error:
-            if isinstance(message, Deliver):
-                text = (
-                    f"{message.type}.{message.command}: the arguments have {error.size} bytes, more than the {error.limit}"
-                    " of a message: send less at a time, or a reference to what is stored elsewhere"
-                )
-                self._fail_soon(_not_storable(message.request, "arguments_too_large", text))
-            return True
-        except EncodeError as error:
-            if isinstance(message, Deliver):
-                text = f"{message.type}.{message.command} cannot be sent: {error}"
-                self._fail_soon(_not_storable(message.request, "not_encodable", text))
-            return True
-
-    def _fail_soon(self, failed: Failed) -> None:
-        asyncio.get_running_loop().call_soon(self.asker.receive, self.incarnation, failed)
-
-    def _flush_backlog(self) -> None:
-        for target in list(self._backlog):
-            waiting = self._backlog.pop(target)
-            while waiting:
-                if not self.try_send(target, waiting[0]):
-                    self._backlog[target] = waiting
-                    break
-                waiting.popleft()
+        return differences(self.configs[type_name], self.refused[type_name])
 
     # -- Receiving -------------------------------------------------------------------------------------------------
 
@@ -314,35 +235,27 @@ class Process:
         if incarnation == self.incarnation:
             return
         self.links.end(incarnation)
-        self._backlog.pop(incarnation, None)
+        self._outbox.gone(incarnation)
         self.homes.gone(incarnation)
         self.asker.gone(incarnation)
-
-    def _agree(self, ours: TypeConfig, theirs: TypeConfig) -> bool:
-        """A proxy only has to find the same shards."""
-        if self.types[ours.name].proxy_only:
-            ours = msgspec.structs.replace(
-                ours, kind=theirs.kind, role=theirs.role, store_mode=theirs.store_mode
-            )
-        return ours == theirs
 
     async def _compare_types(self) -> None:
         for theirs in await self.ports.store.types():
             ours = self.configs.get(theirs.name)
-            if ours is not None and not self._agree(ours, theirs):
+            if ours is not None and not agree(self.types[ours.name], ours, theirs):
                 self.refused[theirs.name] = theirs
                 logger.error("%s", self.why_refused(theirs.name), extra={"action": "type_refused"})
 
     async def _tick_loop(self) -> None:
         while True:
-            busy = self.asker.pending or self._backlog
+            busy = self.asker.pending or self._outbox.waiting
             await asyncio.sleep(TICK_SECONDS if busy else IDLE_TICK_SECONDS)
             self.tick()
 
     def tick(self) -> None:
         self.asker.tick()
-        if self._backlog:
-            self._flush_backlog()
+        if self._outbox.waiting:
+            self._outbox.tick()
 
     def _job_ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
@@ -350,8 +263,3 @@ class Process:
             logger.critical(
                 "a bug: %s ended: %r", task.get_name(), error, exc_info=error, extra={"action": "job_failed"}
             )
-
-
-def _not_storable(request: int, code: str, text: str) -> Failed:
-    kind, said, params = to_wire(NotStorable(text, code=code))
-    return Failed(request, kind, said, msgspec.msgpack.encode(params))

@@ -1,5 +1,6 @@
 """Who may host a type: nodes of its role, and nodes that agree with the cluster about what it is."""
 
+import asyncio
 import dataclasses
 
 import msgspec
@@ -25,7 +26,11 @@ async def test_b1_10_a_type_of_a_role_lives_only_where_the_role_is() -> None:
     async with MemoryCluster([Backend], nodes=0) as cluster:
         front = await cluster.add_node("front", roles=())
         for name in ("back1", "back2"):
-            await cluster.add_node(name, roles=("backend",))
+            node = await cluster.add_node(name, roles=("backend",))
+            deadline = asyncio.get_running_loop().time() + 5
+            while not node.registered:
+                assert asyncio.get_running_loop().time() < deadline, "no coordinator has heard of it in time"
+                await asyncio.sleep(0.01)
         with cluster.in_use():
             ids = [str(number) for number in range(40)]
             assert [await Backend.ref(each).hello() for each in ids] == ids
