@@ -53,9 +53,12 @@ class ClusterStore(Protocol):
         state: MemberState | None = None,
         deaf: bool | None = None,
         server: Server | None = None,
+        unsettled: bool = False,
         member: Member | None = None,
     ) -> bool:
-        """Change the given fields (or, with `member`, roles, types and backends); False: the row is gone."""
+        """Change the given fields (or, with `member`, roles, types and backends); False: the row is gone.
+
+        `server` is where both locks are held, `unsettled` says that they are not."""
         ...
 
     async def leave(self, incarnation: Incarnation) -> None:

@@ -292,7 +292,7 @@ class Lifeline:
                 case "suspended":
                     self._call(self._callbacks.on_suspended)
                 case "back":
-                    self._call(self._callbacks.on_back, self.lease.generation)
+                    self._call(self._callbacks.on_back, self.lease.generation, self.lease.settled)
         if changes:
             self._wake(WATCH)
 

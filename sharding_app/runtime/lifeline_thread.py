@@ -200,8 +200,8 @@ class _OnMainLoop:
     def on_suspended(self) -> None:
         self._deliver(self._callbacks.on_suspended)
 
-    def on_back(self, generation: int) -> None:
-        self._deliver(self._callbacks.on_back, generation)
+    def on_back(self, generation: int, settled: Server | None) -> None:
+        self._deliver(self._callbacks.on_back, generation, settled)
 
     def on_elected(self, term: Term) -> None:
         self._deliver(self._callbacks.on_elected, term)

@@ -186,13 +186,13 @@ class Node(Process):
         self.valid.set()
 
     def on_settled(self, server: Server) -> None:
-        self.run(self._row.write(server=server), "settle")
+        self.run(self._row.settle(server), "settle")
 
     def on_suspended(self) -> None:
         self.log("node_suspended", "the lease of node %s is lost: nothing is handled", self.config.name)
 
-    def on_back(self, generation: int) -> None:
-        self.run(self._row.compare(generation), "compare rows")
+    def on_back(self, generation: int, settled: Server | None) -> None:
+        self.run(self._row.compare(generation, settled), "compare rows")
 
     def on_elected(self, term: Term) -> None:
         self._coordinating.begin(term)

@@ -232,11 +232,18 @@ class History:
         name = self.random.choice(NODES)
         state, deaf = self.random.choice((None, "up", "leaving")), self.random.choice((None, True, False))
         server = self.random.choice((None, Server("some time", 3)))
+        unsettled = server is None and self.random.random() < 0.5
 
         async def update(side: Side) -> object:
-            return await side.store.update_member(name, state=state, deaf=deaf, server=server)  # type: ignore[arg-type]
+            return await side.store.update_member(
+                name,
+                state=state,  # type: ignore[arg-type]
+                deaf=deaf,
+                server=server,
+                unsettled=unsettled,
+            )
 
-        return f"update {name} {state} {deaf} {server}", update
+        return f"update {name} {state} {deaf} {server} {unsettled}", update
 
     def _leave(self) -> tuple[str, Operation]:
         name = self.random.choice(NODES)

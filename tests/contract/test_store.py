@@ -117,6 +117,17 @@ async def test_the_given_fields_of_a_member_change(world: World) -> None:
     ]
 
 
+async def test_a_member_that_has_lost_a_lock_says_so(world: World) -> None:
+    """From then on the loss of the other one is no proof of its death."""
+    store = world.store()
+    await store.join(member("a"), (1, 2))
+    assert await store.update_member("a", server=Server("then", 2))
+    assert await store.update_member("a", unsettled=True)
+    assert [each.server for each in (await store.members())[1]] == [None]
+    assert await store.update_member("a", server=Server("now", 3))
+    assert [each.server for each in (await store.members())[1]] == [Server("now", 3)]
+
+
 async def test_a_member_that_is_gone_cannot_be_changed(world: World) -> None:
     store = world.store()
     assert not await store.update_member("a", state="up")

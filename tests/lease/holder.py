@@ -50,7 +50,7 @@ class Holder:
     def on_suspended(self) -> None:
         self.say("suspended")
 
-    def on_back(self, generation: int) -> None:
+    def on_back(self, generation: int, settled: Server | None) -> None:
         self.say("back")
         job = asyncio.get_running_loop().create_task(self.resume(generation))
         self.jobs.add(job)

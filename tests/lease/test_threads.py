@@ -91,7 +91,7 @@ class Shell:
     def on_suspended(self) -> None:
         self.note("suspended")
 
-    def on_back(self, generation: int) -> None:
+    def on_back(self, generation: int, settled: Server | None) -> None:
         self.generation = generation
         self.note("back")
 

@@ -218,7 +218,7 @@ class Node:
     def on_suspended(self) -> None:
         self.note("suspended")
 
-    def on_back(self, generation: int) -> None:
+    def on_back(self, generation: int, settled: Server | None) -> None:
         self.note("back")
         if self.resume_at_once:
             self.tasks.append(self.world.loop.create_task(self.lifeline.resume(generation)))

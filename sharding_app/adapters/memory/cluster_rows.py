@@ -71,6 +71,7 @@ class ClusterRows:
         state: MemberState | None,
         deaf: bool | None,
         server: Server | None,
+        unsettled: bool,
         member: Member | None,
     ) -> bool:
         row = self.members.get(incarnation)
@@ -84,7 +85,7 @@ class ClusterRows:
             row,
             state=row.state if state is None else state,
             deaf=row.deaf if deaf is None else deaf,
-            server=row.server if server is None else server,
+            server=None if unsettled else row.server if server is None else server,
         )
         return True
 

@@ -59,10 +59,12 @@ class MemoryStore:
         state: MemberState | None = None,
         deaf: bool | None = None,
         server: Server | None = None,
+        unsettled: bool = False,
         member: Member | None = None,
     ) -> bool:
         return await self._ask(
-            "update_member", lambda: self._rows.update_member(incarnation, state, deaf, server, member)
+            "update_member",
+            lambda: self._rows.update_member(incarnation, state, deaf, server, unsettled, member),
         )
 
     async def leave(self, incarnation: Incarnation) -> None:

@@ -123,12 +123,14 @@ class PostgresStore:
         state: MemberState | None = None,
         deaf: bool | None = None,
         server: Server | None = None,
+        unsettled: bool = False,
         member: Member | None = None,
     ) -> bool:
         changes = {
             "incarnation": incarnation,
             "state": state,
             "deaf": deaf,
+            "unsettled": unsettled,
             **_server(server),
             **_lists(member),
         }

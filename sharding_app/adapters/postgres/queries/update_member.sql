@@ -1,8 +1,8 @@
 UPDATE sharding_node SET
     state = COALESCE(%(state)s::text, state),
     deaf = COALESCE(%(deaf)s::boolean, deaf),
-    server_started = COALESCE(%(server_started)s::text, server_started),
-    server_timeline = COALESCE(%(server_timeline)s::bigint, server_timeline),
+    server_started = CASE WHEN NOT %(unsettled)s THEN COALESCE(%(server_started)s::text, server_started) END,
+    server_timeline = CASE WHEN NOT %(unsettled)s THEN COALESCE(%(server_timeline)s::bigint, server_timeline) END,
     roles = COALESCE(%(roles)s::jsonb, roles),
     types = COALESCE(%(types)s::jsonb, types),
     backends = COALESCE(%(backends)s::jsonb, backends),
