@@ -35,8 +35,10 @@ KINDS: dict[str, type[Server]] = {Postgres.name: Postgres, Valkey.name: Valkey}
 class Supervisor:
     """Keeps the running servers equal to the wanted ones."""
 
-    def __init__(self, folder: DataFolder) -> None:
+    def __init__(self, folder: DataFolder, lock: int) -> None:
         self.folder = folder
+        self.lock = lock
+        "The descriptor on which `supervisor.lock` is held."
         recorded = folder.read(folder.running_file) or {}
         self.running = {name: ProcessId(entry["pid"], entry["started"]) for name, entry in recorded.items()}
         self.asked_to_end = False
@@ -54,6 +56,8 @@ class Supervisor:
                 with self.folder.lock():
                     if self.asked_to_end or not wanted(self.folder):
                         self.end_all()
+                        # Before the folder's lock: whoever comes next must not take us for one that still works.
+                        fcntl.flock(self.lock, fcntl.LOCK_UN)
                         return
             elif idle_since is None:
                 idle_since = time.monotonic()
@@ -140,7 +144,7 @@ def main(path: str) -> None:
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())  # for people and tests; the lock itself is what counts
     _become_independent(started)
-    supervisor = Supervisor(folder)
+    supervisor = Supervisor(folder, lock)
 
     def ask_to_end(_number: int, _frame: object) -> None:
         supervisor.asked_to_end = True

@@ -28,7 +28,7 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     ack_delay_seconds: float = 0.02
     "How long an acknowledgement may wait for a frame to ride on."
     idle_after_seconds: float = 60.0
-    suspect_after_seconds: float = 0.06
+    suspect_after_seconds: float = 0.05
 
     def __post_init__(self) -> None:
         positive = (

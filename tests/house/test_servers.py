@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -20,11 +21,11 @@ import psycopg
 import pytest
 import redis
 
-from project.servers import DataFolder, OwnPostgres, OwnRedis, ServersError, ensure_servers
+from project.servers import DataFolder, OwnPostgres, OwnRedis, ServersError, _supervised, ensure_servers
 from project.servers.account import Account, _sweep, server_account
 from project.servers.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
 from project.servers.processes import ProcessId, alive, identify
-from project.servers.supervisor import LINGER_SECONDS
+from project.servers.supervisor import LINGER_SECONDS, Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
@@ -229,6 +230,22 @@ def test_a_killed_supervisor_is_replaced_and_the_servers_go_on(folder: Path) -> 
             first_line(another)
             assert running(folder) == before
     wait_until(lambda: not any(alive(process) for process in before.values()), LINGER_SECONDS + 10)
+
+
+def test_a_supervisor_that_ends_is_not_taken_for_one_that_works(tmp_path: Path) -> None:
+    """Whoever comes while it ends waits for the folder's lock, and looks then whether somebody supervises."""
+    data = DataFolder(tmp_path / "data")
+    data.make()
+    lock = os.open(data.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert _supervised(data)
+        supervisor = Supervisor(data, lock)
+        supervisor.asked_to_end = True
+        supervisor.run()
+        assert not _supervised(data), "its process has not ended yet"
+    finally:
+        os.close(lock)
 
 
 def test_a_taken_port_is_changed_before_anybody_uses_it(folder: Path) -> None:
