@@ -29,11 +29,14 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     "How long an acknowledgement may wait for a frame to ride on."
     idle_after_seconds: float = 60.0
     suspect_after_seconds: float = 0.05
+    halve_messages: int = 64
+    "A frame of so many messages is handed over in halves, so that the answers to the first are sent before the second."
 
     def __post_init__(self) -> None:
         positive = (
             *(self.max_frame_bytes, self.max_frame_messages, self.max_message_bytes, self.max_queue_messages),
             *(self.max_queue_bytes, self.window_frames, self.resend_after_seconds, self.ack_delay_seconds),
+            self.halve_messages - 1,
         )
         if min(positive) <= 0:
             raise ValueError("every limit of a link must be greater than 0")

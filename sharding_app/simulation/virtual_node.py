@@ -37,7 +37,11 @@ ASK_SECONDS = 4.0
 MAILBOX = 5
 REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
 LINKS = LinkLimits(
-    window_frames=16, max_queue_messages=200, idle_after_seconds=5.0, suspect_after_seconds=0.06
+    window_frames=16,
+    max_queue_messages=200,
+    idle_after_seconds=5.0,
+    suspect_after_seconds=0.06,
+    halve_messages=3,
 )
 RESTART_BACKOFF_SECONDS = 1.0
 SHARD_LEASES = LeaseTerms(ttl_seconds=4.0, renew_seconds=1.0, retry_seconds=0.3, answer_seconds=1.0)

@@ -135,6 +135,35 @@ def test_what_gathers_while_a_frame_is_sent_goes_out_together() -> None:
     run(main)
 
 
+def frame_of(count: int) -> bytes:
+    return encode_frame(Frame(1, "a", "one", 1, 1, 0, 0, 0, [answer(number) for number in range(count)]))
+
+
+def test_others_have_their_turn_in_the_middle_of_a_large_frame() -> None:
+    """Two that only answer each other would else take turns, one of them idle at any time."""
+
+    async def main(world: World) -> None:
+        one = await world.peer("one")
+        seen: list[int] = []
+        asyncio.get_running_loop().call_soon(lambda: seen.append(len(one.got["a"])))
+        large = world.limits.halve_messages
+        assert await one.links.take(frame_of(large)) == large
+        assert seen == [large // 2]
+        assert one.got["a"] == [answer(number) for number in range(large)]
+
+    run(main)
+
+
+def test_the_second_half_of_a_frame_goes_with_its_sender() -> None:
+    async def main(world: World) -> None:
+        one = await world.peer("one")
+        asyncio.get_running_loop().call_soon(one.links.end, "a")
+        await one.links.take(frame_of(world.limits.halve_messages))
+        assert len(one.got["a"]) == world.limits.halve_messages // 2
+
+    run(main)
+
+
 def test_loss_is_delay() -> None:
     async def main(world: World) -> None:
         one, two = await world.peer("one"), await world.peer("two")
@@ -213,7 +242,7 @@ def test_a_silent_peer_is_suspected_soon_and_then_once_a_second() -> None:
         assert one.suspected == []
         world.faults.muted.add("two")
         one.links.put("two", answer(1))
-        await asyncio.sleep(0.059)
+        await asyncio.sleep(world.limits.suspect_after_seconds - 0.001)
         assert one.suspected == []
         assert not one.links.is_silent("two")
         await asyncio.sleep(0.003)
@@ -271,9 +300,9 @@ def test_idle_links_are_dropped_and_late_repetitions_still_known() -> None:
         recorded: list[bytes] = []
         take = two.links.take
 
-        def record(data: bytes) -> int:
+        async def record(data: bytes) -> int:
             recorded.append(data)
-            return take(data)
+            return await take(data)
 
         two.links.take = record  # type: ignore[method-assign]
         for number in range(3):
@@ -282,7 +311,7 @@ def test_idle_links_are_dropped_and_late_repetitions_still_known() -> None:
         await asyncio.sleep(2 * world.limits.idle_after_seconds)
         assert one.links.statistics().links == two.links.statistics().links == {}
         for data in recorded:
-            take(data)
+            await take(data)
         assert two.got["one"] == [answer(number) for number in range(3)]
         one.links.put("two", answer(3))
         two.links.put("one", answer(4))
@@ -405,7 +434,7 @@ def test_a_link_made_again_has_a_later_stream_than_any_before() -> None:
             await asyncio.sleep(0.1)
             stream = one.links._lines["two"].link.stream
             forgot = Frame(1, "two", "one", 0, 0, stream, 0, 0, [])
-            one.links.take(encode_frame(forgot))
+            await one.links.take(encode_frame(forgot))
         assert one.links.statistics().links["two"].streams_restarted == 3
         one.links.put("two", answer(3))
         await asyncio.sleep(2 * world.limits.idle_after_seconds)
@@ -436,12 +465,12 @@ def test_too_many_links_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(world: World) -> None:
         one = await world.peer("one")
         for name in "abcd":
-            one.links.take(encode_frame(Frame(1, name, "one", 1, 1, 0, 0, 0, [answer(0)])))
+            await one.links.take(encode_frame(Frame(1, name, "one", 1, 1, 0, 0, 0, [answer(0)])))
         assert set(one.got) == {"a", "b"}
         assert one.counter("links_refused") == 2
         for name in "abcd":
             one.links.end(name)
-        assert one.links.take(encode_frame(Frame(1, "d", "one", 1, 1, 0, 0, 0, [answer(0)]))) == 0
+        assert await one.links.take(encode_frame(Frame(1, "d", "one", 1, 1, 0, 0, 0, [answer(0)]))) == 0
 
     run(main)
 
