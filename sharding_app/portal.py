@@ -232,8 +232,16 @@ class BackgroundPortal:
     async def _live(self) -> None:
         self._halt = asyncio.Event()
         expiry = asyncio.ensure_future(self._expire())
+        try:
+            await self._keep_joined(self._halt)
+        finally:
+            expiry.cancel()
+            await asyncio.wait([expiry])  # else its end would never be seen, and be complained of
+
+    async def _keep_joined(self, halt: asyncio.Event) -> None:
+        """Belong to the cluster, joining it as often as it takes."""
         delay = RETRY_SECONDS
-        while not self._halt.is_set():
+        while not halt.is_set():
             process = self.portal.joining = self._make_process()
             try:
                 await process.start()
@@ -241,14 +249,13 @@ class BackgroundPortal:
                 self.portal.left(str(error))
                 logger.warning("cannot reach the cluster: %s", error, extra={"action": "client_waits"})
                 await process.close()
-                await _within(self._halt, delay)
+                await _within(halt, delay)
                 delay = min(delay * 2, RETRY_MAX_SECONDS)
                 continue
             self.portal.joined(process)
-            await self._halt.wait()
+            await halt.wait()
             self.portal.left("this process has left")
             await process.close()
-        expiry.cancel()
 
     async def _expire(self) -> None:
         while True:
