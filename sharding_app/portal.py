@@ -253,9 +253,11 @@ class BackgroundPortal:
                 delay = min(delay * 2, RETRY_MAX_SECONDS)
                 continue
             self.portal.joined(process)
-            await halt.wait()
-            self.portal.left("this process has left")
+            await _either(halt, process.failed)
+            self.portal.left("this process has left" if halt.is_set() else "a part of it has failed")
             await process.close()
+            if not halt.is_set():  # it may do so again at once
+                await _within(halt, RETRY_MAX_SECONDS)
 
     async def _expire(self) -> None:
         while True:
@@ -300,6 +302,13 @@ def _pass_on(done: "asyncio.Future[bytes]", resolve: Resolve) -> None:
 
 def _ignore(value: bytes | None, error: BaseException | None) -> None:
     """Nobody waits for the outcome of a tell; drops are counted and logged where they happen."""
+
+
+async def _either(first: asyncio.Event, second: asyncio.Event) -> None:
+    waits = [asyncio.ensure_future(each.wait()) for each in (first, second)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for each in waits:
+        each.cancel()
 
 
 async def _within(event: asyncio.Event, seconds: float) -> None:

@@ -57,6 +57,7 @@ class Host:
         start_entity: Callable[[str, str], None],
         on_stopped: Callable[[str, ShardId, Epoch], None],
         on_fenced: Callable[[str, ShardId, Epoch], None],
+        on_failed: Callable[[], None],
     ) -> None:
         self.type = entity_type
         self.me = me
@@ -96,6 +97,7 @@ class Host:
         self._mailbox_limit = config.mailbox_size
         self._start_entity = start_entity
         self._on_fenced = on_fenced
+        self._on_failed = on_failed
         self._tasks: set[asyncio.Task[None]] = set()
         self._done: dict[Incarnation, list[int]] = {}
         self._loop = asyncio.get_running_loop()
@@ -248,6 +250,7 @@ class Host:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})
+            self._on_failed()  # whatever it was about would stay as it is for ever
 
     def load(self, slot: Slot) -> None:
         """Its start is stored: bring it into memory."""

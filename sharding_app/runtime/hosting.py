@@ -62,6 +62,8 @@ class Process(Protocol):
 
     def may_handle(self) -> bool: ...
 
+    def fail(self) -> None: ...
+
 
 class Hosting:
     def __init__(self, node: Process, ports: NodePorts, channel: Callable[[], str]) -> None:
@@ -91,6 +93,7 @@ class Hosting:
             recoveries=self._recoveries, may_handle=node.may_handle,
             shard_of=lambda entity: node.asker.shard_of(entity_type.name, entity),
             start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
+            on_failed=node.fail,
         )  # fmt: skip
         if entity_type.settings.use_lease:
             host.gate = self._gate(host, entity_type.settings.use_lease)

@@ -223,7 +223,7 @@ class Node(Process):
             return
         match message:
             case HostShard() if message.term >= self.homes.term:
-                self.run(self.hosting.start(source, message), "host shards")
+                self.run(self.hosting.start(source, message), "host shards", vital=False)
             case BeginHandOff() if message.term >= self.homes.term:
                 super().control(source, message)
                 self.try_send(source, BeginHandOffAck(message.term, message.type, message.shards))
@@ -250,7 +250,7 @@ class Node(Process):
             case GetEntities():
                 self.try_send(source, read_entities(self, message))
             case Steer():
-                self.run(answer_wish(self, source, message), "an operator's wish")
+                self.run(answer_wish(self, source, message), "an operator's wish", vital=False)
             case _:
                 super().control(source, message)
 
@@ -264,6 +264,10 @@ class Node(Process):
         self.state = state
         await self._row.write(state=state)
         self._registering.again()
+
+    def fail(self) -> None:
+        super().fail()
+        self.end("failed")
 
     def end(self, reason: str) -> None:
         if not self.ended.done():

@@ -75,7 +75,9 @@ class Process:
         self.send, self.try_send = self._outbox.send, self._outbox.try_send
         self.region_states = RegionQuestions(self.try_send)
         self.questions = Questions(self.try_send)
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self.failed = asyncio.Event()
+        "A vital job has failed."
+        self._tasks: dict[asyncio.Task[None], bool] = {}
 
     # -- Life ------------------------------------------------------------------------------------------------------
 
@@ -134,10 +136,11 @@ class Process:
         await self.ports.transport.close()
         await self.ports.store.close()
 
-    def run(self, job: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Run a job of this process for as long as it lives; a job that fails is a bug and ends the process's turn."""
+    def run(self, job: Coroutine[Any, Any, None], name: str, *, vital: bool = True) -> "asyncio.Task[None]":
+        """Run a job of this process for as long as it lives. One that fails is a bug, or has got no memory: nothing here can
+        be relied on any more without it, so if it is vital, this incarnation ends, and another one may begin."""
         task = asyncio.get_running_loop().create_task(job, name=f"sharding {name}")
-        self._tasks[task] = None
+        self._tasks[task] = vital
         task.add_done_callback(self._job_ended)
         return task
 
@@ -252,14 +255,20 @@ class Process:
             await asyncio.sleep(TICK_SECONDS if busy else IDLE_TICK_SECONDS)
             self.tick()
 
+    def fail(self) -> None:
+        """A vital job has failed."""
+        self.failed.set()
+
     def tick(self) -> None:
         self.asker.tick()
         if self._outbox.waiting:
             self._outbox.tick()
 
     def _job_ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(task, None)
+        vital = self._tasks.pop(task, False)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.critical(
                 "a bug: %s ended: %r", task.get_name(), error, exc_info=error, extra={"action": "job_failed"}
             )
+            if vital:
+                self.fail()

@@ -87,6 +87,8 @@ class NodeRunner:
                 self.up.clear()
                 if node.ended.done():
                     await node.close()
+                    if node.failed.is_set():  # it may do so again at once
+                        await asyncio.wait((stopping,), timeout=RETRY_MAX_SECONDS)
                 else:
                     await node.stop(self.patience_seconds)
         finally:

@@ -97,6 +97,20 @@ def test_closing_lets_the_next_use_begin_again(client: Live) -> None:
     assert gateway.current() is not before
 
 
+async def _fails() -> None:
+    raise MemoryError
+
+
+def test_a_process_of_which_a_part_has_failed_joins_again(client: Live) -> None:
+    assert Cart.ref("portal-fails").sync.add("a") == 1
+    portal = bootstrap.portal()
+    before = portal.process
+    assert before is not None
+    portal.loop.call_soon_threadsafe(lambda: before.run(_fails(), "what fails"))
+    until(lambda: portal.process not in (None, before), 20, "another one is there")
+    assert Cart.ref("portal-fails").sync.add("a") == 2
+
+
 def _fake(name: str, **members: object) -> types.ModuleType:
     module = types.ModuleType(name)
     vars(module).update(members)
