@@ -5,6 +5,7 @@ import time
 import pytest
 
 from tests.acceptance import plots
+from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.proxy import Proxy
 from tests.acceptance.scenario import SECONDS, Scenario, drawn
@@ -68,6 +69,8 @@ def test_one_node_is_cut_off_from_postgres_alone(scenario: NewScenario, way: str
         time.sleep(cluster.chance.uniform(0.0, 0.1))
     run.wait_answers(time.monotonic())
     cluster.wait_members("a", "b", "c")
+    # Cut on all its connections at once it may have been taken for dead; then it is another incarnation, and gets its share.
+    until(lambda: cluster.shards_of("b"), 30.0, "b has shards")
     plots.cut_off_from_postgres(run, "b", proxy, way)
     run.finish()
 

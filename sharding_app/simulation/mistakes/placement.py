@@ -88,7 +88,7 @@ def _reloads_singletons_nowhere(real: Any) -> Any:
 PLACEMENT: dict[str, Mistake] = {
     "double_allocation": Mistake((2,), HandOffs, "_stop_when_acknowledged", _does_not_wait_to_stop),
     "hand_over_without_waiting": Mistake((2,), ShardLife, "stop", _has_stopped_at_once),
-    "stopped_while_it_runs": Mistake((2,), ShardLife, "stop", _hides_what_runs),
+    "stopped_while_it_runs": Mistake((0, 2), ShardLife, "stop", _hides_what_runs),
     "allocates_before_the_minimum": Mistake((0,), Placement, "_enough_members", lambda _: yes),
     "dead_count_for_the_minimum": Mistake((0,), Placement, "_enough_members", _counts_everybody),
     "rebalances_while_mixed": Mistake((0,), LeastShardAllocation, "rebalance", _moves_at_any_time),
