@@ -6,7 +6,6 @@ starts again after a back-off.
 """
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Literal
 
 from sharding_app.core.ids import ShardId
@@ -16,8 +15,6 @@ from sharding_app.runtime.entity_context import close_context, last_word
 
 if TYPE_CHECKING:
     from sharding_app.runtime.host import Host
-
-logger = logging.getLogger("sharding.region")
 
 
 class EntityLife:
@@ -87,12 +84,7 @@ class EntityLife:
         """An entity that has ignored its stop message is stopped all the same."""
         host = self._host
         if slot.shard.end(slot):
-            host.counters["stopped_by_force"] += 1
-            host.meter.trouble(slot.id, "", "stopped_by_force")
-            logger.warning(
-                "an entity of %s ignored its stop message", host.type.name,
-                extra={"action": "stopped_by_force", "entity_type": host.type.name},
-            )  # fmt: skip
+            host.stopped_by_force(slot, "an entity of %s ignored its stop message")
             host.finished(slot)
 
     # -- Start again -----------------------------------------------------------------------------------------------

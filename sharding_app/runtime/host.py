@@ -250,7 +250,18 @@ class Host:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})
-            self._on_failed()  # whatever it was about would stay as it is for ever
+            # A bug concerns what the job was about, and would follow a retried command to the next node. Without memory
+            # nothing here can be relied on.
+            if isinstance(error, MemoryError):
+                self._on_failed()
+
+    def stopped_by_force(self, slot: Slot, text: str) -> None:
+        """Count and tell an entity that did not stop in its time; `text` names its type by %s."""
+        self.counters["stopped_by_force"] += 1
+        self.meter.trouble(slot.id, "", "stopped_by_force")
+        logger.warning(
+            text, self.type.name, extra={"action": "stopped_by_force", "entity_type": self.type.name}
+        )
 
     def load(self, slot: Slot) -> None:
         """Its start is stored: bring it into memory."""

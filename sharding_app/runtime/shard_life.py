@@ -5,7 +5,6 @@ and not before: nothing of it runs any more then, and what waited is handed back
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ from sharding_app.runtime.owner import NOBODY
 
 if TYPE_CHECKING:
     from sharding_app.runtime.host import Host
-
-logger = logging.getLogger("sharding.region")
 
 
 class ShardLife:
@@ -139,12 +136,7 @@ class ShardLife:
             return
         for slot in list(shard.slots.values()):
             if slot.state is not SlotState.IDLE:
-                host.counters["stopped_by_force"] += 1
-                host.meter.trouble(slot.id, "", "stopped_by_force")
-                logger.warning(
-                    "an entity of %s was still busy when its shard had to move", host.type.name,
-                    extra={"action": "stopped_by_force", "entity_type": host.type.name},
-                )  # fmt: skip
+                host.stopped_by_force(slot, "an entity of %s was still busy when its shard had to move")
                 host.execution.give_up(slot)
             close_context(slot.entity)
             self._hand_back(shard, shard.drop(slot))

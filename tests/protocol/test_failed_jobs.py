@@ -59,6 +59,22 @@ async def test_another_incarnation_begins(
         assert "a bug" in caplog.text
 
 
+async def test_a_bug_in_what_one_command_does_stays_there(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retried, that command would take one node after the other with it."""
+
+    async def has_a_bug() -> None:
+        raise LookupError("not thought of")
+
+    async with running(cluster) as runner:
+        node = runner.node
+        assert node is not None
+        node.hosts[NAMES[0]].spawn(has_a_bug())
+        await until(lambda: "not thought of" in caplog.text)
+        assert not node.ended.done()
+
+
 async def test_a_job_that_nothing_depends_on_may_fail(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from sharding_app.ports.journal import JournalUnavailable, Outcome
+from sharding_app.ports.journal import Outcome
 
 AT_ONCE = 500
 
@@ -44,7 +44,7 @@ class Lookups:
                 batch, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
                 try:
                     found = await self._found(batch)
-                except JournalUnavailable as error:
+                except Exception as error:  # noqa: BLE001  (whoever waits has to learn of it, whatever it is)
                     for each in batch:
                         if not each.answer.done():
                             each.answer.set_exception(error)
