@@ -24,7 +24,7 @@ from psycopg import sql
 from project.servers import OwnPostgres, OwnRedis
 from sharding_app.core.lockkeys import coordinator_key
 from tests.acceptance.app.entities import TYPE
-from tests.acceptance.judge import Home, Row
+from tests.acceptance.judge import Decided, Home, Row
 from tests.acceptance.load import round_file
 from tests.acceptance.machine import (
     HERE,
@@ -44,15 +44,17 @@ SETTINGS = "tests.acceptance.settings"
 AUDIT = """
 CREATE TABLE acceptance_home (
     n bigint GENERATED ALWAYS AS IDENTITY, type_id integer, shard integer, epoch bigint, home text, step text,
-    at timestamptz DEFAULT clock_timestamp());
+    at timestamptz DEFAULT clock_timestamp(), writer text DEFAULT current_setting('application_name'),
+    term bigint, coordinator text);
 CREATE FUNCTION acceptance_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO acceptance_home (type_id, shard, epoch, home, step)
-        VALUES (NEW.type_id, NEW.shard, NEW.epoch, NEW.home, NEW.step);
+    INSERT INTO acceptance_home (type_id, shard, epoch, home, step, term, coordinator)
+        SELECT NEW.type_id, NEW.shard, NEW.epoch, NEW.home, NEW.step, c.term, c.incarnation FROM sharding_coordinator c;
     RETURN NULL;
 END $$;
 CREATE TRIGGER acceptance_note AFTER INSERT OR UPDATE ON sharding_shard
     FOR EACH ROW EXECUTE FUNCTION acceptance_note();
 """
+OF_REGISTERS = "FROM sharding_shard s JOIN sharding_type t ON t.id = s.type_id WHERE t.name = %s"
 
 
 def with_port(url: str, port: int) -> str:
@@ -96,6 +98,7 @@ class Process:
         prefix: Iterable[str] = (),
     ) -> None:
         self.log = log
+        self._instances = environment.get("ACCEPTANCE_INSTANCES", "")
         with log.open("ab") as out:
             self.child = subprocess.Popen(
                 [*prefix, sys.executable, *command],
@@ -120,8 +123,12 @@ class Process:
         return self.child.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
-        if self.alive:
-            self.child.send_signal(number)
+        if not self.alive:
+            return
+        if number == signal.SIGCONT and self._instances:
+            with Path(self._instances).open("ab", buffering=0) as said:
+                said.write(f"thaws {self.pid}\n".encode())
+        self.child.send_signal(number)
 
     def end(self) -> None:
         """Kill what is left of it."""
@@ -267,6 +274,7 @@ class Cluster:
         self.sharding = {"NUMBER_OF_SHARDS": 48, **(sharding or {})}
         self.database_url = servers.new_database()
         self.redis_url = servers.redis.url
+        self.instances = place / "instances.txt"
         self.nodes: dict[str, Node] = {}
         self.loads: list[Load] = []
         self.proxies: dict[str, dict[str, Proxy]] = {}
@@ -290,6 +298,7 @@ class Cluster:
             "DATABASE_URL": database_url or self.database_url,
             "REDIS_URL": redis_url or self.redis_url,
             "ACCEPTANCE_SHARDING": json.dumps(self.sharding),
+            "ACCEPTANCE_INSTANCES": str(self.instances),
             "ACCEPTANCE_ROLE": self.role,
             "ACCEPTANCE_SABOTAGE": self.sabotage,
             "ACCEPTANCE_RELEASE": self.release,
@@ -378,25 +387,28 @@ class Cluster:
         return [Row(*each) for each in found]
 
     def homes(self) -> list[Home]:
-        """Return every change of a shard's home, as a trigger of ours has noted it."""
+        """Return every change of the home of a register's shard, as a trigger of ours has noted it."""
         found = self.sql(
-            "SELECT shard, epoch, home, step, extract(epoch FROM at)::float8 FROM acceptance_home ORDER BY n"
-        )
+            "SELECT h.shard, h.epoch, h.home, h.step, extract(epoch FROM h.at)::float8 FROM acceptance_home h"
+            " JOIN sharding_type t ON t.id = h.type_id WHERE t.name = %s ORDER BY h.n", TYPE,
+        )  # fmt: skip
         return [Home(each[0], each[1], each[2], each[3], each[4] - self._wall) for each in found]
 
+    def decided(self) -> list[Decided]:
+        """Return who wrote each change of a home of any type, and who was the coordinator then."""
+        found = self.sql("SELECT shard, epoch, writer, term, coordinator FROM acceptance_home ORDER BY n")
+        return [Decided(*each) for each in found]
+
     def epochs(self) -> dict[int, int]:
-        return dict(self.sql("SELECT shard, epoch FROM sharding_shard"))
+        return dict(self.sql(f"SELECT s.shard, s.epoch {OF_REGISTERS}", TYPE))
 
     def members(self) -> dict[str, str]:
         """Return incarnations by node name; a node that has begun again shows its newest."""
         return dict(self.sql("SELECT name, incarnation FROM sharding_node WHERE state = 'up' ORDER BY age"))
 
     def shards_of(self, name: str) -> set[int]:
-        found = self.sql(
-            "SELECT s.shard FROM sharding_shard s JOIN sharding_node n ON n.incarnation = s.home WHERE n.name = %s",
-            name,
-        )
-        return {each[0] for each in found}
+        of_it = "s.home IN (SELECT incarnation FROM sharding_node WHERE name = %s)"
+        return {each[0] for each in self.sql(f"SELECT s.shard {OF_REGISTERS} AND {of_it}", TYPE, name)}
 
     def coordinator(self) -> str:
         """Return the name of the node that coordinates now, or nothing."""

@@ -36,6 +36,17 @@ class Home(NamedTuple):
     "By the harness's clock."
 
 
+class Decided(NamedTuple):
+    """One change of a shard's row, by whom it was written, and the coordinator of that moment."""
+
+    shard: int
+    epoch: int
+    writer: str
+    "The name of the session."
+    term: int
+    coordinator: str
+
+
 def journals(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """Return each entity's events in the order of their numbers."""
     found: dict[str, list[Row]] = {}
@@ -107,6 +118,26 @@ def check_writers(rows: Iterable[Row], homes: Sequence[Home]) -> list[str]:
     return broken
 
 
+def check_coordinators(decisions: Iterable[Decided]) -> list[str]:
+    """Promise 7: terms never decrease, each has one coordinator, and nobody else decides in it."""
+    broken = []
+    holders: dict[int, str] = {}
+    latest = 0
+    for each in decisions:
+        what = f"epoch {each.epoch} of shard {each.shard}"
+        if each.term < latest:
+            broken.append(f"{what}: was decided in term {each.term}, after term {latest}")
+        latest = max(latest, each.term)
+        holder = holders.setdefault(each.term, each.coordinator)
+        if holder != each.coordinator:
+            broken.append(f"{what}: {holder} and {each.coordinator} coordinate in term {each.term}")
+        if not each.writer.startswith(f"sharding/{each.coordinator}/"):
+            broken.append(
+                f"{what}: was decided by {each.writer}, {each.coordinator} coordinates in term {each.term}"
+            )
+    return broken
+
+
 def check_order(calls: Iterable[Call], rows: Iterable[Row]) -> list[str]:
     """Promise 5: what one process sent to one entity took effect in the order of the calls.
 
@@ -165,9 +196,11 @@ def judge(
     final: Sequence[Call],
     rows: Sequence[Row],
     homes: Sequence[Home],
+    decided: Sequence[Decided] = (),
+    lives: Sequence[str] = (),
     patience: float = PATIENT_SECONDS,
 ) -> list[str]:
-    """Return all that is broken."""
+    """Return all that is broken; `lives` is what the registry has found."""
     everything = [*calls, *final]
     found = (
         check_numbers(rows),
@@ -177,6 +210,8 @@ def judge(
         check_linearizable(everything, rows),
         check_answers(calls, final),
         check_patience(calls, patience * 0.95),
+        check_coordinators(decided),
+        list(lives),
     )
     return [sentence for broken in found for sentence in _first(broken)]
 

@@ -24,6 +24,7 @@ import django
 from tests.acceptance.history import PATIENT_SECONDS, Call, Op, Outcome, write_line
 
 TICK_SECONDS = 0.01
+SINGLETON_SECONDS = 0.1
 HASTY_SECONDS = 0.4
 MAX_ATTEMPTS = 5
 NOT_TAKEN = {"buffer_full", "no_host", "no_coordinator", "stopped"}
@@ -53,9 +54,11 @@ def round_file(out: Path, round_number: int) -> Path:
 
 class Load:
     def __init__(self, options: argparse.Namespace) -> None:
-        from tests.acceptance.app.entities import Register
+        from sharding_app import SingletonProxy
+        from tests.acceptance.app.entities import TICKER, Register, Tick
 
         self.register: Any = Register
+        self.ticker, self.tick = SingletonProxy(TICKER, role=Register.settings.role, buffer_size=10), Tick()
         self.options = options
         self.chance = random.Random(options.seed)
         self.numbers = 0
@@ -147,6 +150,12 @@ class Load:
                 issued += self.one_choice()
             await asyncio.sleep(TICK_SECONDS)
 
+    async def call_the_singleton(self) -> None:
+        """Its answers are nobody's: it is there to be seen living, once."""
+        while self.running:
+            self.ticker.tell(self.tick)
+            await asyncio.sleep(SINGLETON_SECONDS)
+
     def one_choice(self) -> int:
         """Begin one call, or a few for the same entity in a row; return how many."""
         chance = self.chance
@@ -191,6 +200,7 @@ class Load:
             case "go":
                 self.running = True
                 self.start(self.steadily())
+                self.start(self.call_the_singleton())
                 return "going"
             case "probe":
                 for entity in rest.split(","):

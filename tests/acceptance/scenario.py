@@ -23,10 +23,12 @@ from typing import Self
 import msgspec
 
 from sharding_app.core.ids import shard_of
+from sharding_app.core.oldest import SINGLETON
 from tests.acceptance.cluster import Cluster, Load, Servers, until
 from tests.acceptance.history import PATIENT_SECONDS, Call, export, read_history
 from tests.acceptance.judge import judge
 from tests.acceptance.load import entities_of
+from tests.acceptance.registry import Registry
 
 REPORT_FOLDER = "ACCEPTANCE_REPORT"
 SECONDS = float(os.environ.get("ACCEPTANCE_SECONDS") or 0)
@@ -84,6 +86,7 @@ class Scenario:
         self.cluster = Cluster(servers, place, seed, sharding)
         self.place = place
         self.report = Report(name, seed)
+        self.registry = Registry(self._shard_of)
         self.load: Load
         self.entities = 1000
         self.round_number = 0
@@ -116,6 +119,9 @@ class Scenario:
         number = self.cluster.sharding["NUMBER_OF_SHARDS"]
         assert isinstance(number, int)
         return shard_of(entity, number)
+
+    def _shard_of(self, type_name: str, entity: str) -> int:
+        return shard_of(entity, 1) if type_name.startswith(SINGLETON) else self.shard(entity)
 
     def go_on(self, seconds: float) -> None:
         """Let the load run: this is the time that a scenario is made of, not a wait for a condition."""
@@ -191,7 +197,12 @@ class Scenario:
             report.outcomes[call.outcome] = report.outcomes.get(call.outcome, 0) + 1
         for fault in report.faults:
             self._measure(fault, calls)
-        report.broken = judge(others, final, rows, homes, self.patience)
+        handled = self.registry.handled
+        lives = self.registry.read(self.cluster.instances)
+        assert self.registry.handled - handled >= self.entities, "the registry was told what lives"
+        report.figures["messages that instances told of"] = self.registry.handled - handled
+        report.figures["objects that took over, so far"] = self.registry.successions
+        report.broken = judge(others, final, rows, homes, self.cluster.decided(), lives, self.patience)
         export(calls, self.place / "history.json")
         (self.place / "journal.json").write_bytes(msgspec.json.encode({"rows": rows, "homes": homes}))
         if self.counts:

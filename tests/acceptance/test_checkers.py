@@ -8,8 +8,9 @@ import pytest
 from tests.acceptance import judge
 from tests.acceptance.app.entities import EMPTY, after
 from tests.acceptance.history import NEVER, Call, Op, Outcome
-from tests.acceptance.judge import Home, Row
+from tests.acceptance.judge import Decided, Home, Row
 from tests.acceptance.linear import Operation, TooHard, check_register, linearize
+from tests.acceptance.registry import Registry
 
 State = tuple[int, int]
 
@@ -193,6 +194,20 @@ class TestJournal:
         assert "share epoch" in judge.check_writers([], [first, Home(7, 1, "n-2", "home", 1.0)])[0]
         assert "went back" in judge.check_writers([], [second, first])[0]
 
+    def test_a_second_coordinator(self) -> None:
+        first = Decided(7, 1, "sharding/n-1/control", 1, "n-1")
+        second = Decided(7, 2, "sharding/n-2/control", 2, "n-2")
+        assert judge.check_coordinators([first, first, second]) == []
+        assert (
+            "decided by sharding/n-1/control, n-2 coordinates"
+            in judge.check_coordinators([first, second._replace(writer="sharding/n-1/control")])[0]
+        )
+        assert (
+            "n-1 and n-2 coordinate in term 1"
+            in judge.check_coordinators([first, second._replace(term=1)])[0]
+        )
+        assert "after term 2" in judge.check_coordinators([second, first])[0]
+
     def test_order(self) -> None:
         calls = [
             call("append", number, 20, token, outcome="unknown") for number, token in enumerate("abc", 1)
@@ -217,3 +232,52 @@ class TestJournal:
             == []
         )
         assert judge.check_patience([call("append", 1, 21, "a", outcome="unknown")], 19)
+
+
+class TestRegistry:
+    """Two processes, 1 and 2; every entity is in shard 0."""
+
+    HOME = ("starts 1 Cart 0 1", "handles 1 10 Cart e")
+
+    @staticmethod
+    def judge(*lines: str) -> list[str]:
+        return Registry(lambda type_name, entity: 0).judge(lines)
+
+    def test_accepts_one_after_the_other(self) -> None:
+        moved = ("stops 1 Cart 0 1", "starts 2 Cart 0 2", "handles 2 10 Cart e", "handles 2 10 Cart e")
+        assert self.judge(*self.HOME, *moved) == []
+        assert self.judge(*self.HOME, *moved[1:]) == [], "one that was killed does not say that it stops"
+        assert self.judge(*self.HOME, "handles 1 11 Cart e", "handles 1 11 Cart e") == [], "it was restarted"
+        assert (
+            self.judge(*self.HOME, *moved, "stops 2 Cart 0 2", "starts 1 Cart 0 3", "handles 1 12 Cart e")
+            == []
+        )
+
+    def test_a_former_home_that_lives_on(self) -> None:
+        broken = self.judge(*self.HOME, "starts 2 Cart 0 2", "handles 1 10 Cart e")
+        assert (
+            "object 10 of process 1 handles a message, the home of shard 0 is Home(pid=2, epoch=2)"
+            in broken[0]
+        )
+        assert self.judge("starts 2 Cart 0 2", "starts 1 Cart 0 1", "handles 1 10 Cart e"), (
+            "it started too late"
+        )
+        assert self.judge("handles 1 10 Cart e"), "no home at all"
+
+    def test_a_home_that_has_stopped_its_shard(self) -> None:
+        assert "has stopped shard 0" in self.judge(*self.HOME, "stops 1 Cart 0 1", "handles 1 10 Cart e")[0]
+
+    def test_two_objects_in_one_process(self) -> None:
+        assert (
+            "again, after object (1, 11) has"
+            in self.judge(*self.HOME, "handles 1 11 Cart e", "handles 1 10 Cart e")[0]
+        )
+        assert self.judge(*self.HOME, "handles 1 11 Cart f", "handles 1 10 Cart e") == []
+
+    def test_what_was_under_way_when_a_process_was_frozen_is_no_proof_and_the_next_is(self) -> None:
+        woken = (*self.HOME, "starts 2 Cart 0 2", "handles 2 5 Cart e", "thaws 1", "handles 1 10 Cart e")
+        assert self.judge(*woken) == []
+        assert len(self.judge(*woken, "handles 1 10 Cart e")) == 1
+
+    def test_a_line_that_nobody_knows(self) -> None:
+        assert "nothing known" in self.judge("jumps 1")[0]

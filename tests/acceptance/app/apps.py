@@ -4,6 +4,7 @@ import os
 
 from django.apps import AppConfig
 
+from tests.acceptance.app.instances import watch_homes
 from tests.acceptance.app.releases import become
 from tests.acceptance.app.sabotage import SABOTAGES
 
@@ -15,6 +16,11 @@ class AcceptanceConfig(AppConfig):
     label = "acceptance"
 
     def ready(self) -> None:
+        from sharding_app import ClusterSingleton
+        from tests.acceptance.app.entities import TICKER, Ticker
+
+        ClusterSingleton.start(TICKER, entity=Ticker, role=os.environ.get("ACCEPTANCE_ROLE") or None)
+        watch_homes()
         sabotage = os.environ.get("ACCEPTANCE_SABOTAGE")
         if sabotage:
             SABOTAGES[sabotage]()

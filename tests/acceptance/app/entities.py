@@ -1,7 +1,9 @@
 """`Register`: an append-only list of tokens that answers with how many there are and a digest over all of them.
 
 The digest depends on every token and on their order, so one answer shows whether anything before it was lost, doubled
-or moved. Each event names the process that wrote it, so the journal shows who wrote at which epoch.
+or moved. Each event names the process that wrote it, so the journal shows who wrote at which epoch. Every handler says
+first that it begins (`instances`). A register that is called often also beats by a timer of its own, and so does `Ticker`,
+a singleton: an instance that should be gone would show itself.
 """
 
 import asyncio
@@ -9,9 +11,25 @@ import os
 import threading
 from zlib import crc32
 
-from sharding_app import EventSourced, Rejected, ShardingSettings, applies, command, event, query
+from sharding_app import (
+    Entity,
+    EventSourced,
+    Rejected,
+    ShardingSettings,
+    applies,
+    command,
+    event,
+    message,
+    query,
+)
+from tests.acceptance.app import instances
 
 TYPE = "acceptance.Register"
+TICKER = "acceptance.ticker"
+BEATING = 20
+"So many of a round's entities beat: those that are called most."
+BEAT_SECONDS = 0.5
+TICK_SECONDS = 0.05
 EMPTY = (0, 0)
 
 
@@ -37,19 +55,24 @@ class Register(EventSourced):
 
     def __init__(self) -> None:
         self.count, self.digest = EMPTY
+        self.number = instances.next_number()
 
     @command
     def append(self, token: str) -> list[int]:
+        instances.handles(self, self.number)
+        self._beats_on()
         self.persist(Appended(token, os.getpid()))
         return [self.count, self.digest]
 
     @command
     def refuse(self, token: str) -> list[int]:
+        instances.handles(self, self.number)
         raise Rejected(f"never: {token}", code="never")
 
     @command
     async def append_late(self, token: str, seconds: float) -> list[int]:
         """Take so long before anything is written."""
+        instances.handles(self, self.number)
         await asyncio.sleep(seconds)
         self.persist(Appended(token, os.getpid()))
         return [self.count, self.digest]
@@ -65,14 +88,42 @@ class Register(EventSourced):
         """Ask for so much memory, for a moment."""
         return len(bytearray(megabytes << 20))
 
+    @command
+    def beat(self) -> None:
+        """A timer's: it shows that this object is there."""
+        instances.handles(self, self.number)
+        self._beats_on()
+
     @query
     def read(self) -> list[int]:
+        instances.handles(self, self.number)
         return [self.count, self.digest]
 
     @query(fenced=True)
     def read_surely(self) -> list[int]:
+        instances.handles(self, self.number)
         return [self.count, self.digest]
 
     @applies(Appended)
     def on_appended(self, happened: Appended) -> None:
         self.count, self.digest = after((self.count, self.digest), happened.token)
+
+    def _beats_on(self) -> None:
+        if int(self.entity_id.partition("e")[2] or BEATING) < BEATING:
+            self.context.start_timer("beat", BEAT_SECONDS, Register.beat)
+
+
+@message
+class Tick:
+    """Somebody wants the singleton to tick; it goes on by itself then."""
+
+
+class Ticker(Entity):
+    """A singleton that handles a message at every tick."""
+
+    def __init__(self) -> None:
+        self.number = instances.next_number()
+
+    async def receive(self, message: object) -> None:
+        instances.handles(self, self.number)
+        self.context.start_timer("tick", TICK_SECONDS, Tick())

@@ -1,0 +1,54 @@
+"""What every live instance says of itself, in one file that all processes of a scenario append to.
+
+`tests.acceptance.registry` judges it. Each line is one write at the end of the file, so the lines have one order over
+all processes, in which whatever was written before something else began stands before it: no clock is asked. Words are
+separated by blanks:
+
+    handles <pid> <object> <type> <entity>     an object begins to handle a message
+    starts <pid> <type> <shard> <epoch>        a process has become the home of a shard
+    stops <pid> <type> <shard> <epoch>         it no longer is
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+from sharding_app import signals
+
+if TYPE_CHECKING:
+    from sharding_app import Entity
+
+FILE = os.environ.get("ACCEPTANCE_INSTANCES")
+_numbers = itertools.count(1)
+_file = os.open(FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644) if FILE else None
+
+
+def next_number() -> int:
+    """Return the number of a new object, unlike all others of this process."""
+    return next(_numbers)
+
+
+def handles(entity: Entity, number: int) -> None:
+    """The first thing that a handler does."""
+    _say("handles", number, entity.context.type_name, entity.entity_id)
+
+
+def watch_homes() -> None:
+    """Say of each shard when this process becomes its home, and when it no longer is."""
+    signals.shard_started.connect(_starts)
+    signals.shard_stopped.connect(_stops)
+
+
+def _starts(entity_type: str, shard: int, epoch: int, **_: Any) -> None:
+    _say("starts", entity_type, shard, epoch)
+
+
+def _stops(entity_type: str, shard: int, epoch: int, **_: Any) -> None:
+    _say("stops", entity_type, shard, epoch)
+
+
+def _say(word: str, *rest: object) -> None:
+    if _file is not None:
+        os.write(_file, " ".join([word, str(os.getpid()), *map(str, rest)]).encode() + b"\n")
