@@ -16,7 +16,7 @@ plain functions, called on that loop, that neither wait nor raise. The lease bel
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.lease import Lease, LeaseChange
@@ -24,11 +24,10 @@ from sharding_app.core.records import Backend
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.lifeline import LifelineSession, Pulse, SessionLost
 from sharding_app.runtime.lifeline_types import Heart, LifelineCallbacks, LifelineSettings
+from sharding_app.runtime.lifeline_waits import Waits
+from sharding_app.runtime.stall import Stall
 
 logger = logging.getLogger("sharding.node")
-
-T = TypeVar("T")
-
 
 WATCH = 2
 
@@ -58,23 +57,21 @@ class Lifeline:
         self._incarnation = incarnation
         self._settings = settings
         self._callbacks = callbacks
-        self._heart = heart
         self._candidate = False
         self._vacant = False
         self._quick_until = float("-inf")
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._abandoned: set[asyncio.Future[Any]] = set()
         self._ask_now = [False, False]
         "The other session was lost: whether this one still stands is asked without waiting."
-        self._sleepers: dict[int, asyncio.Future[None]] = {}
+        self._waits = Waits(settings.answer_timeout_seconds)
         self._released = asyncio.Event()
         "The coordinator's lock is neither held nor being asked for."
         self._released.set()
         self._phase = 0.0
-        self._last_beat = float("nan")
-        self._last_look = clock.now()
-        self._still = 0.0
+        self._stall = Stall(
+            heart, clock.now(), settings.ping_interval_seconds, settings.loop_stall_limit_seconds
+        )
 
     @property
     def valid_until(self) -> float:
@@ -91,12 +88,12 @@ class Lifeline:
     def set_candidate(self, candidate: bool) -> None:
         """Whether to stand for coordinator. Standing down gives the lock back."""
         self._candidate = candidate
-        self._wake(0)
+        self._waits.wake(0)
 
     def look_now(self) -> None:
         """Somebody suspects the coordinator: watch its lock closely for a while."""
         self._quick_until = self._clock.now() + self._settings.quick_for_seconds
-        self._wake(0)
+        self._waits.wake(0)
 
     async def resign(self) -> None:
         """Stand down, and return when the coordinator's lock is given back or lost."""
@@ -106,7 +103,7 @@ class Lifeline:
     async def resume(self, generation: int) -> bool:
         """Become valid again after the rows were compared; False: lost again meanwhile, wait for the next `on_back`."""
         resumed = self.lease.resume(generation, self._clock.now())
-        self._wake(WATCH)
+        self._waits.wake(WATCH)
         return resumed
 
     async def stop(self) -> None:
@@ -139,7 +136,7 @@ class Lifeline:
         while not self._stopping:
             connected = False
             try:
-                self.backends[index] = await self._ask(
+                self.backends[index] = await self._waits.answer(
                     self._sessions[index].open(), self._settings.open_timeout_seconds
                 )
                 connected = True
@@ -155,18 +152,18 @@ class Lifeline:
             delay = min(
                 self._settings.retry_seconds * 2.0 ** min(failures, 8), self._settings.retry_max_seconds
             )
-            await self._pause(index, delay)
+            await self._waits.pause(index, delay)
 
     async def _lock(self, index: int) -> None:
         """Take the lock. Our own former session may still hold it, until the server has given up on that one."""
-        while not await self._ask(self._sessions[index].lock(self._keys[index])):
-            await self._pause(index, self._settings.retry_max_seconds)
+        while not await self._waits.answer(self._sessions[index].lock(self._keys[index])):
+            await self._waits.pause(index, self._settings.retry_max_seconds)
         self.lease.locked(index)
 
     async def _renew(self, index: int) -> None:
         while True:
             self._ask_now[index] = False
-            if not self._main_loop_stands_still():
+            if not self._stall.goes_on(self._clock.now()):
                 await self._ping(index)
             due = self._next_ping(index)
             while not self._ask_now[index] and (left := due - asyncio.get_running_loop().time()) > 0:
@@ -176,12 +173,12 @@ class Lifeline:
                     await self._elect()
                     quick = self._clock.now() < self._quick_until and self.term is None
                     left = min(left, self._settings.quick_interval_seconds) if quick else left
-                await self._pause(index, left)
+                await self._waits.pause(index, left)
 
     async def _ping(self, index: int) -> None:
         sent_at = self._clock.now()
         self.lease.ping_sent(index, sent_at)
-        pulse = await self._ask(self._sessions[index].ping())
+        pulse = await self._waits.answer(self._sessions[index].ping())
         changes = self.lease.ping_answered(index, sent_at, pulse.server, self._clock.now())
         self._tell(changes + self.lease.confirm(self._clock.now()))
         self._take(pulse)
@@ -201,21 +198,6 @@ class Lifeline:
         passed = (now - self._phase - index * interval / 2) % interval
         return now + interval - passed
 
-    def _main_loop_stands_still(self) -> bool:
-        """Count the time in which we turned and the main loop did not. A pause of the whole process is no stall."""
-        if self._heart is None:
-            return False
-        now, beat = self._clock.now(), self._heart.beat
-        passed, self._last_look = now - self._last_look, now
-        if beat != self._last_beat:
-            self._last_beat, self._still = beat, 0.0
-            return False
-        before, self._still = self._still, self._still + min(passed, self._settings.ping_interval_seconds)
-        limit = self._settings.loop_stall_limit_seconds
-        if before < limit <= self._still:
-            self._heart.report_stall(self._still)
-        return self._still >= limit
-
     # -- the coordinator's lock ------------------------------------------------------------------------------------
 
     def _take(self, pulse: Pulse) -> None:
@@ -223,7 +205,7 @@ class Lifeline:
         vacant = not pulse.coordinator_locked
         if vacant and not self._vacant:
             self._quick_until = self._clock.now() + self._settings.quick_for_seconds
-            self._wake(0)
+            self._waits.wake(0)
         self._vacant = vacant
         self._call(self._callbacks.on_pulse, pulse)
 
@@ -235,7 +217,7 @@ class Lifeline:
 
     async def _elect(self) -> None:
         self._released.clear()
-        term = await self._ask(self._sessions[0].elect(self._incarnation))
+        term = await self._waits.answer(self._sessions[0].elect(self._incarnation))
         if term is None:
             self._released.set()
             return
@@ -248,7 +230,7 @@ class Lifeline:
 
     async def _resign(self) -> None:
         self._depose()
-        await self._ask(self._sessions[0].resign())
+        await self._waits.answer(self._sessions[0].resign())
         self._released.set()
 
     def _depose(self) -> None:
@@ -268,7 +250,7 @@ class Lifeline:
         """Withdraw what the session stood for, before closing it lets the server free its lock."""
         self._tell(self.lease.session_lost(index, self._clock.now()))
         self._ask_now[1 - index] = True
-        self._wake(1 - index)
+        self._waits.wake(1 - index)
         if index == 0:
             self._depose()
             self._released.set()
@@ -294,7 +276,7 @@ class Lifeline:
                 case "back":
                     self._call(self._callbacks.on_back, self.lease.generation, self.lease.settled)
         if changes:
-            self._wake(WATCH)
+            self._waits.wake(WATCH)
 
     def _call(self, callback: Callable[..., None], *args: object) -> None:
         """A mistake in the node's callback must not cost the node its sessions."""
@@ -309,58 +291,15 @@ class Lifeline:
             now = self._clock.now()
             self._tell(self.lease.tick(now))
             left = self.lease.valid_until - now
-            await self._pause(WATCH, max(left, 0.001) if left > 0 else self._settings.ping_interval_seconds)
-
-    # -- waiting ---------------------------------------------------------------------------------------------------
-
-    async def _ask(self, call: Coroutine[Any, Any, T], limit: float | None = None) -> T:
-        """Await an answer for a bounded time. A call that ignores its cancellation is left behind, not waited for."""
-        limit = limit or self._settings.answer_timeout_seconds
-        task = asyncio.ensure_future(call)
-        try:
-            done, _ = await asyncio.wait({task}, timeout=limit)
-        except asyncio.CancelledError:
-            self._abandon(task)
-            raise
-        if not done:
-            self._abandon(task)
-            raise SessionLost(f"no answer within {limit:g} s")
-        return task.result()
-
-    def _abandon(self, task: "asyncio.Future[Any]") -> None:
-        def forget(done: "asyncio.Future[Any]") -> None:
-            self._abandoned.discard(done)
-            if not done.cancelled():
-                done.exception()
-
-        self._abandoned.add(task)
-        task.add_done_callback(forget)
-        task.cancel()
+            await self._waits.pause(
+                WATCH, max(left, 0.001) if left > 0 else self._settings.ping_interval_seconds
+            )
 
     async def _close(self, index: int) -> None:
         self.backends[index] = None
         try:
-            await self._ask(self._sessions[index].close(), self._settings.retry_max_seconds)
+            await self._waits.answer(self._sessions[index].close(), self._settings.retry_max_seconds)
         except SessionLost:
             return
         except Exception:
             logger.exception("closing lifeline session %d failed", index, extra={"action": "lifeline_failed"})
-
-    async def _pause(self, who: int, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        sleeper = self._sleepers[who] = loop.create_future()
-        timer = loop.call_later(seconds, _finish, sleeper)
-        try:
-            await sleeper
-        finally:
-            timer.cancel()
-            self._sleepers.pop(who, None)
-
-    def _wake(self, who: int) -> None:
-        if (sleeper := self._sleepers.get(who)) is not None:
-            _finish(sleeper)
-
-
-def _finish(sleeper: "asyncio.Future[None]") -> None:
-    if not sleeper.done():
-        sleeper.set_result(None)

@@ -19,27 +19,23 @@ that comes from a peer that is gone moves a counter and is logged, once in a whi
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TypeVar
 
 import msgspec
 
 from sharding_app.core.codec import DecodeError, decode_frame, encode_frame, salvage_frame
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.link import Link, LinkLimits, LinkStatistics, Position
+from sharding_app.core.link import LinkLimits, LinkStatistics
 from sharding_app.core.messages import AnyMessage, Echo, Frame
 from sharding_app.core.wire import WIRE, Wire
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.transport import Transport, TransportError
+from sharding_app.runtime.link_book import LinkBook
 from sharding_app.runtime.link_line import Line, LocalLine
 
 logger = logging.getLogger("sharding.transport")
-Value = TypeVar("Value")
 
-MAX_LINKS = 10_000
-MAX_REMEMBERED = 50_000
-"""Positions of idle peers, and incarnations known to be gone: the oldest are forgotten first."""
 SEND_AGAIN_SECONDS = 0.02
 SEND_AGAIN_AT_MOST_SECONDS = 0.25
 LOG_AGAIN_SECONDS = 10.0
@@ -82,11 +78,9 @@ class Links:
         self._may_send = may_send
         self._backlog = backlog
         self._wire = wire
-        self._lines: dict[Incarnation, Line] = {}
+        self._book = LinkBook(incarnation, limits, wire, channel_of)
+        self._lines = self._book.lines
         self._local = LocalLine(limits, may_send, lambda messages: self._hand_over(incarnation, messages))
-        self._positions: OrderedDict[Incarnation, Position] = OrderedDict()
-        self._gone: OrderedDict[Incarnation, None] = OrderedDict()
-        self._last_stream = 0
         self._counters: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -229,7 +223,7 @@ class Links:
             if source == self.incarnation:
                 self._hand_over(source, [message for message in frame.body if isinstance(message, Echo)])
                 return len(frame.body)
-            if source in self._gone:
+            if self._book.is_gone(source):
                 self._refuse("frames_from_gone")
                 return 0
             line = self._open(source)
@@ -281,15 +275,12 @@ class Links:
     # -- Lines ---------------------------------------------------------------------------------------------------
 
     def _open(self, peer: Incarnation) -> Line | None:
-        if self._closed or peer in self._gone:
+        if self._closed or self._book.is_gone(peer):
             return None
-        if len(self._lines) >= MAX_LINKS:
+        if self._book.full:
             self._refuse("links_refused")
             return None
-        self._last_stream += 1
-        position = self._positions.pop(peer, (0, 0))
-        link = Link(self.incarnation, peer, self._limits, self._last_stream, position, self._wire)
-        line = self._lines[peer] = Line(link, self._channel_of(peer))
+        line = self._book.open(peer)
         task = asyncio.get_running_loop().create_task(
             self._send_loop(peer, line), name=f"sharding link to {peer}"
         )
@@ -301,22 +292,11 @@ class Links:
 
     def end(self, incarnation: Incarnation) -> None:
         """The peer is gone: drop its link and all that it holds, and refuse what may still come from it."""
-        self._positions.pop(incarnation, None)
-        _remember(self._gone, incarnation, None)
-        line = self._lines.pop(incarnation, None)
-        if line is not None:
-            line.end()
+        self._book.end(incarnation)
 
     def forget_idle(self) -> None:
         """Drop the links on which nothing has moved for long."""
-        now = self._clock.now()
-        for peer, line in list(self._lines.items()):
-            if line.link.idle(now):
-                _remember(self._positions, peer, line.link.position)
-                # A later link to the same peer must have a later stream.
-                self._last_stream = max(self._last_stream, line.link.stream)
-                del self._lines[peer]
-                line.end()
+        self._book.forget_idle(self._clock.now())
 
     def _arm_sweep(self) -> None:
         delay = self._limits.idle_after_seconds / 2
@@ -340,9 +320,7 @@ class Links:
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._local.end()
-        for line in self._lines.values():
-            line.end()
-        self._lines.clear()
+        self._book.close()
         if self._tasks:
             _, late = await asyncio.wait(list(self._tasks), timeout=1.0)
             for task in late:
@@ -365,10 +343,3 @@ class Links:
         if now - self._logged.get(action, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
             self._logged[action] = now
             logger.warning(text, *values, extra={"action": action})
-
-
-def _remember(known: OrderedDict[Incarnation, Value], peer: Incarnation, value: Value) -> None:
-    known[peer] = value
-    known.move_to_end(peer)
-    if len(known) > MAX_REMEMBERED:
-        known.popitem(last=False)

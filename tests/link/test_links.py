@@ -12,7 +12,7 @@ from sharding_app.core.codec import encode_frame, encode_message
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.link import LinkLimits, MessageTooLarge
 from sharding_app.core.messages import Answer, AnyMessage, Done, Echo, Frame
-from sharding_app.runtime import links as module
+from sharding_app.runtime import link_book
 from sharding_app.runtime.links import Links
 from tests.lease.virtual import VirtualLoop
 from tests.link.harness import answer, command, lanes
@@ -459,8 +459,8 @@ def test_what_we_say_to_ourselves_is_bounded_in_bytes() -> None:
 
 
 def test_too_many_links_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_LINKS", 2)
-    monkeypatch.setattr(module, "MAX_REMEMBERED", 2)
+    monkeypatch.setattr(link_book, "MAX_LINKS", 2)
+    monkeypatch.setattr(link_book, "MAX_REMEMBERED", 2)
 
     async def main(world: World) -> None:
         one = await world.peer("one")
