@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from sharding_app.core.allocation import ShardAllocationStrategy
-from sharding_app.core.effects import Bury, CoordinatorEffect, Decide, Note
+from sharding_app.core.burials import Burials
+from sharding_app.core.effects import CoordinatorEffect, Decide, Note
 from sharding_app.core.handoff import HandOffs
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey, Term
-from sharding_app.core.messages import NodeGone, NoHome, RegisterAck
+from sharding_app.core.messages import NoHome, RegisterAck
 from sharding_app.core.moves import Moves
 from sharding_app.core.placement import Placement
 from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
@@ -72,13 +73,11 @@ class Coordinator:
         self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
         self.writing: dict[ShardKey, None] = {}
         self.starting: dict[ShardKey, _Starting] = {}
-        self.burying: dict[Incarnation, None] = {}
-        self.fencing: dict[Incarnation, dict[ShardKey, None]] = {}
-        "Shards of a dead home whose epochs are being raised; NodeGone is told when none is left."
         self.undone: list[HomeChange] = []
         self.out: list[CoordinatorEffect] = []
         self.tells = Tells(self.out)
         self.moves = Moves(self.out)
+        self.burials = Burials(self)
         self.handoffs = HandOffs(self)
         self.rounds = Rounds(self)
 
@@ -118,13 +117,8 @@ class Coordinator:
         """A new reading of the member rows, and what `core.membership` concludes from it."""
         before = self.members
         self.placement.know(members, suspect)
-        for incarnation in dead:
-            if incarnation in self.members and incarnation not in self.burying:
-                self.burying[incarnation] = None
-                self.placement.bar(incarnation)
-                self._note("node_dead", incarnation, self.members[incarnation].name)
-                self.out.append(Bury(incarnation))
-        self._fence_orphans(now)
+        self.burials.found_dead(dead)
+        self.burials.fence_orphans(now)
         for incarnation, member in self.members.items():
             old = before.get(incarnation)
             if old is None or old.state != member.state or old.types != member.types:
@@ -133,7 +127,7 @@ class Coordinator:
         for incarnation in before:
             if incarnation not in self.members:
                 self._note("node_left", incarnation, before[incarnation].name)
-                self._fence(incarnation, now)
+                self.burials.fence(incarnation, now)
         self._serve_waiters(now)
         self.handoffs.members_changed(now)
         if before.keys() != self.members.keys() or any(
@@ -150,15 +144,11 @@ class Coordinator:
 
     def buried(self, incarnation: Incarnation, now: float) -> None:
         """Its backends are ended and its row is gone: its shards' epochs can be raised."""
-        self.burying.pop(incarnation, None)
-        self.members.pop(incarnation, None)
-        self.placement.unbar(incarnation)
-        self._fence(incarnation, now)
+        self.burials.buried(incarnation, now)
 
     def unburied(self, incarnation: Incarnation) -> None:
         """The store was not reachable, and the next reading finds it dead again; or it came back in time."""
-        self.burying.pop(incarnation, None)
-        self.placement.unbar(incarnation)
+        self.burials.unburied(incarnation)
 
     def decided(self, changes: Sequence[HomeChange], rows: Sequence[ShardRow], now: float) -> None:
         """The changes are written (or had been overtaken): `rows` is what holds now."""
@@ -177,9 +167,8 @@ class Coordinator:
             elif row.step == "stopped":
                 # It has stopped and nobody could take it: the next one who can gets it, asked for or not.
                 self.handoffs.forget(key)
-        for incarnation in list(self.fencing):
-            self._fenced(incarnation, changes)
-        self._fence_orphans(now)
+        self.burials.decided(changes)
+        self.burials.fence_orphans(now)
         self._serve_waiters(now)
         self._tell_hosts(now)
 
@@ -270,7 +259,9 @@ class Coordinator:
     @property
     def busy(self) -> bool:
         """Whether something waits for an acknowledgement, so that the shell should tick soon."""
-        return bool(self.starting or self.handoffs.active or self.undone or self.burying or self.rounds.busy)
+        return bool(
+            self.starting or self.handoffs.active or self.undone or self.burials.busy or self.rounds.busy
+        )
 
     def change(
         self, key: ShardKey, home: Incarnation | None, step: str, *, raise_epoch: bool = True
@@ -316,49 +307,6 @@ class Coordinator:
                 self.tells.to(incarnation, NoHome(self.term, type_name, "no_host"))
         if changes:
             self.out.append(Decide(changes))
-
-    def _fence(self, dead: Incarnation, now: float) -> None:
-        """Raise the epochs of all shards of a home that is no more, and give them new homes.
-
-        While a write about one of them is under way nothing is done: `decided` comes back to it.
-        """
-        keys = list(self.placement.at_home.get(dead, ()))
-        if dead in self.fencing or any(key in self.writing for key in keys):
-            return
-        if not keys:
-            self.placement.forget(dead)
-            self._tell_gone(dead)
-            return
-        self.fencing[dead] = dict.fromkeys(keys)
-        for key in keys:
-            self.starting.pop(key, None)
-            self.handoffs.forget(key)
-            self.moves.began(key, dead, now)
-        changes = [self.change(key, self._next_home(key), "home") for key in keys]
-        self.placement.forget(dead)
-        self._note("shards_fenced", dead, f"{len(keys)} shards")
-        self.out.append(Decide(changes))
-
-    def _next_home(self, key: ShardKey) -> Incarnation | None:
-        return None if self.placement.all_stops else self.placement.allocate(key, None)
-
-    def _fence_orphans(self, now: float) -> None:
-        """Homes without a member row: they left, or gave up, or a former coordinator buried them and died."""
-        for home, keys in list(self.placement.at_home.items()):
-            if keys and home not in self.members and home not in self.burying:
-                self._fence(home, now)
-
-    def _fenced(self, dead: Incarnation, changes: Sequence[HomeChange]) -> None:
-        left = self.fencing[dead]
-        for change in changes:
-            left.pop((change.type, change.shard), None)
-        if not left:
-            del self.fencing[dead]
-            self._tell_gone(dead)
-
-    def _tell_gone(self, incarnation: Incarnation) -> None:
-        for each in [*self.members, *self.proxies]:
-            self.tells.to(each, NodeGone(self.term, incarnation))
 
     def _everybody(self, type_name: str) -> list[Incarnation]:
         return [*self.members, *(each for each, (types, _) in self.proxies.items() if type_name in types)]
