@@ -10,10 +10,8 @@ from typing import Any
 import msgspec
 import psycopg
 
-from sharding_app.adapters.postgres.line import Conninfo, application_name
+from sharding_app.adapters.postgres.line import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
-
-_WAIT_MS = 2000
 
 
 class HomeAlive(Exception):
@@ -38,12 +36,9 @@ class Erased(msgspec.Struct, frozen=True):
 
 def erase_entity(conninfo: Conninfo, type_name: str, entity: str, *, dry_run: bool = False) -> Erased:
     """Erase all that is stored of an entity. Raises HomeAlive, or psycopg.Error."""
-    options = f"{conninfo.get('options') or ''} -c lock_timeout={_WAIT_MS}ms".strip()
     params: dict[str, Any] = {"type": type_name, "entity": entity}
     with (
-        psycopg.connect(
-            **{**conninfo, "application_name": application_name("", "erasure"), "options": options}
-        ) as connection,
+        psycopg.connect(**command_parameters(conninfo, "erasure")) as connection,
         connection.transaction(force_rollback=dry_run),
     ):
         shards = connection.execute(QUERIES["erase_shards"], params).fetchall()

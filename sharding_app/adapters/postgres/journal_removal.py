@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 import psycopg
 
-from sharding_app.adapters.postgres.line import Conninfo, application_name
+from sharding_app.adapters.postgres.line import Conninfo, command_parameters
 from sharding_app.adapters.postgres.removal import NodesAlive, UnknownTypes
 from sharding_app.adapters.postgres.sql import QUERIES
 
 ROWS_AT_ONCE = 20_000
-_WAIT_MS = 2000
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -90,8 +89,4 @@ def _one(
 
 
 def _connected(conninfo: Conninfo) -> psycopg.Connection[tuple[Any, ...]]:
-    options = f"{conninfo.get('options') or ''} -c lock_timeout={_WAIT_MS}ms".strip()
-    params: dict[str, Any] = {
-        **conninfo, "application_name": application_name("", "journal removal"), "options": options,
-    }  # fmt: skip
-    return psycopg.connect(**params, autocommit=True)
+    return psycopg.connect(**command_parameters(conninfo, "journal removal"), autocommit=True)

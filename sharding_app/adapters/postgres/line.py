@@ -41,6 +41,12 @@ def session_options(given: str, settings: Mapping[str, str]) -> str:
     return f"{given} {ours}".strip()
 
 
+def command_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
+    """Return how a command that an operator runs connects: it waits for no lock for long, it refuses and says so."""
+    options = session_options(str(conninfo.get("options") or ""), {"lock_timeout": "2s"})
+    return {**conninfo, "application_name": application_name("", purpose), "options": options}
+
+
 class Line:
     def __init__(
         self,

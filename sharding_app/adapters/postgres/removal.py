@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import psycopg
 
-from sharding_app.adapters.postgres.line import Conninfo, application_name
+from sharding_app.adapters.postgres.line import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
 
-_WAIT_MS = 2000
 ServerError = psycopg.Error
 """What these functions raise when the server cannot be reached or refuses."""
 
@@ -52,7 +51,7 @@ def remove_data(conninfo: Conninfo, types: Sequence[str] | None = None, *, dry_r
     """
     params = {"types": None if types is None else list(types)}
     with (
-        psycopg.connect(**_parameters(conninfo)) as connection,
+        psycopg.connect(**command_parameters(conninfo, "removal")) as connection,
         connection.transaction(force_rollback=dry_run),
     ):
         unknown = [name for (name,) in _run(connection, "remove_unknown", params).fetchall()]
@@ -73,7 +72,7 @@ def remove_data(conninfo: Conninfo, types: Sequence[str] | None = None, *, dry_r
 
 def living_nodes(conninfo: Conninfo) -> tuple[str, ...]:
     """Return the names of the nodes that hold a lifeline lock."""
-    with psycopg.connect(**_parameters(conninfo), autocommit=True) as connection:
+    with psycopg.connect(**command_parameters(conninfo, "removal"), autocommit=True) as connection:
         return tuple(name for (name,) in _run(connection, "remove_alive", None).fetchall())
 
 
@@ -81,8 +80,3 @@ def _run(
     connection: psycopg.Connection[tuple[Any, ...]], query: str, params: dict[str, Any] | None
 ) -> psycopg.Cursor[tuple[Any, ...]]:
     return connection.execute(QUERIES[query], params)
-
-
-def _parameters(conninfo: Conninfo) -> dict[str, Any]:
-    options = f"{conninfo.get('options') or ''} -c lock_timeout={_WAIT_MS}ms".strip()
-    return {**conninfo, "application_name": application_name("", "removal"), "options": options}
