@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sharding_app.adapters.postgres.copying import append_within
+from sharding_app.adapters.postgres.appending import append_within
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.line import application_name
 from sharding_app.core.records import Backend

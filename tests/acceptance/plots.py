@@ -14,9 +14,9 @@ from tests.acceptance.scenario import Scenario
 
 TTL_SECONDS = 3.0
 TRIES = 300
-COPYING = (
+APPENDING = (
     "SELECT 1 FROM pg_stat_activity WHERE starts_with(application_name, 'sharding/' || %s || '/')"
-    " AND state = 'active' AND query LIKE 'COPY sharding_event%%'"
+    " AND state = 'active' AND query ~ '^(COPY|INSERT INTO) sharding_event'"
 )
 
 
@@ -44,24 +44,27 @@ def freeze_in_the_middle_of_an_append(run: Scenario) -> None:
     victim = cluster.busiest_but_the_coordinator()
     node, incarnation = cluster.nodes[victim], incarnations[victim]
     for _ in range(TRIES):
+        # Many at once are one COPY; one alone is a statement that has no middle.
+        run.probe(cluster.shards_of(victim))
+        time.sleep(cluster.chance.uniform(0.0, 0.006))
         node.signal(signal.SIGSTOP)
         at = time.monotonic()
         time.sleep(0.002)  # what it has already sent arrives
-        if cluster.sql(f"{COPYING} AND wait_event = 'ClientRead'", incarnation):
+        if cluster.sql(f"{APPENDING} AND wait_event = 'ClientRead'", incarnation):
             break
         node.signal(signal.SIGCONT)
-        time.sleep(cluster.chance.uniform(0.001, 0.03))
+        time.sleep(cluster.chance.uniform(0.001, 0.01))
     else:
         pytest.fail(f"not caught in the middle of an append in {TRIES} tries")
     run.fault("SIGSTOP in the middle of an append", at, cluster.shards_of(victim))
     cluster.wait_moved(victim, TTL_SECONDS + 10)
-    assert not cluster.sql(COPYING, incarnation), "its server process has been ended"
+    assert not cluster.sql(APPENDING, incarnation), "its server process has been ended"
     run.go_on(0.5)
     wake(run, victim)
 
 
 def freeze_while_the_append_commits(run: Scenario) -> None:
-    """All of the COPY has arrived and waits for a shard's row; it commits while its process stands still.
+    """All of an append has arrived and waits for a shard's row; it commits while its process stands still.
 
     The callers' commands are then in the journal and not answered: the next home must find them, not do them again.
     """
@@ -74,7 +77,7 @@ def freeze_while_the_append_commits(run: Scenario) -> None:
     with psycopg.connect(cluster.database_url) as blocker:
         blocker.execute("SELECT FROM sharding_shard WHERE shard = %s FOR UPDATE", (shard,))
         run.probe([shard])
-        waiting = f"{COPYING} AND wait_event_type = 'Lock'"
+        waiting = f"{APPENDING} AND wait_event_type = 'Lock'"
         until(lambda: cluster.sql(waiting, incarnations[victim]), 5, "an append waits for the row")
         at = time.monotonic()
         cluster.nodes[victim].signal(signal.SIGSTOP)

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sharding_app.adapters.postgres.copying import COPY_EVENTS, TYPES
+from sharding_app.adapters.postgres.appending import COPY_EVENTS, TYPES
 from tests.postgres.writers import INSERT, RAISE, blocked, connect, events, give_homes, value
 
 pytestmark = pytest.mark.asyncio

@@ -30,15 +30,15 @@ def explain(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def verdict(error: psycopg.Error) -> ShardsFenced | RowRefused | None:
-    """Return what the server's answer says about the rows; None: it says nothing about them."""
+def verdict(error: psycopg.Error, *, alone: bool = False) -> ShardsFenced | RowRefused | None:
+    """Return what the server's answer says about the rows, or about one that was `alone`; None: it says nothing."""
     if error.sqlstate is None:
         return RowRefused(explain(error)) if isinstance(error, psycopg.DataError) else None
     if error.sqlstate == FENCED:
         return ShardsFenced(_stale(error.diag.message_detail or ""))
     if error.sqlstate[:2] in _REFUSED_CLASSES:
         line = _COPY_LINE.search(error.diag.context or "")
-        return RowRefused(explain(error), int(line[1]) - 1 if line else None)
+        return RowRefused(explain(error), int(line[1]) - 1 if line else 0 if alone else None)
     return None
 
 

@@ -1,6 +1,6 @@
 """`ports.journal.Journal` on PostgreSQL: appends on one connection, everything else beside it on another.
 
-An append is one COPY on an autocommit connection; the fence trigger judges it in the same transaction. After a lost
+An append is one statement on an autocommit connection; the fence trigger judges it in the same transaction. After a lost
 connection nothing is known: a statement may still execute. `settle` ends the old server process, sees it gone, and
 reads one row of the batch back: all of a batch is committed or none.
 """
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
-from sharding_app.adapters.postgres.copying import copy_events
+from sharding_app.adapters.postgres.appending import append_events
 from sharding_app.adapters.postgres.failures import LOST, explain, verdict
 from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.lookups import Lookups
@@ -96,7 +96,7 @@ class PostgresJournal:
         if not rows:
             return
         try:
-            await self._appends.run(lambda connection: self._copy(connection, rows))
+            await self._appends.run(lambda connection: self._append(connection, rows))
         except RowRefused as refused:
             if isinstance(refused.__cause__, psycopg.errors.UniqueViolation):
                 await self._look_for_the_next_home(rows)
@@ -213,16 +213,17 @@ class PostgresJournal:
         await self._appends.close()
         await self._beside.close()
 
-    async def _copy(self, connection: Connection, rows: Sequence[EventRow]) -> None:
+    async def _append(self, connection: Connection, rows: Sequence[EventRow]) -> None:
         """Unless the server itself says that the statement failed, and goes on, what becomes of it is not known."""
         try:
-            await copy_events(connection, rows)
+            await append_events(connection, rows)
         except RowRefused:
             raise
         except BaseException as error:
             if not _has_failed(error) and self._appends.backend is not None:
                 self._doubtful.append(self._appends.backend)
-            refused = verdict(error) if isinstance(error, psycopg.Error) else None
+            alone = len(rows) == 1
+            refused = verdict(error, alone=alone) if isinstance(error, psycopg.Error) else None
             if refused is not None:
                 raise refused from error
             raise

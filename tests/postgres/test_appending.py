@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sharding_app.adapters.postgres.copying import copy_events_within
+from sharding_app.adapters.postgres.appending import copy_events_within
 from sharding_app.ports.journal import RowRefused
 from tests.contract.given import event_row
 from tests.postgres.writers import connect, events, give_homes, value
