@@ -18,6 +18,7 @@ from tests.acceptance.cluster import Servers
 from tests.acceptance.faults import FAULTS
 from tests.acceptance.machine import missing
 from tests.acceptance.mixed import NAMES, Mixed
+from tests.acceptance.registry import Registry
 from tests.acceptance.scenario import Scenario
 
 STAGES_PER_ROUND = 6
@@ -49,11 +50,13 @@ def main() -> int:
         print(f"left out: {what}", flush=True)
     servers = Servers(place)
     calls = events = rounds = 0
+    registry: Registry | None = None
     ends = time.monotonic() + 60 * given.minutes
     failed = ""
     counts: dict[str, int] = {}
     try:
         with Scenario(servers, place, seed, "mixed", SETTINGS) as run:
+            registry = run.registry
             names = tuple(f"n{number + 1}" for number in range(given.nodes))
             mixed = Mixed(
                 run, lambda line: print(line, flush=True), [each for each in given.faults.split(",") if each], names,
@@ -71,6 +74,10 @@ def main() -> int:
     finally:
         servers.close()
     print(f"{rounds} rounds kept every promise: {calls} calls, {events} events")
+    if registry is not None:
+        print(
+            f"instances: {registry.handled} messages handled, {registry.successions} objects took over from another"
+        )
     print("faults:", ", ".join(f"{number} {name}" for name, number in sorted(counts.items())))
     if failed:
         print(f"BROKEN in round {rounds}:\n{failed}")
