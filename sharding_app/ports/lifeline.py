@@ -1,5 +1,6 @@
 """A direct Postgres session that shows the process is alive: the lifeline holds two."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -48,6 +49,11 @@ class LifelineSession(Protocol):
 
     async def resign(self) -> None:
         """Give the coordinator's lock back."""
+        ...
+
+    def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """While nothing is asked: call `heard` when the server says something, above all that the session has ended.
+        It may be called more than once. Returns what ends the watch; before that nothing else may be called."""
         ...
 
     async def close(self) -> None: ...

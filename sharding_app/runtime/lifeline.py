@@ -1,7 +1,7 @@
 """The lifeline: two sessions that show that this process is alive, renew its lease, and elect the coordinator.
 
-Each session has one task: open, lock, ping; on any loss the lease is told first, then the session is closed and opened
-again after a short back-off. The two ping half an interval apart, so that a vacant coordinator's lock is seen by
+Each session has one task: open, lock, ping, and listen in between, so that a session that the server has ended is known
+at once; on any loss the lease is told first, then the session is closed and opened again after a short back-off. The two ping half an interval apart, so that a vacant coordinator's lock is seen by
 one of them within a quarter of a second. At rest this is all: two pings for each interval and session pair, no more.
 
 The coordinator's lock is held on session 0; losing that session deposes. A candidate asks for the lock (`elect`) once
@@ -63,7 +63,7 @@ class Lifeline:
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._ask_now = [False, False]
-        "The other session was lost: whether this one still stands is asked without waiting."
+        "The other session was lost, or the server has said something: whether this one still stands is asked at once."
         self._waits = Waits(settings.answer_timeout_seconds)
         self._released = asyncio.Event()
         "The coordinator's lock is neither held nor being asked for."
@@ -163,7 +163,8 @@ class Lifeline:
     async def _renew(self, index: int) -> None:
         while True:
             self._ask_now[index] = False
-            if not self._stall.goes_on(self._clock.now()):
+            stalled = self._stall.goes_on(self._clock.now())
+            if not stalled:
                 await self._ping(index)
             due = self._next_ping(index)
             while not self._ask_now[index] and (left := due - asyncio.get_running_loop().time()) > 0:
@@ -173,7 +174,21 @@ class Lifeline:
                     await self._elect()
                     quick = self._clock.now() < self._quick_until and self.term is None
                     left = min(left, self._settings.quick_interval_seconds) if quick else left
-                await self._waits.pause(index, left)
+                # While nothing is asked, nothing of what the server says is read, and it would wake us for ever.
+                await (self._waits.pause(index, left) if stalled else self._listen(index, left))
+
+    async def _listen(self, index: int, seconds: float) -> None:
+        """Wait, with an ear for the server: it frees the locks when it ends the sessions, and the others need not wait."""
+
+        def heard() -> None:
+            self._ask_now[index] = True
+            self._waits.wake(index)
+
+        ends = self._sessions[index].watch(heard)
+        try:
+            await self._waits.pause(index, seconds)
+        finally:
+            ends()
 
     async def _ping(self, index: int) -> None:
         sent_at = self._clock.now()

@@ -62,6 +62,9 @@ class Session:
     async def resign(self) -> None:
         self.term = 0
 
+    def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
     async def close(self) -> None:
         self.closed += 1
 

@@ -112,12 +112,27 @@ class FakeSession:
         self.last_seen = 0.0
         self.opened = 0
         self.slow = LATENCY
+        self.heard: Callable[[], None] | None = None
+
+    def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
+        self.heard = heard
+
+        def ends() -> None:
+            self.heard = None
+
+        return ends
 
     def kill(self) -> None:
-        """The server ends this session: its locks are free at once."""
+        """The server ends this session: its locks are free at once, and the client hears of it unless it is deaf."""
         self.alive = False
+        if self.heard is not None and not self.deaf:
+            asyncio.get_running_loop().call_later(LATENCY, self.say)
         for key in [key for key, holder in self.world.locks.items() if holder is self]:
             del self.world.locks[key]
+
+    def say(self) -> None:
+        if self.heard is not None:
+            self.heard()
 
     async def _call(self, kind: str) -> None:
         if not self.alive:

@@ -194,3 +194,21 @@ async def test_an_election_that_could_not_raise_the_term_holds_no_lock(params: d
         await until(free)
         assert await other.elect("me") == 5
     await other.close()
+
+
+async def test_the_end_of_a_session_is_heard_without_a_question(params: dict[str, Any]) -> None:
+    ears = session(params)
+    backend = await ears.open()
+    heard = asyncio.Event()
+    ends = ears.watch(heard.set)
+    await asyncio.sleep(0)
+    assert not heard.is_set()
+    async with await connect(params) as admin:
+        assert await value(admin, "SELECT pg_terminate_backend(%s)", backend.pid)
+    await asyncio.wait_for(heard.wait(), 5)
+    ends()
+    with pytest.raises(SessionLost):
+        await ears.ping()
+    nobody = ears.watch(heard.clear)  # nothing to hear where nothing is open
+    nobody()
+    assert heard.is_set()

@@ -67,6 +67,10 @@ class MemoryLifelineSession:
             await self._ask("resign", lambda one: self._server.sessions.unlock(one, COORDINATOR_LOCK))
             self._holds_lock = False
 
+    def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """The virtual server says nothing unasked: that a session has ended is told to its next question."""
+        return _nothing
+
     async def close(self) -> None:
         self._forget()
         self._connection.close()
@@ -84,3 +88,7 @@ class MemoryLifelineSession:
     def _forget(self) -> None:
         self._holds_lock = False
         self._term = None
+
+
+def _nothing() -> None:
+    """There is no watch to end."""

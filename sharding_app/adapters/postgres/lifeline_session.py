@@ -7,6 +7,7 @@ line. Nothing here waits inside the server, except for the term's row, which a c
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -96,6 +97,9 @@ class PostgresLifelineSession:
         if self._holds_lock:
             await self._rows("unlock", {"key": self._coordinator_key})
             self._holds_lock = False
+
+    def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
+        return self._line.watch(heard)
 
     async def close(self) -> None:
         self._holds_lock = False

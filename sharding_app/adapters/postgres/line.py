@@ -114,6 +114,22 @@ class Line:
 
         return await self.run(work)
 
+    def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """Call `heard`, again and again, while there is something to read, until what is returned is called.
+
+        Nothing may run on the connection meanwhile: whoever reads from it looks at the same socket.
+        """
+        connection = self._connection
+        if connection is None or connection.closed:
+            return _nothing
+        loop, socket = asyncio.get_running_loop(), connection.fileno()
+        loop.add_reader(socket, heard)
+
+        def ends() -> None:
+            loop.remove_reader(socket)
+
+        return ends
+
     async def close(self) -> None:
         """Hang up at once. A statement that is still under way fails, and nobody who comes next waits for it."""
         connection, self._connection = self._connection, None
@@ -183,3 +199,7 @@ async def _hang_up(connection: Connection) -> None:
         _cut(connection)
     with suppress(psycopg.Error, OSError):
         await connection.close()
+
+
+def _nothing() -> None:
+    """There is no watch to end."""
