@@ -5,9 +5,10 @@ Each member holds one lock in each of two sessions. What a reading shows, and wh
 ====================================  =================================================================================
 both held                             alive
 one held                              alive; *suspect* for a TTL from first sight, so that nothing is moved *to* it
-none, on the server run of its row    dead, at once: two sessions do not end together while their process lives (one that
-                                      goes on with one says so in its row, which then names no server). If one
-                                      was seen missing for a while before, they did not end together: suspect
+none, on the server run of its row    dead, at once: two sessions do not end together while their process lives, or it
+                                      hears of both and is silent before we have read this (one that goes on with one
+                                      says so in its row, which then names no server). If one was seen missing
+                                      for a while before, they did not end together: suspect
 none, on another run (restart,        suspect: freed locks say nothing of the process. It has the full TTL from first
 failover), or never settled           sight to come back; by then its own limit has passed, and it is dead
 ====================================  =================================================================================

@@ -4,13 +4,24 @@ import time
 
 import pytest
 
+from sharding_app.core.oldest import SINGLETON
 from tests.acceptance import plots
+from tests.acceptance.app.entities import TICKER
 from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.proxy import Proxy
 from tests.acceptance.scenario import SECONDS, Scenario, drawn
 
 pytestmark = pytest.mark.acceptance
+
+HOME_OF_THE_SINGLETON = (
+    "SELECT n.incarnation, n.name FROM sharding_shard s JOIN sharding_type t ON t.id = s.type_id"
+    " JOIN sharding_node n ON n.incarnation = s.home WHERE t.name = %s AND s.step = 'home' AND n.state = 'up'"
+)
+END_LIFELINES = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE starts_with(application_name, 'sharding/' || %s || '/lifeline')"
+)
 
 
 def ways(*known: str) -> pytest.MarkDecorator:
@@ -73,6 +84,32 @@ def test_one_node_is_cut_off_from_postgres_alone(scenario: NewScenario, way: str
     until(lambda: cluster.shards_of("b"), 30.0, "b has shards")
     plots.cut_off_from_postgres(run, "b", proxy, way)
     run.finish()
+
+
+def test_both_lifelines_of_a_living_node_are_ended(scenario: NewScenario) -> None:
+    """It looks dead to the others at once: it must know that before its successors begin.
+
+    The node is the one with the singleton, which ticks by itself: it would show itself beside the next one.
+    """
+    run = scenario()
+    cluster = run.cluster
+    run.begin("a", "b", "c")
+    moved = 0
+    for _ in range(6):
+        home = until(lambda: cluster.sql(HOME_OF_THE_SINGLETON, f"{SINGLETON}{TICKER}"), 15, "it has a home")
+        incarnation, name = home[0]
+        shards, age = cluster.shards_of(name), cluster.sql("SELECT max(age) FROM sharding_node")[0][0]
+        at = time.monotonic()
+        cluster.sql(END_LIFELINES, incarnation)
+        run.fault(f"both lifelines of {name} ended", at, shards)
+        run.wait_answers(at)
+        until(
+            lambda: len(cluster.members()) == 3, 15, "all are there"
+        )  # the same incarnation, or another one
+        moved += cluster.sql("SELECT max(age) FROM sharding_node")[0][0] > age
+    run.report.figures["taken for dead"] = moved
+    run.finish()
+    assert moved, "it has looked dead"
 
 
 def test_a_caller_who_is_not_told_of_the_move_is_not_told_the_past(scenario: NewScenario) -> None:
