@@ -202,6 +202,8 @@ class Coordinator:
         epochs: Sequence[Epoch],
         now: float,
     ) -> None:
+        everybody = dict.fromkeys(self._everybody(type_name))
+        announced: list[tuple[ShardId, Epoch]] = []
         for shard, epoch in zip(shards, epochs, strict=True):
             key = type_name, shard
             start = self.starting.get(key)
@@ -211,11 +213,13 @@ class Coordinator:
             if start.fresh:
                 self.moves.started(key, source, now)
             row = self.placement.rows[key]
-            told = self.waiters.pop(key, {})
             if start.announce:
-                told = {**dict.fromkeys(self._everybody(type_name)), **told}
-            for incarnation in told:
-                self.tells.home(incarnation, self.term, row)
+                announced.append((shard, epoch))
+            for incarnation in self.waiters.pop(key, ()):
+                if not start.announce or incarnation not in everybody:
+                    self.tells.home(incarnation, self.term, row)
+        if announced:
+            self.tells.homes(everybody, self.term, type_name, source, *zip(*announced, strict=True))
 
     def given_up(
         self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]

@@ -93,7 +93,8 @@ class HandOffs:
             handoff = self.active.get((type_name, shard))
             if handoff is not None and handoff.phase == "begin":
                 handoff.acks.pop(source, None)
-                self._stop_when_acknowledged((type_name, shard), handoff, now)
+                if not handoff.acks:
+                    self._stop_when_acknowledged((type_name, shard), handoff, now)
 
     def stopped(
         self,
