@@ -47,7 +47,7 @@ def shown(value: object) -> str:
 def told(error: BaseException) -> str:
     """An exception in an error, a log line or a span. Those of ours speak for themselves: they quote nothing."""
     name = type(error).__qualname__
-    return f"{name}: {error}" if _is_open(error) else name
+    return f"{name}: {text}" if _is_open(error) and (text := str(error)) else name
 
 
 def told_reading(error: BaseException) -> str:

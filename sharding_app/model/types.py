@@ -216,7 +216,7 @@ class EntityType:
         arguments = type_arguments(self.cls).get(owner, {})
         return {key: substituted(value, arguments) for key, value in found.items()}
 
-    def unrecoverable(self, entity_id: str, error: Exception) -> ShardingError:
+    def unrecoverable(self, entity_id: str, error: BaseException) -> ShardingError:
         """What the callers of an entity learn that cannot be rebuilt from what is stored of it."""
         kind = StateUnreadable if isinstance(error, StateUnreadable) else EventUnreadable
         params = error.params if isinstance(error, ShardingError) else {"error": type(error).__qualname__}

@@ -28,7 +28,7 @@ from sharding_app.runtime.failing import Failing
 from sharding_app.runtime.journal_writer import JournalWriter, NotCommitted
 from sharding_app.runtime.message_handler import MessageHandler
 from sharding_app.runtime.meter import Meter
-from sharding_app.runtime.owner import Owner, Together, Watch
+from sharding_app.runtime.owner import RAISED, Owner, Together, Watch
 from sharding_app.runtime.retries import Retries, as_stored
 from sharding_app.runtime.snapshots import Snapshots
 from sharding_app.runtime.waiting import WaitingCommands, is_gone
@@ -118,7 +118,7 @@ class Execution:
                 self.durable.stage(slot, staging)
             if staging.records and len(value) > self.max_reply:
                 raise self.reply_too_large(message, value)
-        except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
+        except RAISED as error:
             staged = bool(staging.records) or staging.broken is not None
             staging.clear()
             return self.failing.raised(slot, source, message, error, staged=staged)

@@ -70,6 +70,7 @@ class Host:
         self.listener = ports.listener
         self.threads = ports.threads
         self.async_handlers = 0
+        self.closing = False
         self.meter = Meter(ports.clock)
         self.gate: ShardGate | None = None
         "Of a type whose shards need a lease each."
@@ -110,6 +111,7 @@ class Host:
                 group.create_task(self.remembering.run())
 
     def close(self) -> None:
+        self.closing = True
         for task in self._tasks:
             task.cancel()
 

@@ -34,6 +34,8 @@ async def leave(node: Node, deadline: float) -> None:
     await _hand_over(node, deadline)
     node.hosting.stop_all()
     await node.hosting.emptied(deadline - now())
+    # What still runs must not outlive the row: without it the others wait for no lease of ours.
+    node.hosting.drop_all()
     await node.hosting.released(min(RELEASE_SECONDS, deadline - now()))
     await node.links.drain(min(DRAIN_SECONDS, max(0.0, deadline - now())))
     await node.ports.store.leave(node.incarnation)

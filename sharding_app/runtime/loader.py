@@ -19,6 +19,7 @@ from sharding_app.model.types import EntityType
 from sharding_app.ports.journal import History, Journal, JournalUnavailable, StoredEvent
 from sharding_app.quoting import told
 from sharding_app.runtime.durable_state import fingerprint
+from sharding_app.runtime.owner import RAISED
 
 logger = logging.getLogger("sharding.journal")
 
@@ -61,7 +62,7 @@ class Loader:
         type_id: int,
         journal: Journal,
         new: Callable[[Slot], object],
-        loaded: Callable[[Slot, Exception | None], None],
+        loaded: Callable[[Slot, BaseException | None], None],
         permits: Permits,
     ) -> None:
         self._type = entity_type
@@ -123,7 +124,9 @@ class Loader:
                     self._restore(slot, states.get(slot.id))
                 else:
                     await self._rebuild(slot, histories.get(slot.id) or History([], []))
-            except Exception as error:  # noqa: BLE001  (a user's applier may raise anything: only its entity fails)
+            except RAISED as error:  # a user's applier may raise anything: only its entity fails
+                if _is_told_to_end(error):
+                    raise
                 self._loaded(slot, error)
             else:
                 self._loaded(slot, None)
@@ -180,3 +183,8 @@ class Loader:
                 return await self._journal.read_from(self._type_id, slot.id, after)
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
+
+
+def _is_told_to_end(error: BaseException) -> bool:
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

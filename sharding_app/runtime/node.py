@@ -178,7 +178,7 @@ class Node(Process):
         return self.hosting.waiting_bytes(peer)
 
     def may_handle(self) -> bool:
-        return self.ports.clock.now() < self.lifeline.valid_until
+        return self.ports.clock.now() < self.lifeline.valid_until and not self.ended.done()
 
     # -- Callbacks of the lifeline ---------------------------------------------------------------------------------
 

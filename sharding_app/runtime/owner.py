@@ -1,5 +1,6 @@
 """What the execution of commands needs of those around it."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -9,6 +10,9 @@ from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import EventRow
 from sharding_app.runtime.listener import Listener
 
+RAISED = (Exception, asyncio.CancelledError)
+"""What the user's code may raise without ending us. What it awaits may have been cancelled by somebody else, and nobody has
+wished our job to end by that: left to itself, it would end without a word, and its entity stay busy for ever."""
 NOBODY = ""
 """Who asked for what nobody waits for: a timer's command, a stop message."""
 
@@ -20,6 +24,8 @@ class Owner(Protocol):
     threads: "Threads"
     async_handlers: int
     "How many async handlers have run."
+    closing: bool
+    "The node ends: jobs that are cancelled now are to end."
 
     def send(self, target: Incarnation, message: AnyMessage) -> None: ...
 

@@ -28,7 +28,7 @@ class Recovery:
         host = self._host
         return host.type.new(slot.id, HostContext(host.type, slot, host.call))
 
-    def loaded(self, slot: Slot, error: Exception | None) -> None:
+    def loaded(self, slot: Slot, error: BaseException | None) -> None:
         """The loader is through with it."""
         host, shard = self._host, slot.shard
         if shard.slots.get(slot.id) is not slot:

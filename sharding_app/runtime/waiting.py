@@ -22,7 +22,7 @@ from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused,
 from sharding_app.runtime.calls import within
 from sharding_app.runtime.commits import CommandCommit, StepCommit, StepFailed, number_rows
 from sharding_app.runtime.journal_writer import NotCommitted
-from sharding_app.runtime.owner import Together
+from sharding_app.runtime.owner import RAISED, Together
 
 if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
@@ -69,7 +69,9 @@ class WaitingCommands:
             if command.given_up:
                 return
             value = command.staged(handler, result)
-        except Exception as error:  # noqa: BLE001  (whatever a handler raises, it fails that command only)
+        except RAISED as error:
+            if owner.closing and isinstance(error, asyncio.CancelledError):
+                raise
             if not command.given_up:
                 command.failed(error)
             return
@@ -126,7 +128,9 @@ class WaitingCommands:
             await self.append_together(slot, rows, staging.also)
         except StepFailed as failed:
             execution.not_committed(commit, failed.why, failed.detail)
-        except Exception as error:  # noqa: BLE001  (the user's function may raise anything: the command fails)
+        except RAISED as error:
+            if execution.owner.closing and isinstance(error, asyncio.CancelledError):
+                raise
             if generation == slot.generation:
                 execution.failing.raised(slot, source, message, error, staged=True, partly=partly)
             else:
@@ -185,8 +189,10 @@ class WaitingCommands:
             return durable.record(slot)
         return FINISHED, 1, b"{}", None
 
-    async def step(self, slot: Slot, source: Incarnation, message: Deliver, staging: Staging) -> bool:
-        """`await self.persist(...)`: make durable what is staged so far. False: there was nothing."""
+    def step(
+        self, slot: Slot, source: Incarnation, message: Deliver, staging: Staging
+    ) -> asyncio.Future[None] | None:
+        """`await self.persist(...)`: begin to make durable what is staged so far. None: there is nothing."""
         execution = self._execution
         if execution.durable is not None:
             execution.durable.stage(slot, staging)
@@ -194,7 +200,7 @@ class WaitingCommands:
         records, staging.records = staging.records, []
         also, staging.also = staging.also, []
         if not records and not also:
-            return False
+            return None
         command_id = message.command_id or f"{source}:{message.request}"
         rows = (
             number_rows(
@@ -204,12 +210,10 @@ class WaitingCommands:
             else []
         )
         if also:
-            await self.append_together(slot, rows, also)
-        else:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            execution.writer.put(StepCommit(slot, rows, future))
-            await future
-        return True
+            return asyncio.ensure_future(self.append_together(slot, rows, also))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        execution.writer.put(StepCommit(slot, rows, future))
+        return future
 
 
 class _Command:
@@ -252,14 +256,32 @@ class _Command:
         try:
             if self.generation != self.slot.generation:
                 raise StepFailed(NotCommitted.SUPERSEDED)
-            if await self._commands.step(self.slot, self.source, self.message, staging):
-                self.steps += 1
+            under_way = self._commands.step(self.slot, self.source, self.message, staging)
+            cancelled = None if under_way is None else await self._outcome(under_way)
         except BaseException as error:
             # The object is ahead of the journal now: whatever the handler makes of this, its command fails.
-            staging.broken = error
+            staging.broken = error if isinstance(error, Exception) else StepFailed(NotCommitted.SUPERSEDED)
             raise
+        self.steps += under_way is not None
+        if cancelled is not None:
+            raise cancelled
 
-    def failed(self, error: Exception) -> None:
+    async def _outcome(self, under_way: asyncio.Future[None]) -> asyncio.CancelledError | None:
+        """Wait until it is committed; raises why it is not. A handler that is cancelled meanwhile, by a timeout of its own
+        for one, goes on when that is known, and not before: what is committed then cannot be called back."""
+        cancelled: asyncio.CancelledError | None = None
+        while True:
+            try:
+                await asyncio.shield(under_way)
+            except asyncio.CancelledError as error:
+                if self._commands._execution.owner.closing:
+                    under_way.cancel()
+                    raise
+                cancelled = error
+            else:
+                return cancelled
+
+    def failed(self, error: BaseException) -> None:
         execution, slot = self._commands._execution, self.slot
         partly = self.steps > 0
         if isinstance(self.staging.broken, StepFailed):
