@@ -71,6 +71,11 @@ class Till(EventSourced):
     def read(self) -> int:
         return self.total
 
+    @query
+    async def read_slowly(self, seconds: float) -> int:
+        await asyncio.sleep(seconds)
+        return self.total
+
     @applies(Put)
     def on_put(self, happened: Put) -> None:
         if happened.amount < 0:
@@ -133,3 +138,25 @@ async def test_an_applier_that_raises_it_fails_its_entity_alone(cluster: MemoryC
     with pytest.raises(EntityFailed, match="put raised CancelledError"):
         await till.put(-1)
     assert await till.put(2) == 3
+
+
+async def test_what_still_runs_when_a_node_is_out_of_time_ends_before_its_row_goes(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the row the others wait for no lease: an answer of the old home would be of the past."""
+    till = Till.ref("a")
+    await till.put(1)
+    node = next(iter(cluster.nodes.values()))
+    store, hosted = node.ports.store, []
+    leave = store.leave
+
+    async def seen(incarnation: str) -> None:
+        hosted.append(node.hosting.empty)
+        await leave(incarnation)
+
+    monkeypatch.setattr(store, "leave", seen)
+    late = asyncio.ensure_future(till.read_slowly(1.0))
+    await asyncio.sleep(0.05)
+    await node.stop(0.1)
+    assert hosted == [True]
+    late.cancel()
