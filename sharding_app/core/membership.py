@@ -66,7 +66,9 @@ class Membership:
         self._doubts: dict[Incarnation, _Doubt] = {}
 
     def judge(self, now: float, server: Server, members: Sequence[Member]) -> Verdict:
-        """Judge one reading. `now` is the judge's own clock when it asked for the reading."""
+        """Judge one reading. `now` is the judge's own clock when the reading was there, not when it was asked for: who was
+        first seen without locks may have renewed its lease in between. A verdict on a reading that came late is refused
+        where the dead are buried, if the member has its locks again."""
         alive: list[Incarnation] = []
         suspect: list[Incarnation] = []
         dead: list[Incarnation] = []

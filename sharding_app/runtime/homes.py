@@ -160,17 +160,18 @@ class HomeFinder:
         row = await self._store.coordinator()
         if row.incarnation is not None and row.incarnation not in self._doubted:
             self.coordinator_told(row.incarnation, row.term)
+        # An answer that comes late says nothing of those who joined after the question.
+        asked = self._clock.now()
         server, self._members = await self._store.members()
         known = {each.incarnation: each for each in self._members}
-        now = self._clock.now()
         for incarnation, since in list((self._watched | self._doubted).items()):
             if incarnation not in known:
-                if now - since > GRACE_FOR_NODEGONE_SECONDS:
+                if asked - since > GRACE_FOR_NODEGONE_SECONDS:
                     self._on_gone(incarnation)
             elif not self._is_silent(incarnation):
                 self._doubted.pop(incarnation, None)
         for type_name, wanted in list(self._wanted.items()):
-            await self._look_for(type_name, wanted, known, server, now)
+            await self._look_for(type_name, wanted, known, server, asked)
 
     async def _look_for(
         self,
@@ -178,9 +179,9 @@ class HomeFinder:
         wanted: dict[ShardId, float],
         known: dict[Incarnation, Member],
         server: Server,
-        now: float,
+        asked: float,
     ) -> None:
-        shards = [shard for shard, since in wanted.items() if now - since >= LOOK_SECONDS]
+        shards = [shard for shard, since in wanted.items() if asked - since >= LOOK_SECONDS]
         if not shards:
             return
         for row in await self._store.homes(type_name, shards):
@@ -191,8 +192,8 @@ class HomeFinder:
             type_name in each.types and (each.locks or each.state == "joining" or each.server != server)
             for each in known.values()
         )
-        oldest = min(wanted.values(), default=now)
-        if not hosted and now - oldest >= NO_HOST_AFTER_SECONDS:
+        oldest = min(wanted.values(), default=asked)
+        if not hosted and asked - oldest >= NO_HOST_AFTER_SECONDS:
             self.not_found(type_name)
             self.told.no_home(type_name, "no_host")
 
