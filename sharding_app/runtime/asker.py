@@ -24,6 +24,9 @@ SHORT_TIMEOUT_SECONDS = 1.0
 WATCH_AFTER_SECONDS = 0.5
 "A home that owes an answer for longer is looked up in the store now and then."
 
+LET_GO_AFTER_SECONDS = 60.0
+"A reply that is late by so much is lost: not even its route waits for it any more."
+
 
 class Homes(Protocol):
     """Who knows where shards live (`runtime.homes`)."""
@@ -229,8 +232,11 @@ class Asker:
     def tick(self) -> None:
         """Sweep what has waited too long, ask again for what is still unknown, send what links had no room for."""
         now = self._clock.now()
-        for parcel in [each for each in self.pending.values() if each.deadline <= now and not each.told]:
-            self._time_out(parcel)
+        late = [each for each in self.pending.values() if each.deadline <= now]
+        for parcel in late:
+            if not parcel.told:
+                self._time_out(parcel)
+        self._let_go([each for each in late if now - each.deadline >= LET_GO_AFTER_SECONDS])
         self._outgoing.tick(now)
         self._homes.watch(self._slow_homes(now))
         for region in self.regions.values():
@@ -272,6 +278,15 @@ class Asker:
         region.resolved(parcel, self._clock.now())
         if region.out:
             self._carry_out(region, self._clock.now())
+
+    def _let_go(self, late: list[Parcel]) -> None:
+        """Their replies are lost: a home takes a process that was silent for minutes for dead. Routes must not wait for them;
+        no new home is told before the former one has ended what it had, or is fenced."""
+        if late:
+            self._outgoing.let_go(late)
+        for parcel in late:
+            if parcel.home is not None and self.pending.pop(parcel.request, None) is not None:
+                self._resolve(parcel)
 
     def _time_out(self, parcel: Parcel) -> None:
         future = parcel.reply

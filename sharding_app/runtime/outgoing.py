@@ -41,6 +41,12 @@ class Outgoing:
         for target in list(self.blocked):
             self._unblock(target, now)
 
+    def let_go(self, parcels: list[Parcel]) -> None:
+        """Nothing waits for these any more: they must not wait here either, where no limit counts them."""
+        given_up = set(parcels)
+        for home in self.blocked.keys() & {each.home for each in parcels}:
+            self.blocked[home] = [each for each in self.blocked[home] if each not in given_up]
+
     def gone(self, incarnation: Incarnation) -> None:
         self.blocked.pop(incarnation, None)
 
