@@ -22,7 +22,7 @@ from sharding_app.adapters.postgres.probe import looks_pooled
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.cluster_gateway import ClusterGateway
 from sharding_app.conf import get_settings
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import PROXY_PREFIX, Incarnation
 from sharding_app.core.lease import Lease
 from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.handler_threads import DjangoThreads
@@ -185,7 +185,7 @@ def node_config(name: str = "", roles: tuple[str, ...] | None = None, app_versio
 def client_process() -> Process:
     """A process that only asks: a web process, a worker, a shell."""
     settings = get_settings()
-    incarnation = f"p-{secrets.token_hex(8)}"
+    incarnation = f"{PROXY_PREFIX}{secrets.token_hex(8)}"
     database = conninfo(settings.database)
     pooled = settings.lifeline_database != settings.database or looks_pooled(database)
     ports = ProcessPorts(

@@ -11,6 +11,7 @@ MAX_ENTITY_ID_BYTES = 512
 
 Incarnation = str
 """One run of one process: random, never used again. The channel name and the lock keys come from it."""
+PROXY_PREFIX = "p-"
 EntityId = str
 ShardId = int
 Epoch = int
@@ -19,6 +20,11 @@ Term = int
 """The coordinator's fencing number: one higher at each election."""
 ShardKey = tuple[str, int]
 """(type name, shard)."""
+
+
+def has_no_row(incarnation: Incarnation) -> bool:
+    """Tell whether that process only asks: it has no row, so nobody ever finds it gone."""
+    return incarnation.startswith(PROXY_PREFIX)
 
 
 def shard_of(entity_id: EntityId, number_of_shards: int) -> ShardId:

@@ -32,8 +32,9 @@ overtakes the first only where the first has no credit. A sender without credit 
 growing intervals; a receiver that has told little credit tells when half of the window is free again.
 
 The end. A link has none of its own: `runtime.links` drops it when the peer is gone (the regions know what is
-outstanding there), or when it is idle; then it keeps where the peer's stream stood (`position`), so that a repetition
-that arrives later is still known.
+outstanding there), when it is idle, or when a peer of which nobody can say whether it is gone has been silent for very
+long. In the last two cases it keeps where the peer's stream stood (`position`), so that a repetition that arrives later is
+still known.
 
 No clock in here: `now` is the caller's, and never steps back.
 """
@@ -125,6 +126,16 @@ class Link:
             return []
         return self._receiver.take(frame, size, now)
 
+    def last_word(self) -> bytes | None:
+        """Return the acknowledgement that is still owed, alone; None: none is."""
+        receiver = self._receiver
+        if receiver.ack_at is None or not receiver.stream:
+            return None
+        credit = receiver.credit()
+        receiver.told(credit)
+        self._acks_sent += 1
+        return self._writer.write(0, 0, receiver.stream, receiver.taken_in, credit, 0, ())
+
     def waiting(self, size: int) -> None:
         """The consumer has taken in so many bytes of this peer's commands and not handled them: credit is less by it."""
         self._receiver.backlog = size
@@ -163,7 +174,8 @@ class Link:
         if self._active_at is None:
             self._active_at = now
         sender, receiver = self._sender, self._receiver
-        if sender.wants() or sender.in_flight or receiver.held or receiver.ack_at is not None:
+        # What is held counts for nothing: it is not acknowledged, and its sender has to repeat what is missing before it.
+        if sender.wants() or sender.in_flight or receiver.ack_at is not None:
             return False
         return now - self._active_at >= self.limits.idle_after_seconds
 

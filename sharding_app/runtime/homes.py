@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from sharding_app.core.ids import Incarnation, ShardId, Term
+from sharding_app.core.ids import Incarnation, ShardId, Term, has_no_row
 from sharding_app.core.messages import AnyMessage, GetShardHome, RegisterProxy, Suspect
 from sharding_app.core.records import Member, Server
 from sharding_app.ports.clock import Clock
@@ -104,7 +104,7 @@ class HomeFinder:
 
     def suspect(self, incarnation: Incarnation) -> None:
         """A link to that process is silent: tell those who can look, and look at the store ourselves soon."""
-        if incarnation == self._me or incarnation.startswith("p-"):
+        if incarnation == self._me or has_no_row(incarnation):
             return
         if incarnation not in self._doubted:
             self._doubted[incarnation] = self._clock.now()

@@ -1,20 +1,24 @@
 """Which links this process has, and what it keeps of peers with which it has none.
 
 Contract: a peer that is gone gets no link again. What a link knew of its peer's stream when it was closed for idleness is
-given to the next link to that peer, whose own stream is a later one: a late repetition is still recognised.
+given to the next link to that peer, whose own stream is a later one: a late repetition is still recognised. The same is
+done with a peer without a row that is silent for very long, and what was queued for it is dropped. It is not refused: if it
+wakes after all, it goes on where it was, and its region lets go of the answers that were lost (`runtime.asker`).
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import Incarnation, has_no_row
 from sharding_app.core.link import Link, LinkLimits, Position
 from sharding_app.core.wire import Wire
 from sharding_app.runtime.link_line import Line
 
 Value = TypeVar("Value")
 
+LOST_AFTER_SECONDS = 300.0
+"""Far longer than any ask waits, and than a process should be away."""
 MAX_LINKS = 10_000
 MAX_REMEMBERED = 50_000
 """Positions of idle peers, and incarnations known to be gone: the oldest are forgotten first."""
@@ -56,10 +60,10 @@ class LinkBook:
         if line is not None:
             line.end()
 
-    def forget_idle(self, now: float) -> None:
-        """Drop the links on which nothing has moved for long."""
+    def forget(self, now: float, *, lost: bool) -> None:
+        """Drop the links on which nothing has moved for long, and with `lost` those to peers that nobody declares gone."""
         for peer, line in list(self.lines.items()):
-            if line.link.idle(now):
+            if line.link.idle(now) or (lost and has_no_row(peer) and _is_lost(line, now)):
                 _remember(self._positions, peer, line.link.position)
                 # A later link to the same peer must have a later stream.
                 self._last_stream = max(self._last_stream, line.link.stream)
@@ -70,6 +74,11 @@ class LinkBook:
         for line in self.lines.values():
             line.end()
         self.lines.clear()
+
+
+def _is_lost(line: Line, now: float) -> bool:
+    since = line.link.silent_since()
+    return since is not None and now - since >= LOST_AFTER_SECONDS
 
 
 def _remember(known: OrderedDict[Incarnation, Value], peer: Incarnation, value: Value) -> None:

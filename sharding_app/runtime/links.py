@@ -11,13 +11,15 @@ whether they are handled is for their receiver to decide.
 time the links concerned forget their back-off, send their oldest frame again and say that they are there.
 
 *The end of a peer.* `end(incarnation)` drops its link; late frames from it are refused from then on. What an idle link
-knew about its peer's stream is kept, so that a late repetition is still recognised.
+knew about its peer's stream is kept, so that a late repetition is still recognised. Nobody tells the end of a process that
+has no row: its link is dropped after minutes of silence, as an idle one.
 
 *Nothing is dropped in silence.* A full queue is the False of `put`; a frame that cannot be read, that is not for us, or
 that comes from a peer that is gone moves a counter and is logged, once in a while.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -25,7 +27,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sharding_app.core.codec import DecodeError, decode_frame, encode_frame, salvage_frame
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import Incarnation, has_no_row
 from sharding_app.core.link import LinkLimits, LinkStatistics
 from sharding_app.core.messages import AnyMessage, Echo, Frame
 from sharding_app.core.wire import WIRE, Wire
@@ -38,6 +40,7 @@ logger = logging.getLogger("sharding.transport")
 
 SEND_AGAIN_SECONDS = 0.02
 SEND_AGAIN_AT_MOST_SECONDS = 0.25
+LAST_WORDS_SECONDS = 0.25
 LOG_AGAIN_SECONDS = 10.0
 BREATHE_AFTER_MESSAGES = 256
 """So many messages are taken in before the loop's other tasks have their turn, even if more are there."""
@@ -296,7 +299,8 @@ class Links:
 
     def forget_idle(self) -> None:
         """Drop the links on which nothing has moved for long."""
-        self._book.forget_idle(self._clock.now())
+        # While we may not speak, the silence is ours.
+        self._book.forget(self._clock.now(), lost=self._may_send())
 
     def _arm_sweep(self) -> None:
         delay = self._limits.idle_after_seconds / 2
@@ -317,6 +321,10 @@ class Links:
     async def close(self) -> None:
         """End all links. What is not acknowledged stays so: `drain` before, where that matters."""
         self._closed = True
+        owed: list[tuple[str, bytes]] = []
+        if has_no_row(self.incarnation):
+            # Nobody finds out that it is gone, and peers would repeat what it has taken in for minutes.
+            owed = [(each.channel, word) for each in self._lines.values() if (word := each.link.last_word())]
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._local.end()
@@ -327,6 +335,10 @@ class Links:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        with contextlib.suppress(TransportError, TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                for channel, data in owed:
+                    await self._transport.send(channel, data)
 
     # -- Numbers -------------------------------------------------------------------------------------------------
 

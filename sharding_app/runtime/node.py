@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 
-from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.ids import Incarnation, Term, has_no_row
 from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.core.messages import (
     AnyMessage,
@@ -282,13 +282,13 @@ class Node(Process):
     def _suspected(self, incarnation: Incarnation) -> None:
         super()._suspected(incarnation)
         self._coordinating.look_at(incarnation)
-        if self.coordinator is not None:
+        if self.coordinator is not None and not has_no_row(incarnation):
             self.coordinator.look_now()
 
     def _relay(self, source: Incarnation, message: NodeGone) -> None:
         """Tell the proxies that are linked to us: a new coordinator does not know them yet."""
         for peer in self.links.peers():
-            if peer.startswith("p-"):
+            if has_no_row(peer):
                 self.try_send(peer, message)
 
     async def _tend(self) -> None:
