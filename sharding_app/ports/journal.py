@@ -32,7 +32,11 @@ class EventRow(NamedTuple):
 
 class JournalUnavailable(Exception):
     """The connection was lost or the server refused for now. An append may or may not have been committed:
-    `settle` tells."""
+    `settle` tells. `answered`: the server itself has said so, and may say it at once again."""
+
+    def __init__(self, reason: str, *, answered: bool = False) -> None:
+        super().__init__(reason)
+        self.answered = answered
 
 
 class ShardsFenced(Exception):

@@ -3,6 +3,8 @@
 Contract: each `Commit` is resolved exactly once, after the outcome is known: None (it is in the journal), or why it
 is not. One append is in flight at a time. A part that the server refuses is taken out, and the rest is appended again.
 After a lost connection the journal is asked what became of the append before anything else is said or written.
+A server that answers with an error of its own is asked less and less often. If it goes on, the batch is tried in parts,
+and an entity whose rows it does not take alone either waits beside the others (`runtime.journal_stuck`).
 A commit whose object was thrown away meanwhile (`generation`) is not written: its numbers would leave a gap.
 """
 
@@ -15,6 +17,7 @@ from sharding_app.core.histogram import ROWS, Histogram
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Slot
 from sharding_app.ports.journal import EventRow, Journal, JournalUnavailable, RowRefused, ShardsFenced
+from sharding_app.runtime.journal_stuck import Stuck
 
 logger = logging.getLogger("sharding.journal")
 
@@ -23,6 +26,8 @@ MAX_ROWS = 250
 being appended, the answers to the one before it are on their way, and so are the commands that they bring about."""
 RETRY_SECONDS = 0.05
 RETRY_MAX_SECONDS = 0.5
+PATIENCE = 3
+"""After so many errors of the server's own a batch is tried in parts: one entity must not hold up all others."""
 
 
 class NotCommitted(Enum):
@@ -63,6 +68,9 @@ class JournalWriter:
         self._may_write = may_write
         self._waiting: list[Commit] = []
         self._wake = asyncio.Event()
+        self._stuck: Stuck[Commit] = Stuck(RETRY_MAX_SECONDS, self._wake.set)
+        self._errors = 0
+        "Of the server's own, since it took something."
         self.commits = 0
         self.appends = 0
         self.rows = 0
@@ -81,17 +89,19 @@ class JournalWriter:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._stuck)
 
     async def run(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._waiting and self._may_write():
-                batch = self._take()
+            while (self._waiting or self._stuck.due) and self._may_write():
                 self.in_flight = True
                 try:
-                    await self._write(batch)
+                    if self._waiting:
+                        await self._write(self._take())
+                    if self._stuck.due and self._may_write():
+                        await self._try_stuck()
                 finally:
                     self.in_flight = False
 
@@ -105,8 +115,9 @@ class JournalWriter:
         batch, self._waiting = self._waiting, []
         return batch
 
-    async def _write(self, batch: list[Commit]) -> None:
+    async def _write(self, batch: list[Commit], *, stuck: bool = False) -> None:
         loop = asyncio.get_running_loop()
+        losses = 0
         while batch := self._current(batch):
             rows = [row for commit in batch for row in commit.rows]
             self.appends += 1
@@ -120,12 +131,26 @@ class JournalWriter:
             except RowRefused as refused:
                 await self._isolate(batch, refused)
                 return
-            except JournalUnavailable as lost:
-                logger.warning("the journal's connection is lost: %s", lost, extra={"action": "journal_lost"})
+            except JournalUnavailable as error:
+                _log(error, len(rows))
                 if await self._settle(rows):
                     self._commit(batch)
                     return
+                if not error.answered:
+                    if losses:  # after the first one a new connection may be there at once
+                        await asyncio.sleep(_pause(losses))
+                    losses += 1
+                    continue
+                if stuck:
+                    self._stuck.keep(batch)
+                    return
+                self._errors += 1
+                await asyncio.sleep(_pause(self._errors))
+                if self._errors >= PATIENCE:
+                    await self._part(batch)
+                    return
             else:
+                self._errors = 0
                 self.append_seconds.add(loop.time() - began)
                 self.batch_rows.add(len(rows))
                 self._commit(batch)
@@ -133,7 +158,9 @@ class JournalWriter:
 
     def _current(self, batch: list[Commit]) -> list[Commit]:
         stale = [each for each in batch if each.generation != each.slot.generation]
-        return self._fail(stale, batch, NotCommitted.SUPERSEDED) if stale else batch
+        if stale:
+            batch = self._fail(stale, batch, NotCommitted.SUPERSEDED)
+        return self._stuck.behind(batch) if self._stuck else batch
 
     def _commit(self, batch: list[Commit]) -> None:
         for commit in batch:
@@ -164,18 +191,53 @@ class JournalWriter:
                 first += len(commit.rows)
                 if refused.index < first:
                     await self._write(batch[:number])
-                    rest = self._fail([commit], batch[number:], NotCommitted.REFUSED, refused.reason)
+                    rest = batch[number:]
+                    if not self._stuck.holds(commit.slot):  # else it waits behind one that comes before it
+                        rest = self._fail([commit], rest, NotCommitted.REFUSED, refused.reason)
                     await self._write(rest)
                     return
         middle = len(batch) // 2
         await self._write(batch[:middle])
         await self._write(batch[middle:])
 
+    async def _part(self, batch: list[Commit]) -> None:
+        """The server goes on answering with errors: some rows may be to blame. What is one entity's stays together."""
+        slots = list(dict.fromkeys(each.slot for each in batch))
+        if len(slots) == 1:
+            logger.error(
+                "commits of an entity of %s wait beside the others: the server does not take them", slots[0].shard.type,
+                extra={"action": "entity_stuck", "entity_type": slots[0].shard.type},
+            )  # fmt: skip
+            self._stuck.keep(batch)
+            return
+        first = set(slots[: len(slots) // 2])
+        await self._write([each for each in batch if each.slot in first])
+        await self._write([each for each in batch if each.slot not in first])
+
+    async def _try_stuck(self) -> None:
+        stale = self._stuck.stale()
+        self._fail(stale, stale, NotCommitted.SUPERSEDED)
+        await self._write(self._stuck.take(), stuck=True)
+        self._stuck.go_on()
+
     async def _settle(self, rows: Sequence[EventRow]) -> bool:
-        delay = RETRY_SECONDS
+        failures = 0
         while True:
             try:
                 return await self._journal.settle(rows)
             except JournalUnavailable:
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, RETRY_MAX_SECONDS)
+                failures += 1
+                await asyncio.sleep(_pause(failures))
+
+
+def _pause(failures: int) -> float:
+    """How long to wait after so many of them."""
+    return min(RETRY_SECONDS * 2.0 ** min(failures - 1, 10), RETRY_MAX_SECONDS)
+
+
+def _log(error: JournalUnavailable, rows: int) -> None:
+    if error.answered:
+        text, action = "the journal's server does not take %d event(s) now: %s", "journal_error"
+    else:
+        text, action = "the journal does not answer, %d event(s) are in doubt: %s", "journal_lost"
+    logger.warning(text, rows, error, extra={"action": action})

@@ -102,7 +102,7 @@ class PostgresJournal:
                 await self._look_for_the_next_home(rows)
             raise
         except LOST as error:
-            raise JournalUnavailable(explain(error)) from error
+            raise JournalUnavailable(explain(error), answered=_has_failed(error)) from error
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
         doubtful = list(self._doubtful)

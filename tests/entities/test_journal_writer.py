@@ -1,0 +1,182 @@
+"""The journal's writer and a server that answers with errors: it is not flooded, and one entity does not stop the others."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+
+from sharding_app.core.shard import Shard, Slot
+from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
+from sharding_app.runtime.journal_writer import Commit, JournalWriter, NotCommitted
+from sharding_app.testing.clock import TravelLoop
+from tests.contract.given import event_row
+
+pytestmark = pytest.mark.asyncio
+
+Trouble = Callable[[Sequence[EventRow]], Exception | None]
+
+
+class Scripted:
+    """A journal that fails as `trouble` says; what is appended must follow without a gap."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self.trouble = trouble
+        self.stored: dict[str, list[int]] = {}
+        self.attempts: list[float] = []
+
+    async def append(self, rows: Sequence[EventRow]) -> None:
+        self.attempts.append(asyncio.get_running_loop().time())
+        error = self.trouble(rows)
+        if error is not None:
+            raise error
+        for row in rows:
+            numbers = self.stored.setdefault(row.entity, [])
+            assert row.seq == len(numbers) + 1, "a gap, or twice the same"
+            numbers.append(row.seq)
+
+    async def settle(self, rows: Sequence[EventRow]) -> bool:
+        return rows[0].seq in self.stored.get(rows[0].entity, ())
+
+
+class Entities:
+    """Makes commits of numbered events, and notes what becomes of them."""
+
+    def __init__(self) -> None:
+        self.shard = Shard("shop.Cart", 0, 1)
+        self.slots: dict[str, Slot] = {}
+        self.ends: list[tuple[str, int, NotCommitted | None]] = []
+
+    def commit(self, entity: str) -> Commit:
+        slot = self.slots.setdefault(entity, Slot(entity, self.shard))
+        slot.seq += 1
+        seq, ends = slot.seq, self.ends
+
+        class Noted(Commit):
+            def resolved(self, why: NotCommitted | None, detail: str = "") -> None:
+                ends.append((entity, seq, why))
+                if why is not None and self.generation == slot.generation:
+                    slot.generation += 1
+
+        return Noted(slot, [event_row(1, entity, seq)])
+
+
+def error(*args: object) -> Exception:
+    return JournalUnavailable("could not extend file (53100)", answered=True)
+
+
+def bad(*names: str) -> Trouble:
+    """The server fails what holds a row of these."""
+    return lambda rows: error() if any(row.entity in names for row in rows) else None
+
+
+@contextlib.asynccontextmanager
+async def written(journal: Scripted) -> AsyncIterator[JournalWriter]:
+    writer = JournalWriter(journal, lambda: True)  # type: ignore[arg-type] # no more of a journal is needed
+    task = asyncio.ensure_future(writer.run())
+    try:
+        yield writer
+    finally:
+        task.cancel()
+
+
+async def pass_time(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, TravelLoop)
+    await loop.travel(seconds)
+
+
+async def test_errors_of_the_server_are_not_answered_by_a_flood() -> None:
+    journal, entities = Scripted(error), Entities()
+    async with written(journal) as writer:
+        for number in range(50):
+            writer.put(entities.commit(f"e{number}"))
+        await pass_time(60)
+        assert len(journal.attempts) < 300, "a few each second"
+        first, second, third = journal.attempts[:3]
+        assert second - first == pytest.approx(0.05, abs=0.02)
+        assert third - second == pytest.approx(0.1, abs=0.02)
+        journal.trouble = lambda rows: None
+        await pass_time(2)
+    assert journal.stored == {f"e{number}": [1] for number in range(50)}
+    assert sorted(entities.ends) == sorted((f"e{number}", 1, None) for number in range(50))
+    assert writer.waiting == 0
+
+
+async def test_a_connection_that_is_lost_is_tried_again_at_once_and_then_less_often() -> None:
+    journal = Scripted(lambda rows: JournalUnavailable("lost") if len(journal.attempts) < 4 else None)
+    entities = Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("a"))
+        await pass_time(1)
+    gaps = [later - former for former, later in zip(journal.attempts, journal.attempts[1:], strict=False)]
+    assert gaps == pytest.approx([0, 0.05, 0.1], abs=0.02)
+    assert entities.ends == [("a", 1, None)]
+
+
+async def test_one_entity_that_the_server_fails_does_not_stop_the_others() -> None:
+    journal, entities = Scripted(bad("bad")), Entities()
+    names = [f"e{number}" for number in range(20)]
+    async with written(journal) as writer:
+        for name in [*names[:10], "bad", *names[10:]]:
+            writer.put(entities.commit(name))
+        await pass_time(5)
+        assert journal.stored == {name: [1] for name in names}
+        for name in ["bad", *names]:
+            writer.put(entities.commit(name))
+        await pass_time(0.01)
+        assert journal.stored == {name: [1, 2] for name in names}, "they are not held up again"
+        assert writer.waiting == 2
+        journal.trouble = bad()
+        await pass_time(1)
+        assert journal.stored["bad"] == [1, 2], "in their order"
+        assert writer.waiting == 0
+    assert len(entities.ends) == len(set(entities.ends)) == 42
+    assert {why for _, _, why in entities.ends} == {None}
+
+
+async def test_several_that_wait_go_through_one_after_the_other() -> None:
+    journal, entities = Scripted(bad("x", "y", "z")), Entities()
+    async with written(journal) as writer:
+        for name in ("a", "x", "y", "b", "z", "c"):
+            writer.put(entities.commit(name))
+        await pass_time(5)
+        assert sorted(journal.stored) == ["a", "b", "c"]
+        journal.trouble = bad("y")
+        await pass_time(2)
+        assert sorted(journal.stored) == ["a", "b", "c", "x", "z"]
+        assert writer.waiting == 1
+
+
+async def test_what_waits_of_an_object_that_is_thrown_away_is_never_written() -> None:
+    journal, entities = Scripted(bad("bad")), Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("bad"))
+        writer.put(entities.commit("good"))
+        await pass_time(3)
+        entities.slots["bad"].generation += 1
+        await pass_time(1)
+        journal.trouble = bad()
+        await pass_time(1)
+        assert writer.waiting == 0
+    assert journal.stored == {"good": [1]}
+    assert entities.ends == [("good", 1, None), ("bad", 1, NotCommitted.SUPERSEDED)]
+
+
+async def test_a_refused_row_waits_for_its_turn_behind_one_that_the_server_fails() -> None:
+    """Its failure would throw away what lies before it and may still be stored."""
+
+    def trouble(rows: Sequence[EventRow]) -> Exception | None:
+        refused = [index for index, row in enumerate(rows) if row.seq == 2]
+        return RowRefused("no", refused[0]) if refused else bad("a")(rows)
+
+    journal, entities = Scripted(trouble), Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("a"))
+        writer.put(entities.commit("a"))
+        await pass_time(5)
+        assert entities.ends == []
+        journal.trouble = lambda rows: trouble(rows) if rows[-1].seq == 2 else None
+        await pass_time(2)
+        assert writer.waiting == 0
+    assert entities.ends == [("a", 1, None), ("a", 2, NotCommitted.REFUSED)]
