@@ -8,7 +8,7 @@ and start again), `recovery` (objects come into memory), `early` and `suspended`
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId
@@ -54,7 +54,7 @@ class Host:
         recoveries: Permits,
         may_handle: Callable[[], bool],
         shard_of: Callable[[str], ShardId],
-        start_entity: Callable[[str, str], None],
+        start_entity: Callable[[str, str], Awaitable[object]],
         on_stopped: Callable[[str, ShardId, Epoch], None],
         on_fenced: Callable[[str, ShardId, Epoch], None],
         on_failed: Callable[[], None],
@@ -276,8 +276,8 @@ class Host:
     def restart_shard(self, shard: Shard) -> None:
         self.recovery.restart_shard(shard)
 
-    def start_elsewhere(self, entity: str) -> None:
-        self._start_entity(self.type.name, entity)
+    def start_elsewhere(self, entity: str) -> Awaitable[object]:
+        return self._start_entity(self.type.name, entity)
 
     def fenced(self, slot: Slot) -> None:
         self.shard_life.drop(slot.shard.number)

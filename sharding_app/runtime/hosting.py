@@ -7,7 +7,7 @@ its order and counted against its sender's credit; after a suspension only shard
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey
@@ -268,8 +268,8 @@ class Hosting:
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _start_entity(self, type_name: str, entity: str) -> None:
-        self._node.asker.ask(type_name, entity, START, b"", tell=True)
+    def _start_entity(self, type_name: str, entity: str) -> Awaitable[object]:
+        return self._node.asker.ask(type_name, entity, START, b"")
 
     # -- Regions ---------------------------------------------------------------------------------------------------
 

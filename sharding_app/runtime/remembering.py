@@ -3,22 +3,26 @@
 Contract: an entity handles nothing before its start is stored; a stop by `Passivate` is stored, a stop without it starts
 the entity again after a back-off. After a move, a crash or a restart of everything, the shard's rows are read and their
 entities are loaded in bulk, or at a constant rate over all shards of the region. Changes are written in batches, the
-newest wish for each entity wins, and a home that has lost its shard can write nothing.
+newest wish for each entity wins, and a home that has lost its shard can write nothing. An entity whose id belongs to
+another shard now is forgotten here when it has started there, and not before.
 """
 
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import Journal, JournalUnavailable, Mark, RowRefused, ShardsFenced
+from sharding_app.quoting import told
 
 logger = logging.getLogger("sharding.region")
 
 MAX_BATCH = 1000
+MAX_MOVING = 500
+"""Entities that are being started elsewhere at a time."""
 RETRY_SECONDS = 0.2
 
 
@@ -30,8 +34,8 @@ class Region(Protocol):
     def load(self, slot: Slot) -> None:
         """Its start is stored: bring it into memory."""
 
-    def start_elsewhere(self, entity: str) -> None:
-        """Its id belongs to another shard now: start it there."""
+    def start_elsewhere(self, entity: str) -> Awaitable[object]:
+        """Its id belongs to another shard now: start it there. Done when that is stored; may fail."""
 
     def fenced_shard(self, number: ShardId) -> None: ...
 
@@ -57,8 +61,11 @@ class Remembering:
         self._rate = rate
         self._wishes: dict[tuple[ShardId, str], tuple[Shard, Slot | None]] = {}
         self._recalled: deque[tuple[Shard, str]] = deque()
+        self._moved: deque[tuple[Shard, str]] = deque()
+        "Rows of entities that belong to another shard now."
         self._wake = asyncio.Event()
         self._more = asyncio.Event()
+        self._some_moved = asyncio.Event()
         self._wanted: list[Shard] = []
 
     # -- From the host ---------------------------------------------------------------------------------------------
@@ -82,6 +89,7 @@ class Remembering:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._store_and_recall())
             group.create_task(self._start_recalled())
+            group.create_task(self._start_moved())
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
@@ -113,9 +121,9 @@ class Remembering:
                 else:
                     # The extractor has changed since: it lives in another shard from now on.
                     self.counters["moved"] += 1
-                    self._region.start_elsewhere(entity)
-                    self.stopped(shard, entity)
+                    self._moved.append((shard, entity))
         self._more.set()
+        self._some_moved.set()
 
     async def _write(self) -> None:
         wishes = dict(list(self._wishes.items())[:MAX_BATCH])
@@ -160,3 +168,28 @@ class Remembering:
                         self.counters["recalled"] += 1
                         self._region.load(slot)
                 await asyncio.sleep(0 if self._rate is None else self._rate[1])
+
+    async def _start_moved(self) -> None:
+        """A row that is here as long as it takes outlives a crash of this node: whoever recalls it next goes on."""
+        while True:
+            await self._some_moved.wait()
+            self._some_moved.clear()
+            while self._moved:
+                some = [self._moved.popleft() for _ in range(min(MAX_MOVING, len(self._moved)))]
+                some = [(shard, entity) for shard, entity in some if not shard.stopping]
+                asked = [self._region.start_elsewhere(entity) for _, entity in some]
+                failed: BaseException | None = None
+                for (shard, entity), result in zip(
+                    some, await asyncio.gather(*asked, return_exceptions=True), strict=True
+                ):
+                    if isinstance(result, BaseException):
+                        failed = result
+                        self._moved.append((shard, entity))
+                    else:
+                        self.stopped(shard, entity)
+                if failed is not None:
+                    logger.warning(
+                        "entities that belong to other shards now wait: %s", told(failed),
+                        extra={"action": "remembering_waits"},
+                    )  # fmt: skip
+                    await asyncio.sleep(RETRY_SECONDS)

@@ -1,13 +1,14 @@
 """Remembered entities and their store: what fails, what comes in bursts, what comes late, and what is started meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import ClassVar
 
 import pytest
 import pytest_asyncio
 
 from sharding_app import (
+    BufferFull,
     ClusterSharding,
     HashCodeMessageExtractor,
     ShardingSettings,
@@ -18,6 +19,7 @@ from sharding_app.core.ids import shard_of
 from sharding_app.model.cluster_sharding import Region
 from sharding_app.model.registry import registry
 from sharding_app.ports.journal import Mark
+from sharding_app.runtime.hosting import Hosting
 from tests.protocol.conftest import CONFIG, until
 from tests.protocol.counters import Counter, Get, Increment, Quit, Rest, Stop, to
 from tests.protocol.faulty_store import MODES, Fault, FaultyCluster
@@ -254,3 +256,55 @@ async def test_m6_an_answer_of_the_store_that_comes_after_the_shards_restart_is_
     assert await divers.ask(Get(early)) == 0
     assert stored(cluster) == {early, late}
     assert 0 in second.hosts["protocol.Diver"].shards
+
+
+async def in_the_wrong_shard(cluster: FaultyCluster, entity: str) -> dict[str, None]:
+    """Everything stops, and only a row of a shard is left that this id does not lead to. Returns those of that shard."""
+    await divers.ask(StartEntity(entity))
+    type_id = cluster.nodes["node1"].hosts["protocol.Diver"].execution.type_id
+    await cluster.stop_node("node1")
+    rows = cluster.server.journal.remembered
+    rows.clear()
+    wrong = rows[type_id, 1 - shard_of(entity, 2)] = {entity: None}
+    Diver.born.clear()
+    return wrong
+
+
+async def test_c6_one_that_belongs_elsewhere_is_not_forgotten_before_it_is_stored_there(
+    cluster: FaultyCluster, fault: Fault
+) -> None:
+    """And so it outlives a crash on the way."""
+    wrong = await in_the_wrong_shard(cluster, "1")
+    fault.at("start", "crash", times=10**6)
+    await cluster.add_node("second")
+    await until(lambda: fault.met["crash"] > 1)
+    assert wrong == {"1": None}
+    await cluster.kill_node("second")
+    fault.times = 0
+    await cluster.add_node("third")
+    await until(lambda: running(cluster) == {"1"})
+    await until(lambda: not wrong)
+    assert stored(cluster) == {"1"}
+
+
+async def test_c6_one_that_cannot_start_elsewhere_now_is_started_later(
+    cluster: FaultyCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = await in_the_wrong_shard(cluster, "1")
+    real = Hosting._start_entity
+    refused: list[str] = []
+
+    def start_entity(self: Hosting, type_name: str, entity: str) -> Awaitable[object]:
+        if len(refused) == 2:
+            return real(self, type_name, entity)
+        assert wrong == {"1": None}
+        refused.append(entity)
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        answer.set_exception(BufferFull("too much waits"))
+        return answer
+
+    monkeypatch.setattr(Hosting, "_start_entity", start_entity)
+    await cluster.add_node("second")
+    await until(lambda: running(cluster) == {"1"} and not wrong)
+    assert refused == ["1", "1"]
+    assert Diver.born == ["1"]
