@@ -2,7 +2,7 @@
 
 Contract: they wait, in their order, until the shard's row says whether that epoch is at home here. Handing one back and
 taking the next one would turn their order around; so what is handed back once, because its epoch is over here, is handed
-back for good.
+back for good. What waits counts against its sender's credit.
 """
 
 from typing import TYPE_CHECKING
@@ -22,17 +22,19 @@ class EarlyEnvelopes:
 
     def keep(self, source: Incarnation, message: Deliver) -> bool:
         """Keep what is for an epoch that may become ours, and behind it what comes for the same one. False: it is not early."""
+        host = self._host
         key = message.shard, message.epoch
         waiting = self.waiting.get(key)
         if waiting is not None:
             waiting.append((source, message))
+            host.backlog.waits(source, message)
             return True
-        host = self._host
         shard = host.shards.get(message.shard)
         known = shard is not None and shard.epoch >= message.epoch
         if known or host.shard_life.was_stopped(*key):
             return False
         self.waiting[key] = [(source, message)]
+        host.backlog.waits(source, message)
         host.spawn(self._find_out(*key))
         return True
 
@@ -53,4 +55,5 @@ class EarlyEnvelopes:
             if shard is None or shard.epoch != epoch:
                 host.shard_life.never_again(number, epoch)
         for source, message in self.waiting.pop((number, epoch)):
+            host.backlog.taken(source, message)
             host.receive(source, (message,))

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 class Suspended:
     def __init__(self, host: "Host") -> None:
         self._host = host
-        self._parked: list[Slot] = []
-        "Busy slots whose next envelope waits for the lease."
+        self._parked: list[tuple[Slot, int]] = []
+        "Busy slots whose next envelope waits for the lease, and their generation: a rebuilt one goes on by itself."
         self._jobs: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
 
     def park(self, slot: Slot) -> None:
         """Let a busy entity go on with its mailbox later."""
-        self._parked.append(slot)
+        self._parked.append((slot, slot.generation))
 
     def back(self) -> "asyncio.Future[None]":
         """Done when the lease has become valid again; whoever waits looks whether it still is."""
@@ -30,8 +30,8 @@ class Suspended:
     def resume(self) -> None:
         """The lease is valid again: go on with what waited for it."""
         parked, self._parked = self._parked, []
-        for slot in parked:
-            if slot.shard.slots.get(slot.id) is slot:
+        for slot, generation in parked:
+            if slot.generation == generation and slot.shard.slots.get(slot.id) is slot:
                 self._host.finished(slot)
         waiting, self._jobs = self._jobs, []
         for future in waiting:
