@@ -35,6 +35,7 @@ from tests.acceptance.machine import (
     OwnWiredRedis,
     may_mount,
     may_wire,
+    works,
 )
 from tests.acceptance.proxy import Proxy
 
@@ -99,6 +100,7 @@ class Process:
     ) -> None:
         self.log = log
         self._instances = environment.get("ACCEPTANCE_INSTANCES", "")
+        self._frozen_at_work = False
         with log.open("ab") as out:
             self.child = subprocess.Popen(
                 [*prefix, sys.executable, *command],
@@ -125,10 +127,12 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         if not self.alive:
             return
-        if number == signal.SIGCONT and self._instances:
+        if number == signal.SIGCONT and self._instances and self._frozen_at_work:
             with Path(self._instances).open("ab", buffering=0) as said:
                 said.write(f"thaws {self.pid}\n".encode())
         self.child.send_signal(number)
+        if number == signal.SIGSTOP:
+            self._frozen_at_work = works(self.pid)
 
     def end(self) -> None:
         """Kill what is left of it."""

@@ -7,8 +7,10 @@ Two rules, neither of which asks for a clock:
   that has stopped it. So a former home is silent from the moment at which there is another one, whatever became of it.
 * Once another object of an entity has handled something, the former ones never do again: in no process.
 
-The harness adds `thaws <pid>` before it lets a frozen process go on. What was already under way in it, past its look at the
-lease, goes on then, and its answer does not leave the process (promise 2): the first line of such a process is no proof.
+A process looks at its lease before it handles what has come in together, and again before an answer goes out (promise 2). What
+was past that look when the process was frozen, or held up by a handler, goes on afterwards and is answered to nobody. So a
+line is no proof if its turn of the event loop had begun before the other home did. The harness says `thaws <pid>` before it
+lets a process go on that it has frozen in such a turn: the next one is that turn.
 
 Entities and singletons beat by timers of their own, so that an instance which nobody calls any more still shows itself.
 The coordinator is judged by what it writes (`judge.check_coordinators`).
@@ -26,6 +28,16 @@ Shard = tuple[str, int]
 class Home(NamedTuple):
     pid: int
     epoch: int
+    since: int
+    "The line that says so."
+
+
+class Turn(NamedTuple):
+    """Of a process's event loop: the last one in which it has handled something."""
+
+    number: int
+    began: int
+    thawed: bool
 
 
 class Registry:
@@ -39,7 +51,9 @@ class Registry:
         "What each process hosts, by its own account."
         self._objects: dict[tuple[str, str], tuple[int, int]] = {}
         self._former: dict[tuple[str, str], set[tuple[int, int]]] = {}
+        self._turns: dict[int, Turn] = {}
         self._thawed: set[int] = set()
+        self._line = 0
         self.handled = 0
         self.successions = 0
         "How often another object of an entity has taken over."
@@ -62,8 +76,7 @@ class Registry:
         return broken
 
     def _take(self, word: str, pid: int, rest: list[str]) -> str:
-        under_way = pid in self._thawed
-        self._thawed.discard(pid)
+        self._line += 1
         match word, rest:
             case "thaws", []:
                 self._thawed.add(pid)
@@ -71,9 +84,8 @@ class Registry:
                 self._starts(pid, (type_name, int(number)), int(epoch))
             case "stops", [type_name, number, _]:
                 self._hosted.get(pid, set()).discard((type_name, int(number)))
-            case "handles", [number, type_name, entity]:
-                wrong = self._handles(pid, int(number), type_name, entity)
-                return "" if under_way else wrong
+            case "handles", [turn, number, type_name, entity]:
+                return self._handles(pid, self._turn(pid, int(turn)), int(number), type_name, entity)
             case _:
                 return f"nothing known is said by: {word} {rest}"
         return ""
@@ -82,15 +94,26 @@ class Registry:
         self._hosted.setdefault(pid, set()).add(shard)
         home = self._homes.get(shard)
         if home is None or epoch >= home.epoch:
-            self._homes[shard] = Home(pid, epoch)
+            self._homes[shard] = Home(pid, epoch, self._line)
 
-    def _handles(self, pid: int, number: int, type_name: str, entity: str) -> str:
+    def _turn(self, pid: int, number: int) -> Turn:
+        turn = self._turns.get(pid)
+        if turn is None or turn.number != number:
+            turn = self._turns[pid] = Turn(number, self._line, pid in self._thawed)
+            self._thawed.discard(pid)
+        return turn
+
+    def _handles(self, pid: int, turn: Turn, number: int, type_name: str, entity: str) -> str:
         self.handled += 1
         shard = type_name, self._shard_of(type_name, entity)
         home = self._homes.get(shard)
         who = f"{type_name} {entity}: object {number} of process {pid} handles a message"
-        if home is None or home.pid != pid:
-            return f"{who}, the home of shard {shard[1]} is {home}"
+        if home is None:
+            return f"{who}, shard {shard[1]} has no home"
+        if home.pid != pid:
+            if turn.thawed or turn.began < home.since:
+                return ""
+            return f"{who}, the home of shard {shard[1]} is process {home.pid} at epoch {home.epoch}"
         if shard not in self._hosted[pid]:
             return f"{who}, and has stopped shard {shard[1]}"
         key, me = (type_name, entity), (pid, number)

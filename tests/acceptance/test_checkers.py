@@ -1,15 +1,21 @@
 """The judges reject planted bad histories, and accept good ones: nothing else in these tests can be trusted before that."""
 
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.acceptance import judge
 from tests.acceptance.app.entities import EMPTY, after
+from tests.acceptance.cluster import until
 from tests.acceptance.history import NEVER, Call, Op, Outcome
 from tests.acceptance.judge import Decided, Home, Row
 from tests.acceptance.linear import Operation, TooHard, check_register, linearize
+from tests.acceptance.machine import works
 from tests.acceptance.registry import Registry
 
 State = tuple[int, int]
@@ -235,49 +241,79 @@ class TestJournal:
 
 
 class TestRegistry:
-    """Two processes, 1 and 2; every entity is in shard 0."""
+    """Two processes, 1 and 2; every entity is in shard 0. Turns of their event loops are numbered from 0."""
 
-    HOME = ("starts 1 Cart 0 1", "handles 1 10 Cart e")
+    HOME = ("starts 1 Cart 0 1", "handles 1 0 10 Cart e")
+    MOVED = ("starts 2 Cart 0 2", "handles 2 0 10 Cart e")
 
     @staticmethod
     def judge(*lines: str) -> list[str]:
         return Registry(lambda type_name, entity: 0).judge(lines)
 
     def test_accepts_one_after_the_other(self) -> None:
-        moved = ("stops 1 Cart 0 1", "starts 2 Cart 0 2", "handles 2 10 Cart e", "handles 2 10 Cart e")
-        assert self.judge(*self.HOME, *moved) == []
-        assert self.judge(*self.HOME, *moved[1:]) == [], "one that was killed does not say that it stops"
-        assert self.judge(*self.HOME, "handles 1 11 Cart e", "handles 1 11 Cart e") == [], "it was restarted"
+        assert self.judge(*self.HOME, "stops 1 Cart 0 1", *self.MOVED, "handles 2 1 10 Cart e") == []
+        assert self.judge(*self.HOME, *self.MOVED) == [], "one that was killed does not say that it stops"
+        assert self.judge(*self.HOME, "handles 1 1 11 Cart e", "handles 1 2 11 Cart e") == [], (
+            "it was restarted"
+        )
         assert (
-            self.judge(*self.HOME, *moved, "stops 2 Cart 0 2", "starts 1 Cart 0 3", "handles 1 12 Cart e")
+            self.judge(
+                *self.HOME, *self.MOVED, "stops 2 Cart 0 2", "starts 1 Cart 0 3", "handles 1 1 12 Cart e"
+            )
             == []
         )
 
     def test_a_former_home_that_lives_on(self) -> None:
-        broken = self.judge(*self.HOME, "starts 2 Cart 0 2", "handles 1 10 Cart e")
+        broken = self.judge(*self.HOME, "starts 2 Cart 0 2", "handles 1 1 10 Cart e")
         assert (
-            "object 10 of process 1 handles a message, the home of shard 0 is Home(pid=2, epoch=2)"
+            "object 10 of process 1 handles a message, the home of shard 0 is process 2 at epoch 2"
             in broken[0]
         )
-        assert self.judge("starts 2 Cart 0 2", "starts 1 Cart 0 1", "handles 1 10 Cart e"), (
+        assert self.judge("starts 2 Cart 0 2", "starts 1 Cart 0 1", "handles 1 0 10 Cart e"), (
             "it started too late"
         )
-        assert self.judge("handles 1 10 Cart e"), "no home at all"
+        assert "has no home" in self.judge("handles 1 0 10 Cart e")[0]
 
     def test_a_home_that_has_stopped_its_shard(self) -> None:
-        assert "has stopped shard 0" in self.judge(*self.HOME, "stops 1 Cart 0 1", "handles 1 10 Cart e")[0]
+        assert "has stopped shard 0" in self.judge(*self.HOME, "stops 1 Cart 0 1", "handles 1 1 10 Cart e")[0]
 
     def test_two_objects_in_one_process(self) -> None:
-        assert (
-            "again, after object (1, 11) has"
-            in self.judge(*self.HOME, "handles 1 11 Cart e", "handles 1 10 Cart e")[0]
-        )
-        assert self.judge(*self.HOME, "handles 1 11 Cart f", "handles 1 10 Cart e") == []
+        broken = self.judge(*self.HOME, "handles 1 1 11 Cart e", "handles 1 2 10 Cart e")
+        assert "again, after object (1, 11) has" in broken[0]
+        assert self.judge(*self.HOME, "handles 1 1 11 Cart f", "handles 1 2 10 Cart e") == []
 
-    def test_what_was_under_way_when_a_process_was_frozen_is_no_proof_and_the_next_is(self) -> None:
-        woken = (*self.HOME, "starts 2 Cart 0 2", "handles 2 5 Cart e", "thaws 1", "handles 1 10 Cart e")
+    def test_what_was_under_way_is_no_proof_and_what_comes_next_is(self) -> None:
+        held_up = (*self.HOME, *self.MOVED, "handles 1 0 11 Cart f")
+        assert self.judge(*held_up) == [], "a handler of that turn took so long"
+        assert len(self.judge(*held_up, "handles 1 1 11 Cart f")) == 1
+
+    def test_the_turn_in_which_a_process_was_frozen_is_no_proof_and_the_next_is(self) -> None:
+        woken = (*self.HOME, *self.MOVED, "thaws 1", "handles 1 1 10 Cart e", "handles 1 1 11 Cart f")
         assert self.judge(*woken) == []
-        assert len(self.judge(*woken, "handles 1 10 Cart e")) == 1
+        assert len(self.judge(*woken, "handles 1 2 10 Cart e")) == 1
 
     def test_a_line_that_nobody_knows(self) -> None:
         assert "nothing known" in self.judge("jumps 1")[0]
+
+
+@pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="only Linux tells")
+@pytest.mark.parametrize(
+    ("work", "expected"), [("asyncio.run(asyncio.sleep(60))", False), ("exec('while True: pass')", True)]
+)
+def test_a_frozen_process_tells_whether_it_had_something_in_hand(work: str, expected: bool) -> None:
+    program = f"import asyncio; print('begins', flush=True); {work}"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            until(lambda: _stopped_at_work(process) == expected, 10, "it does its work")
+        finally:
+            process.kill()
+
+
+def _stopped_at_work(process: subprocess.Popen[bytes]) -> bool:
+    process.send_signal(signal.SIGSTOP)
+    try:
+        return works(process.pid)
+    finally:
+        process.send_signal(signal.SIGCONT)

@@ -4,13 +4,14 @@
 all processes, in which whatever was written before something else began stands before it: no clock is asked. Words are
 separated by blanks:
 
-    handles <pid> <object> <type> <entity>     an object begins to handle a message
-    starts <pid> <type> <shard> <epoch>        a process has become the home of a shard
-    stops <pid> <type> <shard> <epoch>         it no longer is
+    handles <pid> <turn> <object> <type> <entity>    an object begins to handle a message, in that turn of its event loop
+    starts <pid> <type> <shard> <epoch>              a process has become the home of a shard
+    stops <pid> <type> <shard> <epoch>               it no longer is
 """
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 FILE = os.environ.get("ACCEPTANCE_INSTANCES")
 _numbers = itertools.count(1)
+_turn = 0
+_turn_ends = False
 _file = os.open(FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644) if FILE else None
 
 
@@ -32,7 +35,16 @@ def next_number() -> int:
 
 def handles(entity: Entity, number: int) -> None:
     """The first thing that a handler does."""
-    _say("handles", number, entity.context.type_name, entity.entity_id)
+    global _turn_ends
+    if not _turn_ends:
+        _turn_ends = True
+        asyncio.get_running_loop().call_soon(_next_turn)
+    _say("handles", _turn, number, entity.context.type_name, entity.entity_id)
+
+
+def _next_turn() -> None:
+    global _turn, _turn_ends
+    _turn, _turn_ends = _turn + 1, False
 
 
 def watch_homes() -> None:
