@@ -175,10 +175,18 @@ def node_endpoint(runner: NodeRunner, watchdog: Watchdog) -> NodeEndpoint:
     return NodeEndpoint(NodeHealth(lambda: runner.node, lambda: watchdog.lag_seconds), metrics)
 
 
+def host_name() -> str:
+    return socket.gethostname() or platform.node()
+
+
+def node_name() -> str:
+    """What a node of this process is called unless its command line says so."""
+    return get_settings().node_name or f"{host_name()}-{os.getpid()}"
+
+
 def node_config(name: str = "", roles: tuple[str, ...] | None = None, app_version: str = "") -> NodeConfig:
-    host = socket.gethostname() or platform.node()
     return get_settings().node(
-        name=name or f"{host}-{os.getpid()}", host=host, pid=os.getpid(), roles=roles, app_version=app_version
+        name=name or node_name(), host=host_name(), pid=os.getpid(), roles=roles, app_version=app_version
     )
 
 

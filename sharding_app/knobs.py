@@ -84,7 +84,9 @@ class Settings:
         "Also encrypt the messages between nodes; needs `KEYS`.")
 
     node_name: str = _knob("", "Nodes",
-        "What this node is called in lists and logs; `sharding_node --name` goes first.", default_text="the host's name")
+        "What this node is called in lists and logs; `sharding_node --name` goes first, `--processes` adds a number. Give "
+        "each node its own: `sharding_shutdown` and `ExternalAllocation` go by names.",
+        default_text="the host's name and the process id")
     roles: tuple[str, ...] = _knob((), "Nodes",
         "Roles of this node: types of a role are hosted only where it is present; `sharding_node --roles` goes first.")
     app_version: str = _knob(_NODE.app_version, "Nodes",
@@ -330,7 +332,7 @@ class Settings:
         """Return a node's configuration. What is given, on the command line say, goes before the settings."""
         mine = self.roles if roles is None else roles
         return NodeConfig(
-            name=name or self.node_name or host,
+            name=name,
             host=host,
             pid=pid,
             roles=mine,

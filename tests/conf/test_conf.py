@@ -1,6 +1,7 @@
 """`SHARDING`: typed, frozen, helpful when wrong."""
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from django.test import override_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding_app import conf
+from sharding_app import bootstrap, conf
 from sharding_app.conf import FIELDS, Problem, get_settings, read
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.knobs import Knob, Settings
@@ -163,6 +164,14 @@ def test_values_reach_the_parts() -> None:
     node = settings.node(name="n1", roles=("boss",), app_version="2.0")
     assert (node.lease_ttl_seconds, node.candidate, node.app_version) == (6.0, True, "2.0")
     assert not settings.node(name="n1").candidate
+
+
+def test_a_node_is_called_what_its_command_line_says_else_the_settings_else_host_and_process() -> None:
+    assert bootstrap.node_config("east").name == "east"
+    assert bootstrap.node_config().name.endswith(f"-{os.getpid()}")
+    with override_settings(SHARDING={"NODE_NAME": "west"}):
+        assert bootstrap.node_config("east").name == "east"
+        assert bootstrap.node_config().name == "west"
 
 
 def test_nothing_is_read_at_import() -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Coroutine
 from typing import Any
@@ -22,7 +21,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "--name", default="", help="what it is called in lists and logs (default: host and pid)"
+            "--name",
+            default="",
+            help="what it is called in lists and logs (default: SHARDING['NODE_NAME'], else host and pid)",
         )
         parser.add_argument(
             "--roles", help="roles of this node, separated by commas (default: SHARDING['ROLES'])"
@@ -54,7 +55,9 @@ class Command(BaseCommand):
             asyncio_run(self._one(options))
 
     def _many(self, options: dict[str, Any]) -> None:
-        prefix = options["name"] or f"{os.uname().nodename}-{os.getpid()}"
+        from sharding_app.bootstrap import node_name
+
+        prefix = options["name"] or node_name()
         names = [f"{prefix}-{number}" for number in range(1, options["processes"] + 1)]
         extra = [f"--leave-timeout={options['leave_timeout']}", "--end-with-stdin"]
         extra += [f"--{each}={options[each]}" for each in ("settings", "pythonpath") if options[each]]
