@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 
 from sharding_app.management.base import ShardingCommand
 from sharding_app.management.console import style_for
-from sharding_app.management.operating import refused
+from sharding_app.management.operating import refused, sound_settings
 from sharding_app.management.reach import HEALTHY, CannotReach
 
 CLEAR = "\x1b[H\x1b[2J"
@@ -53,12 +54,13 @@ class LookingCommand(ShardingCommand):
         self.style = style_for(self.stdout, no_color=options["no_color"], force_color=options["force_color"])
         self._code = HEALTHY
         try:
-            self.look()
+            with sound_settings():
+                self.look()
         except KeyboardInterrupt:
             pass  # this is how a watch ends
-        except CannotReach as error:
+        except CommandError as error:
             if self.as_json:
-                self._print(_unreachable(error))
+                self._print(_failed(error))
             raise
         if self._code:
             sys.exit(self._code)
@@ -84,12 +86,12 @@ class LookingCommand(ShardingCommand):
     def show_unreachable(self, error: CannotReach) -> None:
         """One look of many: a server that is away is shown, not the end."""
         self._code = error.returncode
-        self._print(_unreachable(error) if self.as_json else str(error))
+        self._print(_failed(error) if self.as_json else str(error))
 
     def _print(self, text: str) -> None:
         self.stdout.write(text)
         self.stdout.flush()
 
 
-def _unreachable(error: CannotReach) -> str:
+def _failed(error: CommandError) -> str:
     return json.dumps({"healthy": False, "error": str(error)})

@@ -4,8 +4,11 @@ import getpass
 import json
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 
 from sharding_app.management.base import ShardingCommand
@@ -21,7 +24,8 @@ class OperatorCommand(ShardingCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         self.as_json: bool = options["json"]
         try:
-            self.work(options)
+            with sound_settings():
+                self.work(options)
         except CommandError as error:
             if self.as_json:
                 self.stdout.write(json.dumps({"done": False, "error": str(error)}))
@@ -55,6 +59,15 @@ class OperatorCommand(ShardingCommand):
 
 def refused(text: str) -> CommandError:
     return CommandError(text, returncode=PROBLEMS)
+
+
+@contextmanager
+def sound_settings() -> Iterator[None]:
+    """Settings that are wrong are an answer like others: no traceback, and an object for scripts."""
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        raise refused(f"{error} Run: manage.py check") from error
 
 
 def signed(command: str) -> str:

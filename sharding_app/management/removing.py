@@ -36,7 +36,8 @@ class RemovingCommand(OperatorCommand):
         except NodesAlive as error:
             names = ", ".join(error.names)
             raise refused(
-                f"Nodes are alive: {names}. Stop them first: manage.py sharding_shutdown --all"
+                f"Nodes are alive: {names}. Stop them first: where they are supervised (systemd, Compose, runcluster), or "
+                "with manage.py sharding_shutdown --all"
             ) from error
         except UnknownTypes as error:
             raise refused(f"The cluster knows no type {', '.join(map(repr, error.names))}.") from error

@@ -49,3 +49,16 @@ def test_without_postgresql_the_code_is_2_and_json_says_why(command: str, live_s
     assert "PostgreSQL at 127.0.0.1:1 cannot be used" in found["error"]
     assert False in (found.get("done"), found.get("healthy"))
     assert "\x1b" not in answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_wrong_settings_are_told_without_a_traceback_and_in_json(command: str, live_servers: Live) -> None:
+    answer = live_servers.manage(
+        command, *COMMANDS[command], "--json", TEST_SHARDING='{"NUMBER_OF_SHARD": 7}', NO_COLOR="1"
+    )
+    assert answer.returncode == 1, answer.stderr
+    assert "Traceback" not in answer.stderr
+    found = json.loads(answer.stdout)
+    said = found["error"] if command != "sharding_doctor" else found["findings"][0]["what"]
+    assert said.startswith("SHARDING['NUMBER_OF_SHARD']: there is no such setting.")
+    assert False in (found.get("done"), found.get("healthy"))
