@@ -1,8 +1,10 @@
 """Health of a web process, for probes: it only asks, so it is ready once it is connected to the cluster.
 
 Sticky, as a node's is: who was ready stays so, since a database or a Redis that is away for a moment is no reason to take all
-web processes out of service. Open to everybody, and says nothing but yes or no and why.
+web processes out of service. Open to everybody, so it says yes or no: what a server or its driver said stands in the log.
 """
+
+import logging
 
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
@@ -11,16 +13,18 @@ from django.views.decorators.http import require_safe
 from sharding_app import bootstrap
 from sharding_app.errors import WrongContext
 
+logger = logging.getLogger("sharding.client")
 _was_ready = False
 
 
-def connection_trouble() -> str:
-    """Why this process is not connected to the cluster yet; empty: it is. The first call begins to connect."""
+def connected() -> bool:
+    """Is this process connected to the cluster? The first call begins to connect; the log says what it waits for."""
     try:
         portal = bootstrap.portal()
     except WrongContext as error:
-        return str(error)
-    return "" if portal.process is not None else portal.trouble or "it is about to join"
+        logger.warning("cannot connect to the cluster: %s", error, extra={"action": "client_refused"})
+        return False
+    return portal.process is not None
 
 
 def _verdict(ok: bool, text: str) -> JsonResponse:
@@ -36,11 +40,13 @@ def _verdict(ok: bool, text: str) -> JsonResponse:
 def ready(request: HttpRequest) -> JsonResponse:
     """Connected to the cluster, now or before. `/startup` asks the same."""
     global _was_ready
-    if _was_ready:
-        return _verdict(True, "connected to the cluster")
-    trouble = connection_trouble()
-    _was_ready = not trouble
-    return _verdict(_was_ready, trouble or "connected to the cluster")
+    _was_ready = _was_ready or connected()
+    why = (
+        "connected to the cluster"
+        if _was_ready
+        else "not connected to the cluster: see the log (sharding.client)"
+    )
+    return _verdict(_was_ready, why)
 
 
 @require_safe

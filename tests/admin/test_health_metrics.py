@@ -13,6 +13,7 @@ from django.urls import include, path
 from prometheus_client.parser import text_string_to_metric_families
 
 from sharding_app.core.histogram import SECONDS
+from sharding_app.errors import WrongContext
 from sharding_app.http import health, metrics
 from sharding_app.http.collector import Unreachable
 from sharding_app.http.health_check import ShardingHealthCheck
@@ -176,22 +177,38 @@ def site(settings: Any) -> None:
 
 @pytest.mark.usefixtures("site")
 def test_the_site_is_ready_once_it_is_connected_and_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    trouble = "Redis is away"
+    portal = FakePortal()
     monkeypatch.setattr(health, "_was_ready", False)
-    monkeypatch.setattr(health, "connection_trouble", lambda: trouble)
+    monkeypatch.setattr("sharding_app.bootstrap.portal", lambda: portal)
     for name in ("startup", "ready"):
         page = Client().get(f"/sharding/{name}")
-        assert (page.status_code, json.loads(page.content)["output"]) == (503, "Redis is away")
-    trouble = ""
+        assert (page.status_code, json.loads(page.content)["output"]) == (
+            503, "not connected to the cluster: see the log (sharding.client)",
+        ), "what the driver said is not for everybody"  # fmt: skip
+    portal.process = object()
     assert Client().get("/sharding/ready").status_code == 200
-    trouble = "Redis is away"
+    portal.process = None
     assert Client().get("/sharding/startup").status_code == 200
     assert Client().get("/sharding/alive").status_code == 200
     assert Client().post("/sharding/alive").status_code == 405
 
 
+@pytest.mark.usefixtures("site")
+def test_why_a_process_can_never_connect_stands_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> FakePortal:
+        raise WrongContext("gevent has patched threading")
+
+    monkeypatch.setattr(health, "_was_ready", False)
+    monkeypatch.setattr("sharding_app.bootstrap.portal", refuse)
+    assert Client().get("/sharding/ready").status_code == 503
+    assert "cannot connect to the cluster: gevent has patched threading" in caplog.text
+
+
 class FakePortal:
-    process = None
+    process: object = None
+    trouble = 'connection to server at "10.0.0.7" failed: role "shop" does not exist'
 
 
 @pytest.fixture
