@@ -213,6 +213,9 @@ def _server(alias: str, conninfo: dict[str, Any]) -> Messages:
             _error("E009", text, "PostgreSQL 14 or newer is needed: it ends the sessions of frozen nodes.")
         ]
     found: Messages = []
+    if facts.standby:
+        text = f"The database {alias!r} is a standby: nothing can be written."
+        found.append(_error("E014", text, "Name the primary in DATABASES."))
     if not facts.fsync:
         text = f"fsync is off on the server of {alias!r}: a crash of that machine loses acknowledged events."
         hint = "Set fsync = on in postgresql.conf and reload the server."

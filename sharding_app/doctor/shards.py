@@ -42,8 +42,9 @@ def examine(look: Look) -> Iterator[Finding]:
     for name, shards in stopped.items():
         yield warning(
             "D182", f"{_told(shards)} {name} without a home.", f"type {name}",
-            "Each gets one with its next message. If messages wait: is a coordinator there, and are as many nodes up as "
-            "SHARDING['MIN_NODES'] wants?",
+            "Each that has lived before gets one by itself as soon as a node may take it. Is there a coordinator, does a node "
+            "of its role host the type, are as many nodes up as SHARDING['MIN_NODES'] and MIN_NODES_OF_ROLE want, and is no "
+            "shutdown expected (D164)?",
         )  # fmt: skip
     for name, shards in slow.items():
         names = {each.incarnation: each.name for each in cluster.members}

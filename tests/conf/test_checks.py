@@ -212,6 +212,7 @@ def test_the_server_itself(ask: Ask, own_postgres: OwnPostgres, monkeypatch: pyt
 
     assert ids(facts(version_number=130014)) == ["sharding.E009"]
     assert ids(facts(encoding="SQL_ASCII")) == ["sharding.E012"]
+    assert ids(facts(standby=True)) == ["sharding.E014"]
     found = facts(fsync=False, full_page_writes=False)
     assert ids(found) == ["sharding.E010", "sharding.W006"]
     assert found[0].level == django_checks.WARNING, "a test environment is set up here"
