@@ -12,7 +12,6 @@ from django.db import DatabaseError, connections
 
 from sharding_app import checks
 from sharding_app.adapters.channels import examination
-from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.bootstrap import entity_types, new_loop
 from sharding_app.conf import get_problems, get_settings
 from sharding_app.core.ids import Incarnation
@@ -155,8 +154,7 @@ def _meaning(error: CannotReach) -> str:
 
 
 def _seals_broken(process: Process) -> int:
-    transport = process.ports.transport
-    return transport.statistics().get("seals_broken", 0) if isinstance(transport, ChannelsTransport) else 0
+    return process.ports.transport.statistics().get("seals_broken", 0)
 
 
 def _journals(settings: Settings, cluster: ClusterLook, say: Say) -> tuple[JournalLook, ...]:

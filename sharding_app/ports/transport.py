@@ -1,5 +1,6 @@
 """The channel layer as the links see it: it may lose, repeat, reorder and delay; it never tells."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -21,3 +22,7 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+    def statistics(self) -> Mapping[str, int]:
+        """Return what it has counted, by name."""
+        ...

@@ -31,6 +31,16 @@ COUNTERS = {
     "link_messages_sent": "Messages that were sent on links.",
     "link_frames_resent": "Frames that were sent again.",
     "link_put_refused": "Messages that a full link refused.",
+    "link_frames_unreadable": "Frames that could not be decoded.",
+    "link_messages_unreadable": "Messages that could not be decoded.",
+    "link_frames_of_another_wire": "Frames of a version of the wire that is not read.",
+    "link_frames_misdirected": "Frames that were meant for another process.",
+    "link_send_errors": "How often the channel layer refused a frame.",
+    "link_deliver_errors": "How often delivering what a frame carried raised an error.",
+    "transport_deaf": "How often the process did not hear itself through the channel layer.",
+    "transport_seals_broken": "Frames that none of the keys opens.",
+    "transport_frames_dropped": "Frames that came when too many waited already.",
+    "transport_channel_full": "Frames that were refused since the receiver's channel was full.",
 }
 HISTOGRAMS = {
     "journal_append_seconds": ("How long an append took, commit included.", SECONDS),

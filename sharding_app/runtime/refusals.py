@@ -18,7 +18,6 @@ REASONS = {
         "the buffer for {type!r} is full ({limit} commands wait or are under way): slow down",
     ),
     "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
-    "no_coordinator": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
     "fate_unknown": (
         Unavailable,
         "the node of {entity!r} died while {command!r} was under way: its fate is unknown",
@@ -32,7 +31,6 @@ REASONS = {
         Unavailable,
         "this process is leaving the cluster while {command!r} of {entity!r} was under way: its fate is unknown",
     ),
-    "too_large": (Unavailable, "{command!r} of {entity!r} is too large for a message"),
 }
 
 

@@ -134,14 +134,14 @@ class Snapshots:
 
     async def _saved(self, batch: list[Snapshot]) -> None:
         for each in batch:
-            self.counters["saved"] += 1
+            self.counters["snapshots_saved"] += 1
             if self._waiting.get(each.entity) is each:
                 del self._waiting[each.entity]
             before = each.seq if self._delete_events else 0
             await self._journal.trim(self._type_id, each.entity, before, self._keep, self._window)
 
     def _failed(self, reason: str) -> None:
-        self.counters["failed"] += 1
+        self.counters["snapshots_failed"] += 1
         logger.error(
             "no snapshot of an entity of %s: %s", self._type.name, reason,
             extra={"action": "snapshot_failed", "entity_type": self._type.name},
@@ -149,7 +149,7 @@ class Snapshots:
 
     def _drop(self, batch: list[Snapshot], reason: str) -> None:
         for each in batch:
-            self.counters["dropped"] += 1
+            self.counters["snapshots_dropped"] += 1
             if self._waiting.get(each.entity) is each:
                 del self._waiting[each.entity]
         if batch:

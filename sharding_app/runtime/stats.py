@@ -90,6 +90,7 @@ def _counters(node: Node, links: LinksStatistics) -> dict[str, int]:
         "link_frames_resent": sum(line.frames_resent for line in lines),
         "link_put_refused": sum(line.put_refused for line in lines),
         **{f"link_{name}": count for name, count in links.counters.items()},
+        **{f"transport_{name}": count for name, count in node.ports.transport.statistics().items()},
     }
 
 
@@ -108,6 +109,8 @@ def _type(host: Host) -> TypeStats:
     counters = Counter(host.counters)
     counters.update(host.execution.counters)
     counters.update(host.execution.snapshots.counters)
+    if host.remembering is not None:
+        counters.update({f"remembered_{name}": count for name, count in host.remembering.counters.items()})
     return TypeStats(
         host.type.name,
         len(host.shards),

@@ -6,6 +6,7 @@ import pytest
 
 from sharding_app import EventSourced, EventUnreadable, ShardingSettings, applies, command, query
 from sharding_app.runtime.config import NodeConfig
+from sharding_app.runtime.stats import read_stats
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Added, Cart
 from tests.entities.waiting import travel, until
@@ -266,5 +267,20 @@ async def test_a_fenced_home_writes_no_snapshot() -> None:
                 former.execution.type_id, "a", 1, shard.number, shard.epoch, b'{"items": {}}'
             )
             former.execution.snapshots._wake.set()
-            await until(lambda: former.execution.snapshots.counters["dropped"] == 1)
+            await until(lambda: former.execution.snapshots.counters["snapshots_dropped"] == 1)
             assert cluster.snapshots(Snapped, "a") == []
+
+
+async def test_they_are_counted_apart_from_commands_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with MemoryCluster([Snapped], config=config()) as cluster:
+        with cluster.in_use():
+            await Snapped.ref("a").add_all(list("abcde"))
+            await until(lambda: seqs(cluster, Snapped, "a") == [5])
+            (node,) = cluster.nodes.values()
+            monkeypatch.setattr(node.ports.transport, "statistics", lambda: {"deaf": 2})
+            node.hosts["entities.SnappedCart"].execution.snapshots._failed("the test says so")
+            found = read_stats(node, 1)
+            counted = found.types[0].counters
+            assert (counted["snapshots_saved"], counted["snapshots_failed"]) == (1, 1)
+            assert "failed" not in counted, "no command has"
+            assert found.counters["transport_deaf"] == 2, "what the transport counts is there too"

@@ -1,11 +1,13 @@
 """Remembered entities run again without a message: after a move, a crash, a restart of everything, a stop by themselves."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from sharding_app import Entity, ShardingSettings, command
 from sharding_app.model.registry import registry
+from sharding_app.runtime.stats import read_stats
 from sharding_app.testing.cluster import MemoryCluster
 from tests.protocol.conftest import CONFIG, until
 from tests.protocol.counters import Get, Increment, Quit, Remembered, Rest, remembered, to
@@ -42,6 +44,12 @@ async def test_a_crash_starts_them_on_the_others(cluster: MemoryCluster) -> None
     await start_all()
     await cluster.kill_node("node1")
     await until(lambda: running(cluster) == set(IDS))
+    counted = Counter[str]()
+    for node in cluster.nodes.values():
+        for each in read_stats(node, 1).types:
+            counted.update(each.counters)
+    assert counted["remembered_recalled"] > 0
+    assert counted["remembered_started"] > 0
 
 
 async def test_a_node_that_leaves_has_them_moved(cluster: MemoryCluster) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sharding_app.adapters.memory.faults import Later, NetworkFaults
 from sharding_app.ports.transport import TransportError
@@ -73,6 +73,9 @@ class MemoryTransport:
             del self._network.receivers[self._channel]
         self._channel = None
         self._wake()
+
+    def statistics(self) -> Mapping[str, int]:
+        return {}
 
     def _wake(self) -> None:
         waiter = self._waiter
