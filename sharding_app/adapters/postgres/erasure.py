@@ -1,4 +1,4 @@
-"""Erases one entity: its events, snapshots, last value and remembered id, in one transaction (erasure requests).
+"""Erases one entity: its events, snapshots and remembered id, in one transaction (erasure requests).
 
 Contract: refuses while the shard's home is alive, since that may hold the entity in memory. The shard's epoch is raised,
 so that a process which was frozen all the while cannot write any of it again. The timeline notes the type and the

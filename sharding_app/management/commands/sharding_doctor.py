@@ -19,8 +19,8 @@ from sharding_app.management.reach import HEALTHY, PROBLEMS, UNREACHABLE
 class Command(LookingCommand):
     help = (
         "Examine settings, servers, nodes, shards and a sample of the journals; say what is wrong and how to mend it.\n"
-        "Nothing is changed. docs/operating.md has a section for each id; SILENCED_SYSTEM_CHECKS silences those that do not\n"
-        "apply to you.\n\n"
+        "Nothing is changed. docs/operating.md lists the ids, docs/checks.md those with E and W; SILENCED_SYSTEM_CHECKS\n"
+        "silences those that do not apply to you.\n\n"
         "Examples:\n"
         "  manage.py sharding_doctor                       once, all of it\n"
         "  manage.py sharding_doctor --watch 60            every minute, until Ctrl-C\n"
