@@ -102,6 +102,10 @@ class ClusterThread:
         """End a node as ``kill -9`` does."""
         self._wait(self.cluster.kill_node(name))
 
+    def cut_off(self, name: str) -> None:
+        """Take a node off every network, for good: what it sends from now on arrives nowhere."""
+        self._call(lambda: self.cluster.cut_off(name))
+
     def home_of(self, entity: type[Any], entity_id: EntityId) -> str:
         """The name of the node where the entity lives now; empty while it lives nowhere."""
         return self._call(lambda: self.cluster.home_of(entity, entity_id))
@@ -119,6 +123,10 @@ class ClusterThread:
     def events(self, entity: type[Any], entity_id: EntityId) -> list[Any]:
         """All events of an entity, oldest first."""
         return self._call(lambda: self.cluster.events(entity, entity_id))
+
+    def events_raw(self, entity: type[Any], entity_id: EntityId) -> list[tuple[str, int, bytes]]:
+        """The same as plain records: name, version, JSON. Of a durable-state entity: its values."""
+        return self._call(lambda: self.cluster.events_raw(entity, entity_id))
 
     def snapshots(self, entity: type[Any], entity_id: EntityId) -> list[Snapshot]:
         """Its snapshots, oldest first."""

@@ -102,9 +102,11 @@ def test_in_an_async_test():
 def test_the_cluster_is_at_hand(sharding_cluster):
     assert Counter.ref("a").sync.add(3) == 3
     assert sharding_cluster.events(Counter, "a") == [Counted(3)]
+    assert [name for name, _, _ in sharding_cluster.events_raw(Counter, "a")] == ["Counted"]
     sharding_cluster.append(Counter, "b", Counted(40))
     assert Counter.ref("b").sync.show() == 40
     second = sharding_cluster.add_node()
+    sharding_cluster.cut_off("node1")
     sharding_cluster.kill_node("node1")
     assert Counter.ref("a").sync.add() == 4
     assert sharding_cluster.home_of(Counter, "a") == second
