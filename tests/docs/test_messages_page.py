@@ -19,7 +19,7 @@ def test_the_page_runs() -> None:
     names: dict[str, Any] = {"__name__": "docs.messages"}
     declarations = [text for text in code if "await " not in text]
     asks = [text for text in code if "await " in text]
-    assert len(asks) == 5
+    assert len(asks) == 7
 
     async def main() -> None:
         for text in declarations:
