@@ -65,11 +65,6 @@ def suitability(incarnation: Incarnation, allocations: Allocations, view: Cluste
     return rank.get(incarnation, len(rank) * 2), len(allocations[incarnation])
 
 
-def by_suitability(allocations: Allocations, view: ClusterView) -> list[Incarnation]:
-    """Return the regions, the most suitable first; the older of two equal ones goes before the younger."""
-    return sorted(allocations, key=lambda each: suitability(each, allocations, view))
-
-
 class Candidates(dict[Incarnation, dict[ShardId, None]]):
     """The regions that may host, oldest node first, and which of them suits best, without looking at each.
 
@@ -103,7 +98,7 @@ class Candidates(dict[Incarnation, dict[ShardId, None]]):
 
 
 def most_suitable(allocations: Allocations, view: ClusterView) -> Incarnation:
-    """Return the first of `by_suitability` without sorting: it is asked for every shard that needs a home."""
+    """Return the first by `suitability`, the oldest of equals, without sorting: every shard that needs a home asks."""
     if isinstance(allocations, Candidates):
         return allocations.most_suitable(view)
     rank = view.rank

@@ -7,8 +7,6 @@ from hashlib import blake2b
 
 from sharding_app.core.ids import Incarnation
 
-LIFELINE_SESSIONS = 2
-
 
 def lock_key(cluster_id: str, holder: str, number: int) -> int:
     """Return the key of a holder's n-th lock as Postgres wants it: a signed 64-bit integer."""

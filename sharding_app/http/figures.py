@@ -73,16 +73,6 @@ def figures(pairs: Iterable[tuple[NodeStats, NodeStats | None]]) -> Figures:
     )
 
 
-def all_counters(answers: Iterable[NodeStats]) -> Counter[str]:
-    """What the nodes have counted since their starts, types and all."""
-    total: Counter[str] = Counter()
-    for answer in answers:
-        total.update(answer.counters)
-        for each in answer.types:
-            total.update(each.counters)
-    return total
-
-
 def _type(name: str, readings: "Sequence[_Reading]", fresh: "Sequence[_Reading]") -> TypeFigures:
     parts = [each for reading in readings for each in reading.now.types if each.type == name]
     counters: Counter[str] = Counter()

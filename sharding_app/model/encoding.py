@@ -12,7 +12,7 @@ import dataclasses
 import datetime as dt
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -24,13 +24,6 @@ MAX_BYTES_SHOWN = 60
 BACKSLASH = 0x5C
 #: What encoders and decoders raise, ours and msgspec's (UnicodeEncodeError is a ValueError).
 ERRORS = (msgspec.MsgspecError, ArithmeticError, NotImplementedError, RecursionError, TypeError, ValueError)
-
-
-class _Travels(Protocol):
-    """A class of ours that goes as plain data: a ref."""
-
-    @classmethod
-    def __sharding_decode__(cls, wanted: Any, value: Any) -> Any: ...
 
 
 def enc_hook(value: Any) -> Any:

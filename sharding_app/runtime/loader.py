@@ -75,7 +75,6 @@ class Loader:
         self._wake = asyncio.Event()
         self.entities = 0
         self.reads = 0
-        self.fallbacks = 0
 
     def want(self, slot: Slot) -> None:
         self._wanted.append(slot)
@@ -147,7 +146,6 @@ class Loader:
             try:
                 self._type.load_state(entity, snapshot.state)
             except ShardingError as error:
-                self.fallbacks += 1
                 logger.warning(
                     "a snapshot of an entity of %s cannot be read: %s", self._type.name, told(error),
                     extra={"action": "snapshot_unreadable", "entity_type": self._type.name},

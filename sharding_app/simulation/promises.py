@@ -150,19 +150,6 @@ def stored_once(entity: str, entries: Sequence[Entry]) -> None:
         seen[entry.token] = entry.seq
 
 
-def refused_is_not_stored(call: Call, entries: Sequence[Entry], forbidden: Iterable[str]) -> None:
-    """What a rejected or failed handler had staged is not in the journal."""
-    stored = {entry.token for entry in entries}
-    for token in forbidden:
-        if token in stored:
-            raise PromiseBroken(
-                3,
-                "failed_is_not_stored",
-                f"{token!r} of a failed {call.command} is in the journal",
-                call.entity,
-            )
-
-
 # -- Promise 4: no gaps ----------------------------------------------------------------------------------------------
 
 

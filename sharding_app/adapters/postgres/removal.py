@@ -70,12 +70,6 @@ def remove_data(conninfo: Conninfo, types: Sequence[str] | None = None, *, dry_r
     return Removal(*row)
 
 
-def living_nodes(conninfo: Conninfo) -> tuple[str, ...]:
-    """Return the names of the nodes that hold a lifeline lock."""
-    with psycopg.connect(**command_parameters(conninfo, "removal"), autocommit=True) as connection:
-        return tuple(name for (name,) in _run(connection, "remove_alive", None).fetchall())
-
-
 def _run(
     connection: psycopg.Connection[tuple[Any, ...]], query: str, params: dict[str, Any] | None
 ) -> psycopg.Cursor[tuple[Any, ...]]:
