@@ -51,6 +51,10 @@ def test_kinds_are_their_own() -> None:
     assert len({cls.kind for cls in KINDS}) == len(KINDS) == len(errors._KINDS)
 
 
+def test_what_may_go_well_later() -> None:
+    assert {cls for cls in KINDS if cls.retryable} == {AskTimeout, errors.BufferFull, errors.Unavailable}
+
+
 def test_bases_that_users_expect() -> None:
     assert issubclass(AskTimeout, TimeoutError)
     assert issubclass(errors.BadCall, TypeError)
