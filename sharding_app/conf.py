@@ -129,7 +129,10 @@ def _clashes(settings: Settings) -> list[Problem]:
         )
     if settings.encrypt and find_spec("cryptography") is None:
         problems.append(
-            Problem("SHARDING['ENCRYPT'] needs the package cryptography.", "Run: pip install cryptography")
+            Problem(
+                "SHARDING['ENCRYPT'] needs the package cryptography.",
+                'Run: pip install "django-sharding-app[encrypt]"',
+            )
         )
     if any(len(key.encode()) < MIN_KEY_BYTES for key in settings.keys):
         problems.append(
