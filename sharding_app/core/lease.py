@@ -80,11 +80,6 @@ class Lease:
         """The server on which all sessions hold their locks, or None."""
         return self._settled
 
-    @property
-    def oldest_ping(self) -> float:
-        """When the lease would end if no further ping were answered, whatever the state: for metrics."""
-        return self._fresh_until()
-
     def is_valid(self, now: float) -> bool:
         return now < self.valid_until
 

@@ -122,8 +122,3 @@ def deaf_members(living: Collection[Member]) -> tuple[Incarnation, ...]:
     if not any(member.state == "up" and not member.deaf for member in living):
         return ()
     return tuple(member.incarnation for member in living if member.deaf)
-
-
-def is_deaf(me: Incarnation, living: Collection[Member]) -> bool:
-    """Tell a node whether it must step aside: it is deaf, and not because the layer is down for everybody."""
-    return me in deaf_members(living)

@@ -1,6 +1,5 @@
 """What the lifeline needs and offers: its settings, what it tells the node, what the node asks of it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,6 +90,3 @@ class LifelineControl(Protocol):
 
     async def stop(self) -> None:
         """Give up the lease, then the sessions and with them all locks."""
-
-
-LifelineFactory = Callable[[LifelineCallbacks], LifelineControl]

@@ -27,7 +27,7 @@ TICK_SECONDS = 0.01
 SINGLETON_SECONDS = 0.1
 HASTY_SECONDS = 0.4
 MAX_ATTEMPTS = 5
-NOT_TAKEN = {"buffer_full", "no_host", "no_coordinator", "stopped"}
+NOT_TAKEN = {"buffer_full", "no_host", "stopped"}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
