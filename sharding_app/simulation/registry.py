@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 OVERLAP_SECONDS = 3.0
 """A former coordinator notices within so long, awake, that there is another one."""
 NOTICED_SECONDS = 3.0
-"""So long at most after a lease was taken away its holder renews it once more, and learns of it."""
+"""So long at most, awake, after a lease was taken away its holder renews it once more, and learns of it."""
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class Registry:
         "Remembered entities that have handled something, and have not gone to rest since."
         self.at_rest: dict[tuple[EntityType, str], None] = {}
         "Those that the world has sent to rest, and seen there."
-        self.taken: dict[str, float] = {}
-        "Leases that somebody has taken from their holders, and when."
+        self._taken: dict[str, dict[Process, float]] = {}
+        "Leases that somebody has taken from their holders, and how long each process had been awake then."
         self._instances: dict[str, Instance] = {}
         self._coordinators: dict[Term, Incarnation] = {}
         self._overlaps: dict[Incarnation, tuple[Process, float]] = {}
@@ -135,6 +135,9 @@ class Registry:
         if instance.ending is None and self._goes_on(instance, node) and not _was_reloaded(instance):
             detail = f"{instance} was stopped without its termination message"
             self.world.broke(PromiseBroken(0, "terminated_at_hand_over", detail, instance.name))
+
+    def lease_taken(self, lease: str) -> None:
+        self._taken[lease] = {each.process: each.process.awake for each in self.world.nodes if each.runs}
 
     # -- Asked -------------------------------------------------------------------------------------------------
 
@@ -218,7 +221,9 @@ class Registry:
         row = self.world.server.leases.get(lease)
         if row is not None and row.owner == node.incarnation and row.expires_at > self.world.now:
             return
-        if self.world.now - self.taken.get(lease, float("-inf")) > NOTICED_SECONDS:
+        process = next(each.process for each in self.world.nodes if each.runs and each.node is node)
+        taken = self._taken.get(lease, {}).get(process)
+        if taken is None or process.awake - taken > NOTICED_SECONDS:
             detail = f"{node.incarnation} handles, the lease is {row.owner if row is not None else None}'s"
             raise PromiseBroken(0, "runs_with_its_lease", detail, name)
 
