@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 START_TIMEOUT_SECONDS = 10.0
 BEGIN_AGAIN_SECONDS = 0.5
+END_LOOK_SECONDS = 0.005
 
 
 class LifelineThread:
@@ -97,7 +98,9 @@ class LifelineThread:
         self._stopping.set()
         self._post(lambda _: self._halt.set() if self._halt is not None else None)
         if self._thread is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            # Not by joining it in one more thread: where nothing has any memory left, none can be started.
+            while self._thread.is_alive():  # noqa: ASYNC110  (nothing else tells of a thread's end)
+                await asyncio.sleep(END_LOOK_SECONDS)
         self.lease.drop()
 
     # -- from the node's loop to the thread ------------------------------------------------------------------------

@@ -254,3 +254,24 @@ def test_a_stall_is_reported_with_the_stack(caplog: pytest.LogCaptureFixture) ->
         watchdog.report_stall(10.0)
     assert caplog.records[0].__dict__["action"] == "loop_stalled"
     assert "test_a_stall_is_reported_with_the_stack" in caplog.text
+
+
+def test_it_ends_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that gets no memory any more: its end must not hang for that."""
+
+    async def main() -> None:
+        shell = Shell()
+        shell.lifeline.start()
+        while not shell.lease.is_valid(shell.clock.now()):  # noqa: ASYNC110  (another thread makes it so)
+            await asyncio.sleep(0.01)
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            await shell.lifeline.stop()
+        assert not shell.lease.is_valid(shell.clock.now())
+        assert all(session.closed for session in shell.sessions)
+
+    asyncio.run(main())

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Coroutine
 from typing import Any
@@ -11,6 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from sharding_app.management.collector import quiet_collector
 from sharding_app.management.processes import Child, Supervisor, ending_signals, manage, up_line
 from sharding_app.management.stdin_guard import at_end_of_input
+
+logger = logging.getLogger("sharding.node")
 
 
 class Command(BaseCommand):
@@ -110,6 +113,13 @@ class Command(BaseCommand):
         announce = loop.create_task(self._announce(runner.up, config.name))
         try:
             await running
+        except Exception:
+            if not announce.done():  # it never was a node: whoever started it is told as usual
+                raise
+            # One that neither serves nor ends is seen by no supervisor: without memory, even an orderly end may hang.
+            logger.exception("the node cannot go on, its process ends", extra={"action": "node_lost"})
+            logging.shutdown()
+            os._exit(1)
         finally:
             announce.cancel()
             watchdog.stop()
