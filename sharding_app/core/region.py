@@ -8,8 +8,9 @@
          └──── first message
 
 Contract (promise 5): envelopes of one shard leave in the order of the calls. None goes to a new home while one that
-went to the former home is neither answered, handed back nor fenced, but for those whose reply is a minute late: it is
-lost, and the former home has long ended or refused them when a new one is told. What comes back goes first, in its old order.
+went to the former home is neither answered, handed back nor fenced. (A reply that is a minute late is not waited for: its
+asker was told long ago, it is never sent again, and whenever a newer home is told the former epoch is fenced.) What comes
+back goes first, in its old order.
 Everything that waits is bounded (promise 9), and whatever cannot wait is refused aloud (promise 8).
 
 Calls change the state; what has to be done is left in `out`, in order, for the shell to carry out.
