@@ -274,6 +274,8 @@ class _Command:
             try:
                 await asyncio.shield(under_way)
             except asyncio.CancelledError as error:
+                if under_way.cancelled():
+                    raise  # a function of the user's has raised it
                 if self._commands._execution.owner.closing:
                     under_way.cancel()
                     raise

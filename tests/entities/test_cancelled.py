@@ -6,7 +6,16 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from sharding_app import EntityFailed, EventSourced, PartlyApplied, applies, command, event, query
+from sharding_app import (
+    EntityFailed,
+    EventSourced,
+    PartlyApplied,
+    ShardingError,
+    applies,
+    command,
+    event,
+    query,
+)
 from sharding_app.testing.cluster import MemoryCluster
 
 pytestmark = pytest.mark.asyncio
@@ -58,6 +67,11 @@ class Till(EventSourced):
         assert task is not None
         task.cancel()
         await asyncio.sleep(0)
+
+    @command
+    async def put_with_more(self, amount: int) -> int:
+        await self.persist(Put(amount), also=lambda: None)
+        return self.total
 
     @command
     def raise_it(self) -> None:
@@ -130,6 +144,23 @@ async def test_a_cancellation_that_nobody_wished_for_us_fails_its_command_alone(
     assert await Till.ref("b").put(5) == 5, "the node hears and handles"
     host = next(iter(cluster.nodes.values())).hosts["tests.Till"]
     assert host.execution.counters["handler_failed"] == 1
+
+
+async def test_what_is_stored_beside_an_event_may_raise_it(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It must not be taken for a cancellation of the handler, which would be waited out for ever."""
+
+    async def raises(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    till = Till.ref("a")
+    await till.put(1)
+    host = next(iter(cluster.nodes.values())).hosts["tests.Till"]
+    monkeypatch.setattr(host.execution._waiting, "_together", raises)
+    with pytest.raises(ShardingError):
+        await till.put_with_more(5)
+    assert await till.put(2) == 3
 
 
 async def test_an_applier_that_raises_it_fails_its_entity_alone(cluster: MemoryCluster) -> None:
