@@ -62,15 +62,21 @@ class Process:
 
     def until(self, what: str, within: float = 30.0) -> dict[str, Any]:
         """Read on until that is said."""
+        return self.until_all(what, within=within)[what]
+
+    def until_all(self, *whats: str, within: float = 30.0) -> dict[str, dict[str, Any]]:
+        """Read on until each of them is said: two threads and a task say them, in whatever order."""
         deadline = time.monotonic() + within
-        while True:
+        found: dict[str, dict[str, Any]] = {}
+        while missing := set(whats) - set(found):
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                pytest.fail(f"no {what!r} within {within} s, but {[each['what'] for each in self.said]}")
+                pytest.fail(f"no {missing} within {within} s, but {[each['what'] for each in self.said]}")
             self.said.append(line)
-            if line["what"] == what:
-                return line
+            if line["what"] in missing:
+                found[line["what"]] = line
+        return found
 
     def signal(self, number: signal.Signals) -> float:
         os.kill(self._process.pid, number)
@@ -120,8 +126,7 @@ def test_a_stopped_process_loses_its_locks_after_the_ttl_and_wakes_up_invalid(
     start: Starter, conninfo: str
 ) -> None:
     frozen = start("frozen")
-    frozen.until("looks valid")
-    frozen.until("elected")
+    frozen.until_all("looks valid", "elected")
     stopped = frozen.signal(signal.SIGSTOP)
     free = seconds_until_free(conninfo, frozen.keys, stopped)
     # The two clocks run alike here; the last ping may have been sent up to one interval before the stop.
@@ -134,8 +139,7 @@ def test_a_stopped_process_loses_its_locks_after_the_ttl_and_wakes_up_invalid(
     back = frozen.until("back")
     assert not back["valid"], "the rows come first"
     assert back["at"] - woken < BUSY
-    assert frozen.until("resumed")["valid"]
-    frozen.until("elected")
+    assert frozen.until_all("resumed", "elected")["resumed"]["valid"]
     told = [each["what"] for each in frozen.said]
     assert told.index("suspended") < told.index("back") < told.index("resumed")
 
@@ -155,16 +159,15 @@ def test_a_stop_shorter_than_the_ttl_keeps_the_sessions(start: Starter, conninfo
 
 def test_a_restart_of_the_server(start: Starter, own_postgres: OwnPostgres) -> None:
     node = start("node")
-    node.until("elected")
+    node.until_all("settled", "elected")
     own_postgres.kill()
     node.until("suspended")
     time.sleep(TTL)
     own_postgres.start()
     up = time.clock_gettime(time.CLOCK_BOOTTIME)
-    back = node.until("back")
-    assert back["at"] - up < BUSY
-    node.until("resumed")
-    assert node.until("elected")["term"] == 2
+    said = node.until_all("back", "settled", "resumed", "elected")
+    assert said["back"]["at"] - up < BUSY
+    assert said["elected"]["term"] == 2
     assert [each["what"] for each in node.said].count("settled") == 2, "on each run of the server"
 
 
