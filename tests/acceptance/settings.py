@@ -11,7 +11,8 @@ from project.settings.base import *  # noqa: F403
 DEBUG = False
 SECRET_KEY = "only for tests on the loopback"
 ALLOWED_HOSTS: list[str] = []
-INSTALLED_APPS = [*base.INSTALLED_APPS, "tests.acceptance.app"]
+# Nothing is served here, and Twisted is a quarter of what it takes to start a process.
+INSTALLED_APPS = [*(each for each in base.INSTALLED_APPS if each != "daphne"), "tests.acceptance.app"]
 SHARDING = json.loads(os.environ.get("ACCEPTANCE_SHARDING", "{}"))
 LOGGING = {
     "version": 1,
