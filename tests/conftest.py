@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -29,6 +30,8 @@ os.environ.setdefault("ACCEPTANCE_DRAW", str(random.randrange(1_000_000)))
 
 ChildEnvironment = Callable[[], dict[str, str]]
 
+LONGEST = ("acceptance", "browser", "simulation")
+"""Folders whose tests come first, so that no worker is left alone with them at the end."""
 TOGETHER = {
     "acceptance": "acceptance",
     "browser": "browser",
@@ -41,10 +44,26 @@ TOGETHER = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several workers, keep a file's together, and those of a folder that shares a cluster."""
-    for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(folder, str(item.path))))
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in LONGEST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where tests run in several workers, keep a file's together, and those of a folder that shares a cluster.
+
+    The groups of `--dist loadgroup` would say the same, but xdist 3.8 makes none with pytest 9.
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouped(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return TOGETHER.get(Path(file).parts[1], file)
+
+    config.option.loadscopereorder = False  # the order is that of the collection
+    return Grouped(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -16,13 +16,15 @@ import msgspec
 from sharding_app.bench.cluster import ANSWER_SECONDS, END_SECONDS, UP_SECONDS, NodeFailed, bench_cluster
 from sharding_app.bench.entities import BenchAccount
 from sharding_app.bench.machine import resident_bytes
-from sharding_app.errors import ShardingError
+from sharding_app.errors import BufferFull, ShardingError
 from sharding_app.management.processes import manage
 
 ENTITIES = 1000
 PATIENCE_SECONDS = 2.0
 AT_A_TIME = 30_000
 """Calls begun before the loop may turn once: more than a link takes in that time."""
+
+FULL = BufferFull.__name__
 
 
 class Flooded(msgspec.Struct):
@@ -64,6 +66,8 @@ class _Flood:
             name = type(error).__name__
         else:
             name = "ok"
+        if name == FULL and name not in self.outcomes:
+            print("full", flush=True)
         self.outcomes[name] = self.outcomes.get(name, 0) + 1
 
 
@@ -98,8 +102,10 @@ class FloodProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    def go(self) -> None:
+    async def go(self) -> None:
+        """Let it begin. Done when it has been told for the first time that there is no room: it is a flood by then."""
         self._say(b"go\n")
+        await self._line("full ", UP_SECONDS)
 
     async def halt(self) -> Flooded:
         """Stop it; return what its calls came to, how many were under way at most, and its memory at the end."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from sharding_app.bench.cluster import BenchCluster, bench_cluster
 from sharding_app.bench.driving import FixedRate
 from sharding_app.bench.entities import BenchAccount
-from sharding_app.bench.flooding import flood_process
+from sharding_app.bench.flooding import FULL, flood_process
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import ENTITIES, Run, warm
 from sharding_app.bench.watching import MEGABYTE, Watched
@@ -28,11 +28,11 @@ async def flood(run: Run) -> AsyncIterator[Result]:
         run.progress("flood, warming up")
         await warm(_durable)
         yield await _phase(cluster, run, "before", seconds)
-        other.go()
+        await other.go()
         await asyncio.sleep(SETTLE_SECONDS)
         meanwhile = await _phase(cluster, run, "meanwhile", seconds)
         flooded = await other.halt()
-        meanwhile.rejected = flooded.outcomes.get("BufferFull", 0)
+        meanwhile.rejected = flooded.outcomes.get(FULL, 0)
         others = ", ".join(f"{number:,} {name}" for name, number in sorted(flooded.outcomes.items()))
         meanwhile.note = (
             f"{meanwhile.note}; the flooding client's calls: {others}; at most {flooded.under_way:,} under way, "
