@@ -19,6 +19,8 @@ from sharding_app.simulation.mistakes.mistake import Mistake, nothing
 def _no_resends(real: Any) -> Any:
     def due(self: LinkSender, now: float) -> Any:
         frames = []
+        if self.in_flight:
+            self._resends(now)  # as if they went out: what is due for ever would turn the loop for ever
         while (sent := self._next(now)) is not None:
             frames.append(sent)
         return frames
