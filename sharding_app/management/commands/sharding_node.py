@@ -117,9 +117,11 @@ class Command(BaseCommand):
             if not announce.done():  # it never was a node: whoever started it is told as usual
                 raise
             # One that neither serves nor ends is seen by no supervisor: without memory, even an orderly end may hang.
-            logger.exception("the node cannot go on, its process ends", extra={"action": "node_lost"})
-            logging.shutdown()
-            os._exit(1)
+            try:
+                logger.exception("the node cannot go on, its process ends", extra={"action": "node_lost"})
+                logging.shutdown()
+            finally:  # there may be no memory for the words either
+                os._exit(1)
         finally:
             announce.cancel()
             watchdog.stop()
