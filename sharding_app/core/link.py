@@ -107,7 +107,7 @@ class Link:
         if not data:
             data.append(write(0, 0, *ack, 0, ()))
             self._acks_sent += 1
-        receiver.told(credit)
+        receiver.told(credit, now)
         self._bytes_sent += sum(map(len, data))
         self._active_at = now
         return data
@@ -126,13 +126,13 @@ class Link:
             return []
         return self._receiver.take(frame, size, now)
 
-    def last_word(self) -> bytes | None:
+    def last_word(self, now: float) -> bytes | None:
         """Return the acknowledgement that is still owed, alone; None: none is."""
         receiver = self._receiver
         if receiver.ack_at is None or not receiver.stream:
             return None
         credit = receiver.credit()
-        receiver.told(credit)
+        receiver.told(credit, now)
         self._acks_sent += 1
         return self._writer.write(0, 0, receiver.stream, receiver.taken_in, credit, 0, ())
 

@@ -98,10 +98,11 @@ class LinkReceiver:
                 self.ack_at = now
             self._look_at = now + self.limits.ack_delay_seconds
 
-    def told(self, credit: int) -> None:
+    def told(self, credit: int, now: float) -> None:
         """A frame that carries the acknowledgement and this credit goes out."""
         self.ack_at = None
         self._told_credit = credit
+        self._look_at = now + self.limits.ack_delay_seconds
         self._untold_frames = self._untold_bytes = 0
 
     def deadline(self) -> float | None:

@@ -217,6 +217,8 @@ class LinkSender:
                 self._recover_due = True
             else:
                 self._recover_seq = 0
+                # An earlier acknowledgement of the same turn may have left it, and nothing would ever clear it.
+                self._recover_due = False
         self._resend_at = now + self._patience()
 
     def _restart(self) -> None:
@@ -264,10 +266,8 @@ class LinkSender:
         return max(self.in_flight[0].first_at, self._quiet_from) if self.in_flight else None
 
     def deadline(self) -> float | None:
-        if self._recover_due:
-            return self._recover_before
         if self.in_flight:
-            return self._resend_at
+            return self._recover_before if self._recover_due else self._resend_at
         return self._probe_at
 
     def wants(self) -> bool:

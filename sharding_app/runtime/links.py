@@ -324,7 +324,10 @@ class Links:
         owed: list[tuple[str, bytes]] = []
         if has_no_row(self.incarnation):
             # Nobody finds out that it is gone, and peers would repeat what it has taken in for minutes.
-            owed = [(each.channel, word) for each in self._lines.values() if (word := each.link.last_word())]
+            now = self._clock.now()
+            owed = [
+                (each.channel, word) for each in self._lines.values() if (word := each.link.last_word(now))
+            ]
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._local.end()

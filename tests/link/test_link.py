@@ -414,3 +414,29 @@ def test_a_question_for_credit_is_answered_at_once() -> None:
     empty = Frame(WIRE_VERSION, wire.b.name, wire.a.name, 1, 2, 0, 0, 0, [])
     assert wire.a.link.receive(empty, wire.now) == []
     assert wire.flush(wire.a) == 1
+
+
+def test_two_acknowledgements_in_one_turn_leave_no_deadline_behind() -> None:
+    """The first says that frames of the silence are still under way, the second that none is: nothing is due."""
+    wire = opened()
+    for number in range(3):
+        wire.a.say(answer(number))
+        wire.flush(wire.a)
+    lost = wire.to[wire.b.name].pop(0)
+    wire.now += 0.2
+    assert wire.flush(wire.a) == 1, "the patience is over: the oldest frame goes out again, alone"
+    wire.arrive(wire.b, index=2)
+    wire.now += 0.02
+    wire.flush(wire.b)
+    wire.arrive(wire.b)
+    wire.arrive(wire.b)
+    wire.now += 0.02
+    wire.flush(wire.b)
+    assert len(wire.to[wire.a.name]) == 2
+    wire.arrive(wire.a)
+    wire.arrive(wire.a)
+    assert lost and wire.a.link.outstanding() == 0
+    assert wire.a.link.deadline() is None
+    assert wire.a.link.flush(wire.now) == []
+    wire.now += 10
+    assert wire.a.link.deadline() is None
