@@ -119,6 +119,7 @@ class OwnPostgres(OwnServer):
     """A PostgreSQL of one's own."""
 
     kind = Postgres
+    server: Postgres
 
 
 class OwnRedis(OwnServer):

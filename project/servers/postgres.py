@@ -68,7 +68,7 @@ class Postgres(Server):
     def ready(self, process: ProcessId) -> bool:
         """Look where the server itself says so: the last line of its pid file."""
         lines = self._pid_lines()
-        return len(lines) >= 8 and lines[0] == str(process.pid) and lines[7].strip() == "ready"
+        return len(lines) >= 8 and lines[0] == str(process.pid) and lines[7].strip() in {"ready", "standby"}
 
     def settle(self) -> None:
         """Put the files of a new cluster on the disk, in the background."""
