@@ -9,7 +9,7 @@ import pytest
 
 from sharding_app.simulation.faults import KINDS
 from sharding_app.simulation.mistakes import MISTAKES
-from sharding_app.simulation.planted import planted
+from sharding_app.simulation.planted import planted, takes_its_place
 from sharding_app.simulation.runs import Job, Summary, run, run_all
 from sharding_app.simulation.world import Outcome, run_seed
 from tests.simulation.hash_seeds import outputs
@@ -93,3 +93,24 @@ def test_a_planted_mistake_is_taken_out_again() -> None:
         with planted(name):
             assert mistake.where.__dict__[mistake.name] is not before
         assert mistake.where.__dict__[mistake.name] is before
+
+
+@pytest.mark.parametrize("name", sorted(MISTAKES))
+def test_a_planted_mistake_can_be_called_as_what_it_replaces(name: str) -> None:
+    mistake = MISTAKES[name]
+    real = mistake.where.__dict__[mistake.name]
+    takes_its_place(real, mistake.make(real), name)
+
+
+def test_a_mistake_that_only_raises_is_refused() -> None:
+    async def compare(self: object, generation: int, settled: object) -> None: ...
+
+    async def lacks_one(self: object, generation: int) -> None: ...
+
+    def is_not_awaited(self: object, generation: int, settled: object) -> None: ...
+
+    takes_its_place(compare, compare, "itself")
+    with pytest.raises(TypeError, match="cannot be called"):
+        takes_its_place(compare, lacks_one, "resume_on_greater_epoch")
+    with pytest.raises(TypeError, match="awaited"):
+        takes_its_place(compare, is_not_awaited, "resume_on_greater_epoch")

@@ -64,6 +64,12 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(_report(summary, seconds)))
         else:
             self._print(summary, seconds)
+        if options["planted"] and summary.failed:
+            promises, found = MISTAKES[options["planted"]].promises, summary.failed[0]
+            if found.promise not in promises:
+                raise CommandError(
+                    f"{options['planted']} breaks {' or '.join(map(str, promises))}, and was found as {found.broken}"
+                )
         if summary.failed:
             sys.exit(1)
 

@@ -14,9 +14,9 @@ from sharding_app.simulation.mistakes.mistake import Mistake, nothing
 
 
 def _answers_first(real: Any) -> Any:
-    def commit(self: Execution, slot: Any, source: Incarnation, message: Any, *rest: Any) -> Any:
+    def commit(self: Execution, slot: Any, source: Incarnation, message: Any, *rest: Any, **more: Any) -> Any:
         self.answers.answer(source, message, rest[-1])
-        return real(self, slot, source, message, *rest)
+        return real(self, slot, source, message, *rest, **more)
 
     return commit
 
