@@ -17,7 +17,15 @@ from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed
 from sharding_app.core.records import ShardRow
-from sharding_app.errors import AskTimeout, BufferFull, EntityFailed, PartlyApplied, Rejected, Unavailable
+from sharding_app.errors import (
+    AskTimeout,
+    BufferFull,
+    EntityFailed,
+    NotStorable,
+    PartlyApplied,
+    Rejected,
+    Unavailable,
+)
 from sharding_app.model.entity import EventSourced
 from sharding_app.ports.journal import EventRow
 from sharding_app.simulation import promises
@@ -75,8 +83,6 @@ class Witness:
         "Who was decided to be the home of a shard at an epoch."
         self._callers: dict[int, tuple[Process, float]] = {}
         "Who made a call, and how long that process had been awake then."
-        self.timed_out: dict[str, None] = {}
-        "Shards whose hand-off was given up on: their former home is fenced, not asked."
         self.commits = 0
         self.handled = 0
         self.decisions = 0
@@ -162,9 +168,9 @@ class Witness:
         self.world.transition("shard row", before.step if before is not None else "none", after.step)
 
     def _has_let_go(self, row: ShardRow) -> None:
-        """The former home has stopped the shard, or its lease is over; or its time for the hand-off is."""
+        """The former home has stopped the shard, or its lease is over."""
         node = self.world.node_of(str(row.home))
-        if node is None or not self.world.is_valid(node) or (row.step == "handoff" and self._timed_out(row)):
+        if node is None or not self.world.is_valid(node):
             return
         host = node.hosts.get(row.type)
         shard = host.shards.get(row.shard) if host is not None else None
@@ -173,9 +179,6 @@ class Witness:
                 2, "let_go_before_moved",
                 f"{row.home} is valid and has not stopped epoch {row.epoch}", f"{row.type}/{row.shard}",
             )  # fmt: skip
-
-    def _timed_out(self, row: ShardRow) -> bool:
-        return f"{row.type}/{row.shard}" in self.timed_out
 
     # -- Entities --------------------------------------------------------------------------------------------------
 
@@ -265,6 +268,9 @@ class Witness:
         self._trace.note(call.client, call.entity, "#%d is answered: %s", call.number, what)
         if call.error is not None:
             also = ALSO.get(call.command)
+            if isinstance(call.error, NotStorable):
+                # Nothing that the workload stores is refused for itself: its number was taken.
+                raise PromiseBroken(1, "one_writer", f"two wrote one number: {call.error}", call.entity)
             if not isinstance(call.error, MAY_HAPPEN) and not (also and isinstance(call.error, also)):
                 raise PromiseBroken(
                     8, "errors_are_typed", f"{call.command} failed with {call.error!r}", call.entity
