@@ -27,6 +27,17 @@ def has_no_row(incarnation: Incarnation) -> bool:
     return incarnation.startswith(PROXY_PREFIX)
 
 
+def is_entity_id(text: str) -> bool:
+    """Tell whether a text can be the id of an entity: what the journal's tables take. Callers can send no other."""
+    if text.isascii():
+        return 0 < len(text) <= MAX_ENTITY_ID_BYTES and "\0" not in text
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return False
+    return size <= MAX_ENTITY_ID_BYTES and "\0" not in text
+
+
 def shard_of(entity_id: EntityId, number_of_shards: int) -> ShardId:
     """Return the shard of an entity: the same in every process, on every version of Python."""
     return crc32(entity_id.encode()) % number_of_shards

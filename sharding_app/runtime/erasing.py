@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from sharding_app.core.ids import ShardId
+from sharding_app.core.ids import ShardId, is_entity_id
 from sharding_app.core.shard import Slot, SlotState
 from sharding_app.ports.journal import Erasure, ShardsFenced
 from sharding_app.runtime.entity_context import close_context
@@ -17,7 +17,7 @@ async def erase(host: "Host", number: ShardId, entity: str) -> Literal["away", "
     Raises JournalUnavailable: then it may have been erased or not, and what is stored is read again.
     """
     shard = host.shards.get(number)
-    if shard is None or shard.stopping:
+    if shard is None or shard.stopping or not is_entity_id(entity):
         return "away"
     slot = shard.slots.get(entity)
     if slot is not None and (slot.state is not SlotState.IDLE or slot.passivating or slot.pending):

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from sharding_app.core.ids import Epoch, Incarnation, ShardId
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.core.messages import AnyMessage, Deliver, Done
 from sharding_app.core.records import ShardRow
 from sharding_app.core.shard import Shard, Slot, SlotState, Verdict
-from sharding_app.errors import BufferFull
+from sharding_app.errors import BadEntityId, BufferFull
 from sharding_app.model.types import EntityType
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.backlog import Backlog
@@ -147,11 +147,7 @@ class Host:
             elif verdict is Verdict.QUEUED:
                 self.backlog.waits(source, message)
             elif verdict is Verdict.LOAD:
-                self.backlog.waits(source, message)
-                if self.remembering is None:
-                    self.loader.want(slot)
-                else:
-                    self.remembering.started(slot)
+                self._bring_in(slot, source, message)
             elif verdict is Verdict.FULL:
                 self._refuse_full(source, message)
 
@@ -214,6 +210,24 @@ class Host:
         await self.lease()
         if slot.entity is entity:
             self.call(slot, command, args)
+
+    def _bring_in(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        """Load an entity for its first envelope. No caller of ours sends an id that the tables do not take: one must
+        not come among those that are read together."""
+        if is_entity_id(message.entity):
+            self.backlog.waits(source, message)
+            if self.remembering is None:
+                self.loader.want(slot)
+            else:
+                self.remembering.started(slot)
+            return
+        self.counters["bad_entity_ids"] += 1
+        slot.shard.drop(slot)
+        text = f"an id of {message.type!r} that no entity can have came from {source}: it is refused"
+        logger.warning(text, extra={"action": "bad_entity_id", "entity_type": message.type})
+        self.execution.answers.fail(source, message, BadEntityId(text))
+        if slot.shard.stopped:
+            self.shard_life.ended(slot.shard)
 
     def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
         self.counters["mailbox_full"] += 1

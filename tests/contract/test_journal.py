@@ -349,9 +349,15 @@ async def test_an_id_that_cannot_be_stored_has_no_history(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()
     await journal.append([event_row(number, "a", 1)])
-    histories = await journal.read(number, ["\ud800", "a", "b\0", ""])
+    strange = ["\ud800", "b\0", ""]
+    histories = await journal.read(number, [*strange, "a"])
     assert histories["a"] == History([], [stored(1)])
-    assert all(histories[entity] == History([], []) for entity in ("\ud800", "b\0", ""))
+    assert all(histories[entity] == History([], []) for entity in strange)
+    assert await journal.read_last(number, [*strange, "a"]) == {"a": stored(1)}
+    for entity in strange:
+        assert await journal.read_from(number, entity, 0) == []
+        await journal.forget_states(number, entity, 5, 1.0)
+        await journal.trim(number, entity, 5, 1, 1.0)
 
 
 async def test_an_erased_entity_leaves_nothing_and_others_all(world: World) -> None:

@@ -18,7 +18,7 @@ from sharding_app.adapters.postgres.failures import LOST, explain, verdict
 from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.lookups import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.core.ids import Epoch, ShardId
+from sharding_app.core.ids import Epoch, ShardId, is_entity_id
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
     Erasure,
@@ -120,7 +120,7 @@ class PostgresJournal:
 
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
         histories = {entity: History([], []) for entity in entities}
-        ids = [entity for entity in histories if _can_be_stored(entity)]
+        ids = [entity for entity in histories if is_entity_id(entity)]
         try:
             await self._beside.run(lambda connection: _read(connection, type_id, ids, histories))
         except LOST as error:
@@ -128,19 +128,24 @@ class PostgresJournal:
         return histories
 
     async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
+        if not is_entity_id(entity):
+            return []
         rows = await self._rows("read_from", {"type_id": type_id, "entity": entity, "after": after})
         return [StoredEvent(*row) for row in rows]
 
     async def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
-        rows = await self._rows("read_last", {"type_id": type_id, "entities": list(entities)})
+        ids = [entity for entity in entities if is_entity_id(entity)]
+        rows = await self._rows("read_last", {"type_id": type_id, "entities": ids})
         return {entity: StoredEvent(*row) for entity, *row in rows}
 
     async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
+        if not is_entity_id(entity):
+            return
         wanted = {"type_id": type_id, "entity": entity, "before": before, "window": window_seconds}
         await self._rows("forget_states", wanted)
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
-        if not (_can_be_stored(entity) and _can_be_stored(command_id)):
+        if not (is_entity_id(entity) and _can_be_stored(command_id)):
             return None
         return await self._lookups.find(type_id, entity, command_id, age_ms)
 
@@ -164,6 +169,8 @@ class PostgresJournal:
     async def trim(
         self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
     ) -> None:
+        if not is_entity_id(entity):
+            return
         await self._rows(
             "trim",
             {
@@ -281,12 +288,12 @@ def _has_failed(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
 
 
-def _can_be_stored(entity: str) -> bool:
-    """Whether the id can be in the table at all: one that cannot must not spoil the question for the others."""
-    if "\0" in entity:
+def _can_be_stored(text: str) -> bool:
+    """Whether it can be in the table at all: what cannot must not spoil the question for the others."""
+    if "\0" in text:
         return False
     try:
-        entity.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True

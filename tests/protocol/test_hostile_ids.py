@@ -1,0 +1,61 @@
+"""An id that no caller can make, in a frame that a stranger has forged: it is refused at the door, and ends nothing."""
+
+from typing import Any
+
+import pytest
+
+from sharding_app.core.messages import Deliver
+from sharding_app.core.words import START
+from sharding_app.errors import ShardingError
+from sharding_app.model.registry import registry
+from sharding_app.runtime.erasing import erase
+from sharding_app.testing.cluster import MemoryCluster
+from tests.entities.shop import Profile
+from tests.protocol.conftest import CONFIG
+
+pytestmark = pytest.mark.asyncio
+
+HOSTILE = ["", "a\0b", "x" * 513, "é" * 257, "\ud800"]
+NAMES = ["protocol.Remembered", "entities.Profile", "protocol.Counter"]
+
+
+@pytest.mark.parametrize("entity", HOSTILE, ids=["empty", "NUL", "long", "long in bytes", "surrogate"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_it_is_refused_and_nothing_is_loaded_for_it(
+    name: str, entity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader and the list of remembered entities are shared: what Postgres does not take would stop all of them."""
+    async with MemoryCluster([registry.get(each) for each in NAMES], config=CONFIG) as cluster:
+        with cluster.in_use():
+            await cluster.client.asker.ask(name, "fine", START, b"")
+            node = cluster.nodes["node1"]
+            host = node.hosts[name]
+            number, shard = next(iter(host.shards.items()))
+            said: list[ShardingError] = []
+
+            def hear(source: str, message: Deliver, error: ShardingError) -> None:
+                said.append(error)
+
+            wanted: list[Any] = []
+            monkeypatch.setattr(host.execution.answers, "fail", hear)
+            monkeypatch.setattr(host.loader, "want", wanted.append)
+            busy = shard.busy
+            host.receive("p-x", [Deliver(name, number, shard.epoch, entity, 1, START, b"")])
+            assert [each.kind for each in said] == ["bad_entity_id"]
+            assert entity not in shard.slots
+            assert shard.busy == busy
+            assert not wanted
+            assert await erase(host, number, entity) == "away"
+            assert not host.backlog.of("p-x")
+            assert not node.ended.done()
+
+
+async def test_others_go_on() -> None:
+    async with MemoryCluster([Profile], config=CONFIG) as cluster:
+        with cluster.in_use():
+            await Profile.ref("fine").visit()
+            host = cluster.nodes["node1"].hosts["entities.Profile"]
+            number, shard = next(iter(host.shards.items()))
+            host.receive("p-x", [Deliver("entities.Profile", number, shard.epoch, "a\0b", 1, START, b"")] * 3)
+            cluster.forget(Profile)
+            assert await Profile.ref("fine").visit() == 2
