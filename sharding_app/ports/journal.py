@@ -7,6 +7,9 @@ import msgspec
 
 from sharding_app.core.ids import Epoch, ShardId
 
+TRIM_LIMIT = 2000
+"""Events that one statement deletes: rows that lie scattered are a page of the write-ahead log each."""
+
 
 class EventRow(NamedTuple):
     """One event as it is stored, in the order of the table's columns."""
@@ -148,9 +151,16 @@ class Journal(Protocol):
         ...
 
     async def trim(
-        self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
-    ) -> None:
-        """Forget events before a number that are older than the retry window, and all but the newest snapshots."""
+        self,
+        type_id: int,
+        entity: str,
+        before: int,
+        keep_snapshots: int,
+        window_seconds: float,
+        limit: int = TRIM_LIMIT,
+    ) -> bool:
+        """Forget all but the newest snapshots, and events before a number that are older than the retry window: so many
+        of them at most. True: there may be more of these."""
         ...
 
     async def remember(self, marks: Sequence[Mark]) -> None:

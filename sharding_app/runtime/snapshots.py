@@ -138,7 +138,8 @@ class Snapshots:
             if self._waiting.get(each.entity) is each:
                 del self._waiting[each.entity]
             before = each.seq if self._delete_events else 0
-            await self._journal.trim(self._type_id, each.entity, before, self._keep, self._window)
+            while await self._journal.trim(self._type_id, each.entity, before, self._keep, self._window):
+                pass  # a piece at a time, so that others get their turn on the connection
 
     def _failed(self, reason: str) -> None:
         self.counters["snapshots_failed"] += 1

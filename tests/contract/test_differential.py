@@ -154,11 +154,12 @@ class History:
             self.random.randint(1, 2),
         )
         window = self.random.choice((0.0, 3600.0))
+        limit = self.random.choice((1, 2, 2000))
 
-        async def trim(side: Side) -> None:
-            await side.journal.trim(side.type_id, entity, before, keep, window)
+        async def trim(side: Side) -> bool:
+            return await side.journal.trim(side.type_id, entity, before, keep, window, limit)
 
-        return f"trim {entity} {before} {keep} {window}", trim
+        return f"trim {entity} {before} {keep} {window} {limit}", trim
 
     def _outcome(self) -> tuple[str, Operation]:
         entity, command_id = self.random.choice(ENTITIES), self.random.choice(("x", "y", "z"))

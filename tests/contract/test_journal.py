@@ -327,6 +327,17 @@ async def test_trim_leaves_the_highest_number(world: World) -> None:
     assert [event.seq for event in await journal.read_from(number, "a", 0)] == [3]
 
 
+async def test_trim_goes_on_where_a_piece_has_ended(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in range(1, 8)])
+    await journal.save_snapshots([snapshot(number, "a", 7)])
+    left = []
+    while await journal.trim(number, "a", 7, 1, -1, limit=2):
+        left.append([event.seq for event in await journal.read_from(number, "a", 0)])
+    assert left == [[3, 4, 5, 6, 7], [5, 6, 7], [7]]
+
+
 async def test_a_journal_opens_again_after_close(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()

@@ -9,6 +9,7 @@ from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
+    TRIM_LIMIT,
     Erasure,
     EventRow,
     History,
@@ -75,14 +76,19 @@ class MemoryJournal:
         await self._write("save_snapshots", lambda: self._rows.save_snapshots(snapshots))
 
     async def trim(
-        self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
-    ) -> None:
-        await self._read(
-            "trim",
-            lambda: self._rows.trim(
-                type_id, entity, before, keep_snapshots, self._server.now() - window_seconds
-            ),
-        )
+        self,
+        type_id: int,
+        entity: str,
+        before: int,
+        keep_snapshots: int,
+        window_seconds: float,
+        limit: int = TRIM_LIMIT,
+    ) -> bool:
+        def trim() -> bool:
+            since = self._server.now() - window_seconds
+            return self._rows.trim(type_id, entity, before, keep_snapshots, since, limit)
+
+        return await self._read("trim", trim)
 
     async def remember(self, marks: Sequence[Mark]) -> None:
         late = list(self._reader.doubtful)

@@ -152,19 +152,23 @@ class JournalRows:
         for each in snapshots:
             self.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
 
-    def trim(self, type_id: int, entity: str, before: int, keep_snapshots: int, since: float) -> None:
+    def trim(
+        self, type_id: int, entity: str, before: int, keep_snapshots: int, since: float, limit: int
+    ) -> bool:
         """Only what a kept snapshot covers goes, only from the front, and never the entity's last event."""
         snapshots = self.snapshots.get((type_id, entity), {})
         kept = sorted(snapshots, reverse=True)[: max(keep_snapshots, 1)]
         if not kept:
-            return
+            return False
         for seq in [seq for seq in snapshots if seq < kept[-1]]:
             del snapshots[seq]
         events = self.events.get((type_id, entity), {})
         recent = min((seq for seq, one in events.items() if one.at >= since), default=before)
         end = min(before, kept[-1] + 1, max(events, default=0), recent)
-        for seq in [seq for seq in events if seq < end]:
+        gone = sorted(seq for seq in events if seq < end)[:limit]
+        for seq in gone:
             del events[seq]
+        return len(gone) >= limit
 
 
 def check_row(row: EventRow, index: int) -> None:

@@ -21,6 +21,7 @@ from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.core.ids import Epoch, ShardId, is_entity_id
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
+    TRIM_LIMIT,
     Erasure,
     EventRow,
     History,
@@ -167,20 +168,22 @@ class PostgresJournal:
         )
 
     async def trim(
-        self, type_id: int, entity: str, before: int, keep_snapshots: int, window_seconds: float
-    ) -> None:
+        self,
+        type_id: int,
+        entity: str,
+        before: int,
+        keep_snapshots: int,
+        window_seconds: float,
+        limit: int = TRIM_LIMIT,
+    ) -> bool:
         if not is_entity_id(entity):
-            return
-        await self._rows(
-            "trim",
-            {
-                "type_id": type_id,
-                "entity": entity,
-                "before": before,
-                "keep": keep_snapshots,
-                "window": window_seconds,
-            },
-        )
+            return False
+        wanted = {"type_id": type_id, "entity": entity}
+        await self._rows("trim_snapshots", {**wanted, "keep": keep_snapshots})
+        if before <= 1:
+            return False
+        bounds = {"before": before, "window": window_seconds, "limit": limit}
+        return bool((await self._rows("trim_events", {**wanted, **bounds}))[0][0] >= limit)
 
     async def remember(self, marks: Sequence[Mark]) -> None:
         for backend in list(self._late_marks):
