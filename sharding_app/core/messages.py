@@ -207,6 +207,21 @@ class GetShardRegionState(Message, tag=30):
     types: list[str] = []
 
 
+class FailedStart(msgspec.Struct, array_like=True, gc=False):
+    """One entity that cannot be brought into memory."""
+
+    entity: str
+    shard: ShardId
+    error: str
+    "The class of what its constructor, its recovery or its journal raised last."
+    attempts: int
+    "In a row."
+    since_seconds: float
+    "Since the first of them."
+    retry_seconds: float
+    "Until the next attempt; below 0: the next message is the next attempt."
+
+
 class RegionState(msgspec.Struct, array_like=True, gc=False):
     """The shards of one type at home in one node, and how many entities each holds in memory (all of one length)."""
 
@@ -214,6 +229,10 @@ class RegionState(msgspec.Struct, array_like=True, gc=False):
     shards: list[ShardId]
     epochs: list[Epoch]
     entities: list[int]
+    cannot_start: int = 0
+    "Entities that run without a message (remembered ones, singletons) and cannot be started now."
+    failed_starts: list[FailedStart] = []
+    "Some of these."
 
 
 class ShardRegionState(Message, tag=31):
@@ -242,6 +261,10 @@ class TypeStats(msgspec.Struct, array_like=True, gc=False):
     latency_sum: float
     hottest: list[tuple[str, ShardId, int]]
     "Entities that get most commands of late, with a number that is larger for hotter ones."
+    cannot_start: int = 0
+    "Entities that could not be brought into memory lately."
+    failed_starts: list[FailedStart] = []
+    "Some of these."
 
 
 class Trouble(msgspec.Struct, array_like=True, gc=False):

@@ -182,6 +182,11 @@ class Shard:
         self.busy += 1
         return True
 
+    @staticmethod
+    def had_last_word(slot: Slot) -> bool:
+        """Whether it has been given its stop message, and has not stopped: what it does now it does because of that."""
+        return slot.passivating and not slot.ended and slot.last_word is None
+
     def end(self, slot: Slot) -> bool:
         """It has ignored its stop message for too long. True: the shell runs `finished` for it now."""
         if slot.state is not SlotState.IDLE or not slot.passivating or self.slots.get(slot.id) is not slot:
@@ -230,6 +235,8 @@ class Shard:
         self._forget_pending(slot)
         if slot.state is SlotState.IDLE:
             self.busy += 1
+            if slot.passivating and not slot.ended:
+                self.lingering -= 1
         slot.entity = None
         slot.generation += 1
         slot.state = SlotState.LOADING

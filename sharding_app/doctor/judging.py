@@ -12,6 +12,7 @@ EXAMINATIONS: tuple[Examination, ...] = (
     server.migrations, server.settings, server.connections, vacuum.examine,
     layers.configured, layers.servers, layers.strangers, clocks.examine,
     nodes.present, nodes.alive, nodes.versions, nodes.refused, nodes.kept_out_nodes, nodes.refused_here, nodes.hosted,
+    nodes.cannot_start,
     shards.examine, journals.examine,
 )  # fmt: skip
 

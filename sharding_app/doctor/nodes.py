@@ -98,6 +98,29 @@ def refused(look: Look) -> Iterator[Finding]:
         yield error("D170", f"This project may not call {name}: {why}.", "this process", fix)
 
 
+def cannot_start(look: Look) -> Iterator[Finding]:
+    """Entities that should be in memory and whose constructor or recovery raises."""
+    if look.nodes is None:
+        return
+    names = _names(look.cluster)
+    for incarnation, answer in look.nodes.stats.items():
+        for each in answer.types:
+            if not each.cannot_start or not each.failed_starts:
+                continue
+            first = each.failed_starts[0]
+            tried = f"{first.attempts} times in {first.since_seconds:.0f} s"
+            many = "1 entity" if each.cannot_start == 1 else f"{each.cannot_start} entities"
+            text = f"{many} of {each.type} cannot start: {first.entity!r}: {first.error}, {tried}."
+            where = f"node {names.get(incarnation, incarnation)}"
+            fix = "The node's log has the traceback (sharding.region, recovery_failed); D192 to D194 name what cannot be read. "
+            if first.retry_seconds < 0:
+                yield warning("D176", text, where, fix + "Each is tried again by its next message.")
+            else:
+                yield error(
+                    "D175", text, where, fix + "They are tried again by themselves, every few seconds."
+                )
+
+
 def kept_out_nodes(look: Look) -> Iterator[Finding]:
     """Releases that are too far from each other to speak."""
     if look.cluster is None:

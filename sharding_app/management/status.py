@@ -69,6 +69,9 @@ class TypeStatus:
     "Neither at a living node nor on the way to one."
     homes: dict[str, int]
     entities: int
+    cannot_start: dict[str, str]
+    "Entities that should run without a message and cannot be started, with the error; of very many only some."
+    cannot_start_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,10 @@ def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) ->
         if each.homeless:
             count = "1 shard" if each.homeless == 1 else f"{each.homeless} shards"
             found.append(f"{count} of {each.name} without a home.")
+        if each.cannot_start_count:
+            count = "1 entity" if each.cannot_start_count == 1 else f"{each.cannot_start_count} entities"
+            entity, why = next(iter(each.cannot_start.items()), ("", ""))
+            found.append(f"{count} of {each.name} cannot start: {entity!r}: {why}.")
     return found
 
 
@@ -190,4 +197,10 @@ def _type(config: TypeConfig, facts: Facts, names: Mapping[Incarnation, str]) ->
         homeless=sum(row.home not in names for row in rows),
         homes={name: homes[name] for name in names.values() if homes[name]},
         entities=sum(sum(region.entities) for region in regions),
+        cannot_start={
+            each.entity: f"{each.error}, {each.attempts} times in {each.since_seconds:.0f} s"
+            for region in regions
+            for each in region.failed_starts
+        },
+        cannot_start_count=sum(region.cannot_start for region in regions),
     )

@@ -35,7 +35,16 @@ logger = logging.getLogger("sharding.entity")
 
 
 class Answers:
-    def __init__(self, entity_type: EntityType, owner: Owner, meter: Meter, counters: Counter[str]) -> None:
+    def __init__(
+        self,
+        entity_type: EntityType,
+        owner: Owner,
+        meter: Meter,
+        counters: Counter[str],
+        did_well: Callable[[str], None],
+    ) -> None:
+        """`did_well`: told of an entity whose own work, a timer's command say, has succeeded."""
+        self._did_well = did_well
         self._type = entity_type
         self._owner = owner
         self._meter = meter
@@ -48,6 +57,8 @@ class Answers:
             self._meter.done()
         if message.timeout_ms:
             self._owner.send(source, Answer(message.request, value))
+        elif source == NOBODY:
+            self._did_well(message.entity)
         else:
             self._owner.done(source, message.request)
 

@@ -33,6 +33,7 @@ async def erase(host: "Host", number: ShardId, entity: str) -> Literal["away", "
     slot.seq = slot.snapshot_seq = 0
     slot.stored = None
     host.execution.snapshots.forget(entity)
+    host.recovery.failed_starts.forget(entity)
     try:
         return await host.journal.erase(host.execution.type_id, number, shard.epoch, entity)
     except ShardsFenced:

@@ -62,8 +62,8 @@ class Execution:
         self.meter = meter
         self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds, max_state_bytes)
         self.max_reply = max_reply_bytes
-        self.answers = Answers(entity_type, owner, meter, self.counters)
         self.failing = Failing(self)
+        self.answers = Answers(entity_type, owner, meter, self.counters, self.failing.did_well)
         self.durable: DurableState | None = None
         "Of a type whose entities' values are stored as a whole."
         if entity_type.kind == "durable_state":

@@ -1,7 +1,8 @@
 """A handler has raised: what its asker is told, and what becomes of its object.
 
 A refusal leaves the object as it is, if nothing was staged. Anything else is judged by the type's supervision: the entity
-goes on, is rebuilt (later each time that it fails in a row), stops, or takes the idle ones of its shard with it.
+goes on, is rebuilt, stops, or takes the idle ones of its shard with it. What callers asked for never delays the next
+command. An entity whose own work fails (a timer's command) is rebuilt later each time that it fails in a row.
 """
 
 import logging
@@ -15,6 +16,7 @@ from sharding_app.errors import NotStorable, PartlyApplied, Rejected, ShardingEr
 from sharding_app.quoting import traceable
 from sharding_app.runtime.commits import CommandCommit
 from sharding_app.runtime.journal_writer import NotCommitted
+from sharding_app.runtime.owner import NOBODY
 
 if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
@@ -26,6 +28,7 @@ class Failing:
     def __init__(self, execution: "Execution") -> None:
         self._execution = execution
         self._supervision = execution.type.settings.supervision or Supervision()
+        self._otherwise: Directive = "restart" if execution.type.kind == "memory" else "resume"
         self._failures = Failures(self._supervision.forgive_after_seconds)
 
     def raised(
@@ -38,15 +41,18 @@ class Failing:
         staged: bool,
         partly: bool = False,
     ) -> bool:
-        """Answer with the error; True if the object may stay."""
+        """Answer with the error; True if the object may stay (until its entity stops)."""
         execution = self._execution
+        if slot.shard.had_last_word(slot):
+            self._stop_handler_raised(slot, error)
+            return True
         refused = isinstance(error, Rejected | NotStorable)
         if refused and not partly:
             failed = cast(ShardingError, error)
         else:
             failed = self._failed(slot, message, error, partly=partly)
         execution.answers.fail_seen(slot, source, message, failed)
-        directive = "resume" if refused else self._supervision.directive(error)
+        directive = "resume" if refused else self._supervision.directive(error, self._otherwise)
         if (
             directive == "resume"
             and not staged
@@ -56,8 +62,25 @@ class Failing:
         if refused:
             self._rebuild(slot)
         else:
-            self._supervise(slot, directive)
+            self._supervise(slot, source, directive)
         return False
+
+    def did_well(self, entity: str) -> None:
+        """A command that the entity gave itself has succeeded."""
+        self._failures.forgive(entity)
+
+    def _stop_handler_raised(self, slot: Slot, error: BaseException) -> None:
+        """It was to stop, and has done what it could: it has stopped. Nobody waits for an answer to a stop message."""
+        execution, entity_type = self._execution, self._execution.type
+        slot.ended = True
+        execution.counters["stop_handler_failed"] += 1
+        execution.meter.trouble(slot.id, "", f"stop_handler_failed: {type(error).__qualname__}")
+        execution.owner.listener.entity_failed(entity_type, slot.id, "", error)
+        logger.error(
+            "the stop handler of an entity of %s raised %s: the entity has stopped, without what the handler left undone",
+            entity_type.name, type(error).__qualname__,
+            exc_info=traceable(error), extra={"action": "stop_handler_failed", "entity_type": entity_type.name},
+        )  # fmt: skip
 
     def _failed(self, slot: Slot, message: Deliver, error: BaseException, *, partly: bool) -> ShardingError:
         """The error for the asker; what was raised is counted, and told to whoever runs this."""
@@ -74,8 +97,8 @@ class Failing:
         )  # fmt: skip
         return failed
 
-    def _supervise(self, slot: Slot, directive: Directive) -> None:
-        """A handler has failed: its entity stops, or is rebuilt, later each time that it fails in a row."""
+    def _supervise(self, slot: Slot, source: Incarnation, directive: Directive) -> None:
+        """A handler has failed: its entity stops or is rebuilt, at once if a caller's command was the reason."""
         owner = self._execution.owner
         if directive == "stop":
             slot.ended = True
@@ -83,7 +106,9 @@ class Failing:
             return
         if directive == "escalate":
             owner.restart_shard(slot.shard)
-        delay = self._supervision.delay(self._failures.count(slot.id, owner.now()))
+        delay = 0.0
+        if source == NOBODY:
+            delay = self._supervision.delay(self._failures.count(slot.id, owner.now()))
         self._rebuild(slot, delay)
 
     def _rebuild(self, slot: Slot, delay: float = 0.0) -> None:

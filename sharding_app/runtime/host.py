@@ -146,6 +146,8 @@ class Host:
                     self.finished(slot)
             elif verdict is Verdict.QUEUED:
                 self.backlog.waits(source, message)
+                if self.recovery.delayed:
+                    self.recovery.load_now(slot)
             elif verdict is Verdict.LOAD:
                 self._bring_in(slot, source, message)
             elif verdict is Verdict.FULL:
@@ -216,6 +218,8 @@ class Host:
         not come among those that are read together."""
         if is_entity_id(message.entity):
             self.backlog.waits(source, message)
+            if self.recovery.failed_starts and self.recovery.refused(slot):
+                return
             if self.remembering is None:
                 self.loader.want(slot)
             else:

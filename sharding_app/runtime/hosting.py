@@ -292,7 +292,10 @@ class Hosting:
             if not question.types or name in question.types:
                 shards = list(host.shards.values())
                 numbers, epochs = [each.number for each in shards], [each.epoch for each in shards]
-                regions.append(RegionState(name, numbers, epochs, [len(each.slots) for each in shards]))
+                entities = [len(each.slots) for each in shards]
+                starts = host.recovery.failed_starts
+                failed = starts.report() if starts.runs_again else (0, [])
+                regions.append(RegionState(name, numbers, epochs, entities, *failed))
         return ShardRegionState(question.request, regions, refused)
 
     # -- Inside ----------------------------------------------------------------------------------------------------

@@ -83,6 +83,11 @@ def _types(types: Sequence[TypeStats], labels: Labels) -> list[Family]:
         Family("sharding_shards", "gauge", "Shards at home here.", [Sample(of, one.shards) for of, one in each]),
         Family("sharding_entities", "gauge", "Entities in memory.", [Sample(of, one.entities) for of, one in each]),
         Family(
+            "sharding_cannot_start", "gauge", "Entities whose constructor or recovery fails; remembered ones and singletons "
+            "are tried again by themselves.",
+            [Sample(of, one.cannot_start) for of, one in each],
+        ),
+        Family(
             "sharding_commands_total", "counter", "Commands that came for entities here.",
             [Sample(of, one.commands) for of, one in each],
         ),

@@ -78,7 +78,7 @@ class ShardLife:
             self._on_stopped(host.type.name, number, epoch)
             return
         if not shard.stopping:
-            self._hand_back(shard, shard.stop())
+            self._begins_to_stop(shard)
             for slot in list(shard.slots.values()) if host.entity_life.stop_message is not None else ():
                 host.entity_life.passivate(slot)
             if not shard.stopped:
@@ -95,7 +95,7 @@ class ShardLife:
         self._host.counters["leases_lost"] += 1
         shard.closed = True
         if not shard.stopping:
-            self._hand_back(shard, shard.stop())
+            self._begins_to_stop(shard)
         if shard.stopped:
             self.ended(shard)
         else:
@@ -107,7 +107,7 @@ class ShardLife:
         shard = host.shards.pop(number, None)
         if shard is None:
             return
-        shard.stopping = True
+        self._begins_to_stop(shard)
         self.never_again(number, shard.epoch)
         for slot in list(shard.slots.values()):
             close_context(slot.entity)
@@ -128,6 +128,10 @@ class ShardLife:
         self._on_stopped(host.type.name, shard.number, shard.epoch)
 
     # -- Inside ----------------------------------------------------------------------------------------------------
+
+    def _begins_to_stop(self, shard: Shard) -> None:
+        self._hand_back(shard, shard.stop())
+        self._host.recovery.stops(shard)
 
     def _force(self, shard: Shard) -> None:
         """What still runs when the time for a hand-off is over is given up: nothing (more) of it will be stored."""

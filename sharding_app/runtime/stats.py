@@ -120,6 +120,7 @@ def _type(host: Host) -> TypeStats:
         list(meter.latency.counts),
         meter.latency.sum,
         meter.hottest.top(HOTTEST),
+        *host.recovery.failed_starts.report(),
     )
 
 

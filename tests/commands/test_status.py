@@ -12,7 +12,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.management.color import color_style, no_style
 
-from sharding_app.core.messages import AnyMessage, GetShardRegionState, RegionState, ShardRegionState
+from sharding_app.core.messages import (
+    AnyMessage,
+    FailedStart,
+    GetShardRegionState,
+    RegionState,
+    ShardRegionState,
+)
 from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
 from sharding_app.management import status_text
 from sharding_app.management.console import age_text
@@ -117,6 +123,27 @@ def test_a_healthy_cluster_has_no_problem_and_says_who_holds_what() -> None:
                 ]
             },
             "2 shards of shop.Cart without a home.",
+        ),
+        (
+            {
+                "answers": {
+                    "n-a": answer(),
+                    "n-b": ShardRegionState(
+                        1,
+                        [
+                            RegionState(
+                                "shop.Cart",
+                                [1],
+                                [1],
+                                [0],
+                                1,
+                                [FailedStart("alice", 1, "LookupError", 3, 9.0, 2.0)],
+                            )
+                        ],
+                    ),
+                }
+            },
+            "1 entity of shop.Cart cannot start: 'alice': LookupError, 3 times in 9 s.",
         ),
     ],
 )

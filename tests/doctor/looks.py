@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sharding_app.core.messages import ShardRegionState
+from sharding_app.core.messages import FailedStart, NodeStats, ShardRegionState, TypeStats
 from sharding_app.core.records import CoordinatorRow, Member, TypeConfig
 from sharding_app.doctor.look import ClusterLook, DatabaseLook, LayerLook, Look, NodesLook
 
@@ -48,6 +48,13 @@ def cluster(**changes: Any) -> ClusterLook:
 def nodes(**changes: Any) -> NodesLook:
     answers = {"n-a": ShardRegionState(1, []), "n-b": ShardRegionState(1, [])}
     return NodesLook(**{"answers": answers, "stats": {}, "silent": frozenset(), **changes})
+
+
+def failing(retry_seconds: float) -> NodeStats:
+    """What a node says on which some entities cannot start."""
+    failed = FailedStart("alice", 3, "LookupError", 7, 12.0, retry_seconds)
+    carts = TypeStats("shop.Cart", 1, 0, 0, {}, [], 0.0, [], 3, [failed])
+    return NodeStats(1, 0.0, {}, {}, {}, [carts], [], [])
 
 
 def layer(**changes: Any) -> LayerLook:

@@ -34,7 +34,7 @@ from sharding_app.management.reach import trouble
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.runtime.process import WireRefused
-from tests.doctor.looks import cluster, database, layer, look, member, nodes
+from tests.doctor.looks import cluster, database, failing, layer, look, member, nodes
 from tests.live import ROOT
 
 CORE, PUBSUB = "channels_redis.core.RedisChannelLayer", "channels_redis.pubsub.RedisPubSubChannelLayer"
@@ -149,6 +149,8 @@ CASES: list[tuple[str, str, Look, str]] = [
         look(cluster=cluster(members=(member("a"), member("b", state="joining", wire=(8, 9, 9))))),
         "Node b is refused: it writes wire version 9",
     ),
+    ("D175", "error", look(nodes=nodes(stats={"n-a": failing(4.0)})), "3 entities of shop.Cart cannot start: 'alice'"),
+    ("D176", "warning", look(nodes=nodes(stats={"n-a": failing(-1.0)})), "LookupError, 7 times in 12 s"),
     ("D174", "error", look(refused="This process is refused: it writes wire version 9."), "writes wire version 9"),
     ("D181", "error", look(cluster=cluster(shards=(shard(home="n-x", step="home"),))), "node that is gone"),
     ("D182", "warning", look(cluster=cluster(shards=(shard(home=None, step="stopped"),))), "without a home"),

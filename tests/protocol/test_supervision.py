@@ -1,5 +1,8 @@
 """What becomes of an entity whose handler raised."""
 
+import asyncio
+from typing import ClassVar
+
 import pytest
 
 from sharding_app import (
@@ -15,6 +18,7 @@ from sharding_app import (
 )
 from sharding_app.core.supervision import Failures
 from sharding_app.testing.cluster import MemoryCluster
+from tests.protocol.conftest import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -81,7 +85,8 @@ class Shaky(EventSourced):
         ("worse", False, True),
         ("key", True, False),
         ("value", False, False),
-        ("type", False, False),
+        ("type", False, True),
+        ("type", True, False),
     ],
 )
 async def test_the_rule_of_the_nearest_class_counts(kind: str, staged: bool, kept: bool) -> None:
@@ -116,6 +121,103 @@ async def test_one_that_keeps_failing_keeps_its_place_and_others_go_on() -> None
             (node,) = cluster.nodes.values()
             (host,) = node.hosts.values()
             assert host.execution.counters["handler_failed"] == 5
+
+
+PATIENT = Supervision(backoff_seconds=3600.0, max_backoff_seconds=3600.0)
+
+
+class Plain(EventSourced):
+    """As its author left it: no rule says what becomes of it."""
+
+    settings = ShardingSettings(number_of_shards=1, supervision=PATIENT)
+    count: int = 0
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    @command
+    def note(self, text: str) -> list[str]:
+        self.notes.append(text)
+        return self.notes
+
+    @command
+    def fail(self, staged: bool) -> None:
+        if staged:
+            self.persist(Counted(1))
+        raise TypeError("boom")
+
+    @command
+    async def fail_later(self, staged: bool) -> None:
+        if staged:
+            self.persist(Counted(1))
+        await asyncio.sleep(0)
+        raise TypeError("boom")
+
+    @applies(Counted)
+    def on_counted(self, happened: Counted) -> None:
+        self.count += happened.by
+
+
+@pytest.mark.parametrize("name", ["fail", "fail_later"])
+async def test_a_caller_whose_commands_fail_slows_no_other_caller(name: str) -> None:
+    async with MemoryCluster([Plain]) as cluster:
+        with cluster.in_use():
+            ref = Plain.ref("1")
+            for number in range(6):
+                with pytest.raises(EntityFailed):
+                    await getattr(ref, name)(False)
+                assert len(await ref.note("here")) == number + 1, "nothing was staged: the object goes on"
+            for _ in range(6):
+                with pytest.raises(EntityFailed):
+                    await getattr(ref, name)(True)
+                assert await ref.note("here") == ["here"], "rebuilt at once, before the next command"
+
+
+class Restless(Entity):
+    """Fails by itself as soon as it is there."""
+
+    born: ClassVar[int] = 0
+    settings = ShardingSettings(supervision=PATIENT)
+
+    def __init__(self) -> None:
+        Restless.born += 1
+        self.context.start_timer("start", 0, Restless.begin)
+
+    @command
+    def begin(self) -> None:
+        raise LookupError("not yet")
+
+    @query
+    def births(self) -> int:
+        return Restless.born
+
+
+async def test_one_that_fails_by_itself_waits_longer_each_time_but_lets_no_caller_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Restless, "born", 0)
+    async with MemoryCluster([Restless]) as cluster:
+        with cluster.in_use():
+            assert await Restless.ref("1").births() == 1
+            (node,) = cluster.nodes.values()
+            (host,) = node.hosts.values()
+            await until(lambda: host.execution.counters["handler_failed"] == 2)
+            assert Restless.born == 2, "the first failure is tried again at once, the second in an hour"
+            assert await Restless.ref("1").births() == 3
+
+
+async def test_a_success_of_its_own_work_forgives_what_failed_before() -> None:
+    failures = Failures(60.0)
+    assert [failures.count("a", 1.0), failures.count("a", 2.0)] == [1, 2]
+    failures.forgive("a")
+    assert failures.count("a", 3.0) == 1
+
+
+async def test_what_is_counted_is_bounded() -> None:
+    failures = Failures(60.0)
+    for number in range(20_000):
+        failures.count(str(number), 1.0)
+    assert len(failures) <= 10_000
 
 
 async def test_delays_double_up_to_their_limit_and_are_forgiven() -> None:

@@ -18,6 +18,13 @@ def troubles(look: Look, type_name: str = "", entity: str = "") -> list[View]:
     """What has failed in the nodes lately, newest first."""
     shown = homes(look)
     numbers = {each.config.name: each.number for each in look.rows.types}
+    stuck = [
+        (failed.since_seconds, node, of.type, failed)
+        for node, answer in look.stats.items()
+        for of in answer.types
+        for failed in of.failed_starts
+        if type_name in ("", of.type) and entity in ("", failed.entity)
+    ]
     found = [
         (trouble.age_seconds, node, trouble)
         for node, answer in look.stats.items()
@@ -25,6 +32,19 @@ def troubles(look: Look, type_name: str = "", entity: str = "") -> list[View]:
         if type_name in ("", trouble.type) and entity in ("", trouble.entity)
     ]
     return [
+        {
+            "ago": words.duration(seconds) if seconds < 1 else _ago(seconds),
+            "home": shown.get(node),
+            "type": of,
+            "number": numbers.get(of),
+            "entity": failed.entity,
+            "command": words.NOTHING,
+            "reason": _("cannot start: {error}, tried {count} times").format(
+                error=failed.error, count=words.count(failed.attempts)
+            ),
+        }
+        for seconds, node, of, failed in sorted(stuck, key=lambda item: item[0])
+    ] + [
         {
             "ago": words.duration(seconds) if seconds < 1 else _ago(seconds),
             "home": shown.get(node),
@@ -66,7 +86,8 @@ def drops(look: Look) -> list[View]:
 
 DROP_COUNTERS = frozenset(
     (
-        "handler_failed", "mailbox_full", "recovery_failed", "stopped_by_force",
+        "handler_failed", "mailbox_full", "recovery_failed", "recovery_refused", "stopped_by_force",
+        "stop_handler_failed",
         "not_committed_fenced", "not_committed_refused", "not_committed_superseded",
     )
 )  # fmt: skip
@@ -85,6 +106,8 @@ def reason(code: str) -> str:
         "stopped_under_way": _("the asking process left while it was under way"),
         "handler_failed": _("the handler raised"),
         "recovery_failed": _("the entity cannot be recovered"),
+        "recovery_refused": _("the entity could not be recovered a moment ago"),
+        "stop_handler_failed": _("the stop handler raised: the entity has stopped"),
         "stopped_by_force": _("it ignored its stop message"),
         "not_committed_fenced": _("the shard had moved on"),
         "not_committed_refused": _("PostgreSQL refused its events"),
