@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from asyncio import events
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
@@ -27,6 +27,11 @@ Ts = TypeVarTuple("Ts")
 
 _set_running_loop = events._set_running_loop
 UNWIND_ROUNDS = 200
+SPIN_SECONDS = 0.02
+SPIN_TURNS = 100
+SPIN_CALLS = 60
+"""One callback that is called so often, after so many turns of one loop within so short a time, is a loop without a
+pause. In a storm of messages a loop takes some 60 turns in that time; one that spins takes 200."""
 
 
 class SimFuture(asyncio.Future[Any]):
@@ -68,6 +73,9 @@ class SimLoop(_Base):
         self._turn_scheduled = False
         self._closed = False
         self._unwinding = False
+        self._window = -SPIN_SECONDS
+        self._window_turns = 0
+        self._calls: Counter[tuple[int, str]] = Counter()
         self._task_factory: Any = None
         self._exception_handler: Any = None
         process.loops.append(self)
@@ -87,6 +95,11 @@ class SimLoop(_Base):
             return
         scheduler.turns += 1
         scheduler.digest = hash((scheduler.digest, scheduler.now, process.index, len(ready)))
+        if scheduler.now - self._window > SPIN_SECONDS:
+            self._window, self._window_turns = scheduler.now, 0
+        self._window_turns += 1
+        if self._window_turns >= SPIN_TURNS:
+            self._look_for_spinning()
         _set_running_loop(self)
         try:
             for _ in range(len(ready)):
@@ -101,6 +114,17 @@ class SimLoop(_Base):
             self.schedule_turn()
         if scheduler.on_turn is not None:
             scheduler.on_turn(self)
+
+    def _look_for_spinning(self) -> None:
+        """Report a callback that follows itself without a pause. Real loops would use up a core with it."""
+        calls = self._calls
+        if self._window_turns == SPIN_TURNS:
+            calls.clear()
+        for key in {_named(handle._callback): None for handle in self._ready}:  # type: ignore[attr-defined]
+            calls[key] += 1
+            if calls[key] > SPIN_CALLS and self.scheduler.on_spin is not None:
+                calls[key] = -self.scheduler.turns  # once for each window
+                self.scheduler.on_spin(self, key[1])
 
     def unwind(self) -> None:
         """Cancel what is left and run it to its end, outside of time."""
@@ -247,3 +271,11 @@ class SimLoop(_Base):
         if not self.scheduler.run(until=task.done):
             raise RuntimeError("nothing is left to run, and the future is not done")
         return task.result()
+
+
+def _named(callback: Any) -> tuple[int, str]:
+    """Return what tells a callback from others, and its name: of a task's steps, its coroutine's."""
+    owner = getattr(callback, "__self__", callback)
+    if isinstance(owner, SimTask):
+        return id(owner), getattr(owner.get_coro(), "__qualname__", "a task")
+    return id(owner), getattr(callback, "__qualname__", repr(callback))

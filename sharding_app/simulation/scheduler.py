@@ -60,6 +60,8 @@ class Scheduler:
         "Called after each turn: where promises are checked."
         self.on_error: Callable[[SimLoop | None, dict[str, Any]], None] | None = None
         "Told of every exception that no task or handler took."
+        self.on_spin: Callable[[SimLoop, str], None] | None = None
+        "Told of a callback that repeats without a pause."
         self.processes: list[Process] = []
         self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._pushed = 0
@@ -117,7 +119,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Let every task that is left end, quietly: nothing may be reported when the garbage is collected."""
-        self.on_turn = self.on_error = None
+        self.on_turn = self.on_error = self.on_spin = None
         for process in self.processes:
             process.bury()
         self._heap.clear()

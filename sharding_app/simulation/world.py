@@ -160,6 +160,7 @@ class World:
                 workload.observer = self.witness
                 self.scheduler.on_turn = self._after_turn
                 self.scheduler.on_error = self._unhandled
+                self.scheduler.on_spin = self._spins
                 self._play(Stage(self, self._steps))
                 outcome = self._outcome()
                 workload.observer = None
@@ -192,6 +193,10 @@ class World:
         who = loop.process.name if loop is not None else "world"
         detail = f"{who}: {context.get('message')} {context.get('exception')!r}"
         self.broke(PromiseBroken(0, "runs_without_mistakes", detail))
+
+    def _spins(self, loop: SimLoop, callback: str) -> None:
+        detail = f"{loop.process.name}: {callback} goes on without a pause"
+        self.broke(PromiseBroken(14, "nothing_spins", detail))
 
     def _mistake(self, text: str) -> None:
         self.broke(PromiseBroken(0, "runs_without_mistakes", text))

@@ -189,3 +189,23 @@ def test_it_runs_inside_a_real_loop() -> None:
 def test_clock_rates_stay_within_what_is_assumed() -> None:
     with pytest.raises(ValueError, match="less than 10 %"):
         Process(Scheduler(), "mad", rate=1.2)
+
+
+def test_a_callback_that_repeats_without_a_pause_is_told() -> None:
+    scheduler = Scheduler(1)
+    loop = SimLoop(Process(scheduler, "a"))
+    told: list[str] = []
+    scheduler.on_spin = lambda _, callback: told.append(callback)
+
+    def again() -> None:
+        loop.call_later(0.0, again)
+
+    def now_and_then() -> None:
+        loop.call_later(0.001, now_and_then)
+
+    loop.call_soon(now_and_then)
+    scheduler.run(deadline=1.0)
+    assert told == []
+    loop.call_soon(again)
+    scheduler.run(deadline=2.0)
+    assert set(told) == {"test_a_callback_that_repeats_without_a_pause_is_told.<locals>.again"}

@@ -54,6 +54,13 @@ def _in_the_old_order_no_more(real: Any) -> Any:
     return forward_all
 
 
+def _due_without_anything(real: Any) -> Any:
+    def deadline(self: LinkSender) -> float | None:
+        return self._resend_at or real(self)  # also when nothing is under way that could be sent again
+
+    return deadline
+
+
 def _behind_the_others(real: Any) -> Any:
     def put_back(self: Region, route: Route, parcels: list[Any]) -> None:
         for parcel in parcels:
@@ -94,6 +101,7 @@ DELIVERY: dict[str, Mistake] = {
     "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
     "frames_out_of_order": Mistake((5, 8, 10), LinkReceiver, "take", _takes_what_comes),
     "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
+    "due_without_anything": Mistake((14,), LinkSender, "deadline", _due_without_anything),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
     "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: nothing),
