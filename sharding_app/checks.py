@@ -62,7 +62,7 @@ def check_settings(app_configs: Apps = None, **_: Any) -> Messages:
 
 
 def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
-    """The aliases exist, are PostgreSQL, and the lifeline's looks direct."""
+    """The aliases exist, are PostgreSQL, log in as one user, and the lifeline's looks direct."""
     settings = _sound_settings()
     if settings is None:
         return []
@@ -84,7 +84,26 @@ def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
             f"The lifeline's database {settings.lifeline_database!r} is at port 6432, PgBouncer's usual one."
         )
         found.append(_warning("W001", text, hint))
+    if not found and (text := _two_users(settings)):
+        hint = (
+            "Use one USER in both, or GRANT the one of DATABASE to the other, so that a node may see and end the sessions "
+            "of both."
+        )
+        found.append(_warning("W010", text, hint))
     return found
+
+
+def _two_users(settings: Settings) -> str:
+    """Say so if the two ways to the cluster's database log in as different users."""
+    aliases = {"DATABASE": settings.database, "LIFELINE_DATABASE": settings.lifeline_database}
+    users = {key: _conninfo(alias).get("user", "") for key, alias in aliases.items()}
+    if len(set(users.values())) == 1:
+        return ""
+    named = " and ".join(f"{aliases[key]!r} as {user or 'the default user'!r}" for key, user in users.items())
+    return (
+        f"SHARDING's DATABASE and LIFELINE_DATABASE log in as different users: {named}. What `also=` has written may then "
+        "stay in doubt."
+    )
 
 
 def check_channel_layer(app_configs: Apps = None, **_: Any) -> Messages:

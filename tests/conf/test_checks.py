@@ -95,6 +95,17 @@ def test_w001_poolers_usual_port(databases: Databases) -> None:
         assert checks.check_databases() == []
 
 
+def test_w010_two_users(databases: Databases) -> None:
+    databases({"default": {**POSTGRES, "USER": "web"}, "direct": {**POSTGRES, "USER": "node"}})
+    with override_settings(SHARDING={"LIFELINE_DATABASE": "direct"}):
+        [message] = checks.check_databases()
+    assert ids([message]) == ["sharding.W010"]
+    assert "'default' as 'web' and 'direct' as 'node'" in message.msg
+    databases({"default": {**POSTGRES, "USER": "node"}, "direct": {**POSTGRES, "USER": "node"}})
+    with override_settings(SHARDING={"LIFELINE_DATABASE": "direct"}):
+        assert checks.check_databases() == []
+
+
 def test_e003_no_layer() -> None:
     with override_settings(CHANNEL_LAYERS={}):
         [message] = checks.check_channel_layer()

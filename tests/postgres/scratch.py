@@ -10,7 +10,15 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.migrations._sql import load
 
-FILES = ("0001_tables", "0001_fence", "0001_coordinator", "0002_operations", "0003_bury", "0004_wire")
+FILES = (
+    "0001_tables",
+    "0001_fence",
+    "0001_coordinator",
+    "0002_operations",
+    "0003_bury",
+    "0004_wire",
+    "0005_strangers",
+)
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "decision",
     "location",

@@ -266,7 +266,8 @@ class PostgresJournal:
         """End an old server process and wait, outside the server, until it is not there any more."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._answer_seconds
-        while await self._rows("end_backend", {"pid": backend.pid, "started": backend.started}):
+        key = {"pid": backend.pid, "started": backend.started}
+        while await self._asked(self._beside.rows_as_login("end_backend", key)):
             if loop.time() > deadline:
                 raise JournalUnavailable(f"server process {backend.pid} does not end")
             await asyncio.sleep(_LOOK_AGAIN_SECONDS)

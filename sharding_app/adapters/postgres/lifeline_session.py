@@ -86,7 +86,8 @@ class PostgresLifelineSession:
             return self._term
         if not self._holds_lock:
             params = {"coordinator_key": self._coordinator_key, "incarnation": incarnation}
-            self._holds_lock = bool((await self._rows("stand", params))[0][0])
+            elected, _ = (await self._rows("stand", params))[0]
+            self._holds_lock = bool(elected)
         if not self._holds_lock:
             return None
         self._term = int((await self._rows("raise_term", {"incarnation": incarnation}))[0][0])

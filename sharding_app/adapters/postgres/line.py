@@ -2,7 +2,9 @@
 
 Contract: one statement at a time, others wait for their turn. Each has a deadline of our own besides the server's: when
 it passes, the socket is cut, which ends the wait at once even when the server or the network is frozen. A connection
-that is not idle after a failure is thrown away. Nothing is ever sent twice by itself. A `pooled` line may lead through a
+that is not idle after a failure is thrown away, and so is one whose server says that it is of no use: our tables are not
+found, or nothing may be written. Nothing is ever sent twice by itself. All that our statements rely upon is set when a
+connection is opened, whatever the role, the database or the server have been set to. A `pooled` line may lead through a
 transaction pooler: it has no settings of its own, leaves nothing behind, and knows of no server process.
 """
 
@@ -28,6 +30,19 @@ _NAME_LIMIT = 63
 _CONNECTION_FAILED = (psycopg.OperationalError, OSError)
 _SPARE_SECONDS = 0.5
 """What the server's own timeout has before our deadline cuts the line."""
+RELIED_UPON = {
+    "idle_session_timeout": "0",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    "DateStyle": "ISO",
+}
+"""Asked for with the connection: this goes before what a role or a database is set to. `rely.sql` has the others."""
+_UNUSABLE_CLASSES = {"3D", "3F", "42"}
+"""No such database or schema; no such table or function, or no right to it: a setting that was wrong for a moment serves for
+as long as the connection does. A new one costs little where the error has another reason."""
+_UNUSABLE = {"0A000", "25006", "26000"}
+"""A plan of a table that was changed since, a server that is a standby now, a statement that something has forgotten."""
 
 
 def application_name(owner: str, purpose: str) -> str:
@@ -37,8 +52,12 @@ def application_name(owner: str, purpose: str) -> str:
 
 def session_options(given: str, settings: Mapping[str, str]) -> str:
     """Return the `options` of a connection: what the user gave, and our settings after it."""
-    ours = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    ours = " ".join(f"-c {name}={_escaped(value)}" for name, value in settings.items())
     return f"{given} {ours}".strip()
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
 def command_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
@@ -71,6 +90,7 @@ class Line:
         options = {
             "statement_timeout": timeout,
             "idle_in_transaction_session_timeout": timeout,
+            **RELIED_UPON,
             **(settings or {}),
         }
         self._conninfo: dict[str, Any] = {
@@ -79,6 +99,8 @@ class Line:
             **conninfo,
             "application_name": application_name(owner, purpose),
         }
+        self._schema: str | None = None
+        "Where our tables were found."
         self._pooled = pooled
         if pooled:  # nothing may be left behind on a session that others use next
             self._conninfo["prepare_threshold"] = None
@@ -94,7 +116,7 @@ class Line:
         async with self._turn:
             await self._opened()
             if self.backend is None:
-                raise psycopg.OperationalError("the server does not show this session in pg_stat_activity")
+                raise psycopg.OperationalError("a pooler's server process is not ours to know")
             return self.backend
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -111,6 +133,17 @@ class Line:
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(QUERIES[query], params, binary=True)
             return await cursor.fetchall() if cursor.description else []
+
+        return await self.run(work)
+
+    async def rows_as_login(self, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """The same as the role that has logged in, where another one is assumed: what concerns server processes."""
+
+        async def work(connection: Connection) -> list[tuple[Any, ...]]:
+            async with connection.transaction():
+                await connection.execute(QUERIES["act_as_login"])
+                cursor = await connection.execute(QUERIES[query], params, binary=True)
+                return await cursor.fetchall()
 
         return await self.run(work)
 
@@ -158,8 +191,23 @@ class Line:
 
     async def _introduce(self, connection: Connection) -> None:
         cursor = await connection.execute(QUERIES["introduce"])
+        cursor.nextset()
         row = await cursor.fetchone()
-        self.backend = None if row is None else Backend(pid=row[0], started=row[1])
+        if row is None or row[1] is None:
+            raise psycopg.OperationalError(
+                "the server does not show when this session began (pg_stat_activity.backend_start), so that nobody could "
+                "see its end: let nodes log in to PostgreSQL itself, as a role that may see its own sessions"
+            )
+        pid, started, may_end, login = row
+        if not may_end:
+            raise psycopg.OperationalError(
+                f"role {login} may not end its own sessions, without which no append that is in doubt and no dead node "
+                f"could be settled: GRANT EXECUTE ON FUNCTION pg_terminate_backend(integer, bigint) TO {login}"
+            )
+        self.backend = Backend(pid=pid, started=started)
+        cursor = await connection.execute(QUERIES["rely"], {"schema": self._schema})
+        found = await cursor.fetchone()
+        self._schema = self._schema if found is None else found[3]
         if self._prepare is not None:
             await self._prepare(connection)
 
@@ -167,15 +215,17 @@ class Line:
         loop = asyncio.get_running_loop()
         deadline = self._answer_seconds + _SPARE_SECONDS
         timer = loop.call_later(deadline, _cut, connection)
+        unusable = False
         try:
             return await work
-        except _CONNECTION_FAILED as error:
-            if loop.time() >= timer.when():
+        except (*_CONNECTION_FAILED, psycopg.Error) as error:
+            unusable = _is_unusable(error)
+            if loop.time() >= timer.when() and isinstance(error, _CONNECTION_FAILED):
                 raise TimeoutError(f"no answer within {deadline:g} s") from error
             raise
         finally:
             timer.cancel()
-            if connection is not self._connection or not _is_idle(connection):
+            if unusable or connection is not self._connection or not _is_idle(connection):
                 self._forget(connection)
                 await _hang_up(connection)
 
@@ -186,6 +236,12 @@ class Line:
 
 def _is_idle(connection: Connection) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _is_unusable(error: BaseException) -> bool:
+    """Whether the server's answer is no fault of the statement, and the next connection may do better."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and (state[:2] in _UNUSABLE_CLASSES or state in _UNUSABLE)
 
 
 def _cut(connection: Connection) -> None:

@@ -1,9 +1,9 @@
--- Who am I to the server. Commits of ours are durable, whatever the server's or the role's default;
--- a stricter one stays.
+-- Who am I to the server, and may I end what is mine? Asked as the role that has logged in: under an assumed one the
+-- session's start is hidden. The role comes back with the end of these statements' common transaction.
+SELECT set_config('role', 'none', true);
 SELECT
-    a.pid,
-    to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-    CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-        THEN set_config('synchronous_commit', 'on', false) END
-FROM pg_stat_activity a
-WHERE a.pid = pg_backend_pid();
+    pg_backend_pid(),
+    (SELECT to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()),
+    has_function_privilege('pg_terminate_backend(integer, bigint)', 'EXECUTE'),
+    session_user::text;

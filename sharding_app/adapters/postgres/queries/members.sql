@@ -1,10 +1,5 @@
 -- Every node, with how many of its two locks are held now; one row comes back without any node too.
-WITH held AS MATERIALIZED (
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key
-    FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-)
+WITH held AS MATERIALIZED (SELECT key FROM sharding_locks_v1())
 SELECT
     @server@,
     n.incarnation, n.name, n.host, n.pid, n.age, n.state, n.roles, n.app_version, n.candidate, n.types, n.deaf,

@@ -1,18 +1,18 @@
--- Tries the coordinator's lock, once, and only when no older live candidate is there to take it.
-WITH held AS MATERIALIZED (
-    SELECT (l.classid::bigint << 32) | l.objid::bigint AS key
-    FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+-- Tries the coordinator's lock, once, and only when no older live candidate is there to take it: how many of them there
+-- are comes back too. A lock that a stranger holds is no coordinator's: the term alone decides then.
+WITH held AS MATERIALIZED (SELECT key FROM sharding_locks_v1()), older AS MATERIALIZED (
+    SELECT count(*)::integer AS number
+    FROM sharding_node me
+    JOIN sharding_node n ON n.age < me.age
+    WHERE me.incarnation = %(incarnation)s AND n.candidate AND n.state = 'up' AND NOT n.deaf
+        AND n.lock_key_1 IN (SELECT key FROM held) AND n.lock_key_2 IN (SELECT key FROM held)
 )
-SELECT CASE
-    WHEN me.incarnation IS NULL THEN false
-    WHEN EXISTS (
-        SELECT FROM sharding_node n
-        WHERE n.age < me.age AND n.candidate AND n.state = 'up' AND NOT n.deaf
-            AND n.lock_key_1 IN (SELECT key FROM held) AND n.lock_key_2 IN (SELECT key FROM held)
-    ) THEN false
-    ELSE pg_try_advisory_lock(%(coordinator_key)s::bigint)
-END
-FROM (VALUES (1)) AS always (one)
+SELECT
+    CASE
+        WHEN me.incarnation IS NULL OR older.number > 0 THEN false
+        WHEN pg_try_advisory_lock(%(coordinator_key)s::bigint) THEN true
+        ELSE NOT EXISTS (SELECT FROM sharding_locks_v1() now WHERE now.key = %(coordinator_key)s::bigint)
+    END,
+    older.number
+FROM older
 LEFT JOIN sharding_node me ON me.incarnation = %(incarnation)s;
