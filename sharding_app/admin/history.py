@@ -92,7 +92,7 @@ def shard_by_id(config: TypeConfig, entity: str) -> int | None:
     if known is None or known.extractor is None:
         return None
     try:
-        return int(known.extractor.shard_id(entity))
+        return int(known.extractor.checked_shard_id(entity))
     except Exception:  # noqa: BLE001  (the user's own function)
         return None
 

@@ -4,7 +4,7 @@ A strategy is a pure function of what is allocated where. A user's own is one sm
 `rebalance`; it may keep nothing between calls that it could not work out again.
 """
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import Protocol
@@ -56,7 +56,12 @@ def version_key(version: str) -> tuple[tuple[int, int, str], ...]:
     """Order versions as people do: 1.10.0 after 1.9.0, and 1.0 after 1.0-rc."""
     parts = version.replace("-", ".").replace("+", ".").split(".")
     end = (0, 1, "")
-    return *((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts), end
+    return *((1, len(number), number) if (number := _number(part)) else (0, 0, part) for part in parts), end
+
+
+def _number(part: str) -> str:
+    """Return the digits without leading zeros, empty if it is no number. Python refuses to read very long ones as int."""
+    return (part.lstrip("0") or "0") if part.isascii() and part.isdecimal() else ""
 
 
 def suitability(incarnation: Incarnation, allocations: Allocations, view: ClusterView) -> tuple[int, int]:
@@ -97,9 +102,30 @@ class Candidates(dict[Incarnation, dict[ShardId, None]]):
         return *suitability(incarnation, self, view), self._place[incarnation], incarnation
 
 
+class Offered(Mapping[Incarnation, Collection[ShardId]]):
+    """The candidates as a user's strategy sees them: nothing can be changed through it, and nothing is copied."""
+
+    __slots__ = ("_candidates",)
+
+    def __init__(self, candidates: Candidates) -> None:
+        self._candidates = candidates
+
+    def __getitem__(self, incarnation: Incarnation) -> Collection[ShardId]:
+        return self._candidates[incarnation].keys()
+
+    def __iter__(self) -> Iterator[Incarnation]:
+        return iter(self._candidates)
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    def most_suitable(self, view: ClusterView) -> Incarnation:
+        return self._candidates.most_suitable(view)
+
+
 def most_suitable(allocations: Allocations, view: ClusterView) -> Incarnation:
     """Return the first by `suitability`, the oldest of equals, without sorting: every shard that needs a home asks."""
-    if isinstance(allocations, Candidates):
+    if isinstance(allocations, Candidates | Offered):
         return allocations.most_suitable(view)
     rank = view.rank
     unknown = len(rank) * 2

@@ -20,7 +20,7 @@ import msgspec
 
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.burials import Burials
-from sharding_app.core.effects import CoordinatorEffect, Decide, Note
+from sharding_app.core.effects import CoordinatorEffect, Decide, Note, ReadShards
 from sharding_app.core.handoff import HandOffs
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey, Term
 from sharding_app.core.messages import NoHome, RegisterAck
@@ -28,7 +28,11 @@ from sharding_app.core.moves import Moves
 from sharding_app.core.placement import Placement
 from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
 from sharding_app.core.rounds import Rounds
+from sharding_app.core.strategies import Strategies
 from sharding_app.core.tells import Tells
+
+REFUSED_AGAIN_SECONDS = 5.0
+"""A change of a row that the store refuses is tried again so late: what is refused now may be refused for long."""
 
 
 class CoordinatorSettings(msgspec.Struct, frozen=True):
@@ -64,16 +68,21 @@ class Coordinator:
         term: Term,
         settings: CoordinatorSettings,
         strategy_of: Callable[[str], ShardAllocationStrategy],
+        strategy_clock: Callable[[], float] = float,
     ) -> None:
+        """`strategy_clock` tells how long a strategy takes; without it none takes any time."""
         self.me = me
         self.term = term
         self.settings = settings
-        self.placement = Placement(strategy_of, settings.min_members, settings.min_members_of_role)
+        strategies = Strategies(strategy_of, strategy_clock, self._note)
+        self.placement = Placement(strategies, settings.min_members, settings.min_members_of_role)
         self.proxies: dict[Incarnation, tuple[tuple[str, ...], float]] = {}
         self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
         self.writing: dict[ShardKey, None] = {}
         self.starting: dict[ShardKey, _Starting] = {}
         self.undone: list[HomeChange] = []
+        self._refused: dict[ShardKey, tuple[HomeChange, float]] = {}
+        "Changes of rows that the store refused, and when each is tried again: until then nothing is done about the shard."
         self.out: list[CoordinatorEffect] = []
         self.tells = Tells(self.out)
         self.moves = Moves(self.out)
@@ -152,8 +161,19 @@ class Coordinator:
 
     def decided(self, changes: Sequence[HomeChange], rows: Sequence[ShardRow], now: float) -> None:
         """The changes are written (or had been overtaken): `rows` is what holds now."""
+        there = {(row.type, row.shard) for row in rows}
+        gone: dict[str, None] = {}
         for change in changes:
-            self.writing.pop((change.type, change.shard), None)
+            key = change.type, change.shard
+            self.writing.pop(key, None)
+            self._refused.pop(key, None)
+            if key not in there and change.expected_epoch:
+                self._vanished(key)
+                gone[change.type] = None
+            elif key not in there:
+                self._drop(change, "the cluster knows no such type")
+        if gone:
+            self.out.append(ReadShards(list(gone)))
         for row in rows:
             key = row.type, row.shard
             old = self.placement.rows.get(key)
@@ -172,6 +192,32 @@ class Coordinator:
         self._serve_waiters(now)
         self._tell_hosts(now)
 
+    def rows_read(self, types: Sequence[str], rows: Sequence[ShardRow], now: float) -> None:
+        """All rows of these types, read since some had vanished."""
+        there = {(row.type, row.shard) for row in rows}
+        for key in [key for key in self.placement.rows if key[0] in types]:
+            if key not in there and key not in self.writing:
+                self._vanished(key)
+        for row in rows:
+            key = row.type, row.shard
+            if key not in self.writing and row != self.placement.rows.get(key):
+                self.placement.adopt(row)
+        self.burials.fence_orphans(now)
+        self._serve_waiters(now)
+
+    def refused(self, changes: Sequence[HomeChange], why: str, now: float) -> None:
+        """The store answered that it cannot write these. The others of their batch are written."""
+        for change in changes:
+            key = change.type, change.shard
+            if not change.expected_epoch:
+                self.writing.pop(key, None)
+                self._drop(change, why)
+                continue
+            if key not in self._refused:
+                self._note("decision_refused", f"{key[0]}/{key[1]}", why)
+            # Its former home is not fenced before this is written, so nothing goes on without it.
+            self._refused[key] = change, now + REFUSED_AGAIN_SECONDS
+
     def undecided(self, changes: Sequence[HomeChange]) -> None:
         """The store was not reachable: whether they were written is not known. They are tried again."""
         self.undone.extend(changes)
@@ -185,6 +231,10 @@ class Coordinator:
     def get_shard_home(
         self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float
     ) -> None:
+        impossible = [shard for shard in shards if not self.placement.is_shard(type_name, shard)]
+        if impossible:
+            self.tells.to(source, NoHome(self.term, type_name, "no_such_shard", impossible))
+            shards = [shard for shard in shards if self.placement.is_shard(type_name, shard)]
         for shard in shards:
             key = type_name, shard
             row = self.placement.rows.get(key)
@@ -252,6 +302,10 @@ class Coordinator:
         if self.undone:
             changes, self.undone = self.undone, []
             self.out.append(Decide(changes))
+        if again := [change for change, at in self._refused.values() if now >= at]:
+            for change in again:
+                self._refused[change.type, change.shard] = change, now + REFUSED_AGAIN_SECONDS
+            self.out.append(Decide(again))
         for incarnation, (_, seen) in list(self.proxies.items()):
             if now - seen > self.settings.proxy_expiry_seconds:
                 del self.proxies[incarnation]
@@ -277,7 +331,8 @@ class Coordinator:
         if home is not None:
             self.placement.count(key, home)
         return HomeChange(
-            type=key[0], shard=key[1], expected_epoch=epoch, epoch=epoch + 1 if raise_epoch else epoch, home=home,
+            type=key[0], shard=key[1], expected_epoch=epoch,
+            epoch=self.placement.next_epoch(key) if raise_epoch else epoch, home=home,
             step="handoff" if step == "handoff" else "home" if home is not None else "stopped",
         )  # fmt: skip
 
@@ -311,6 +366,19 @@ class Coordinator:
                 self.tells.to(incarnation, NoHome(self.term, type_name, "no_host"))
         if changes:
             self.out.append(Decide(changes))
+
+    def _vanished(self, key: ShardKey) -> None:
+        self.placement.vanished(key)
+        self.starting.pop(key, None)
+        self.handoffs.forget(key)
+
+    def _drop(self, change: HomeChange, why: str) -> None:
+        """A shard that lives nowhere cannot be placed: those who asked are told, and nothing else waits for it."""
+        key = change.type, change.shard
+        self.placement.let_go(key)
+        self._note("decision_refused", f"{key[0]}/{key[1]}", why)
+        for incarnation in self.waiters.pop(key, ()):
+            self.tells.to(incarnation, NoHome(self.term, change.type, "refused", [change.shard]))
 
     def _everybody(self, type_name: str) -> list[Incarnation]:
         return [*self.members, *(each for each, (types, _) in self.proxies.items() if type_name in types)]

@@ -19,6 +19,12 @@ class Bury(msgspec.Struct, frozen=True):
     incarnation: Incarnation
 
 
+class ReadShards(msgspec.Struct, frozen=True):
+    """Read all rows of these types again: some have vanished. Report with `rows_read`."""
+
+    types: list[str]
+
+
 class Tell(msgspec.Struct, frozen=True):
     """Send a message to a process."""
 
@@ -32,4 +38,4 @@ class Note(msgspec.Struct, frozen=True):
     decision: Decision
 
 
-CoordinatorEffect = Decide | Bury | Tell | Note
+CoordinatorEffect = Decide | Bury | ReadShards | Tell | Note

@@ -21,6 +21,16 @@ class Message(msgspec.Struct, array_like=True, gc=False, tag_field="tag"):
     """What all messages share."""
 
 
+class OfShards(Message):
+    """A message with an epoch for each of its shards."""
+
+    def __post_init__(self) -> None:
+        """Refuse, at decoding too, lists that do not fit together: no receiver has to look again."""
+        shards, epochs = getattr(self, "shards", ()), getattr(self, "epochs", ())
+        if len(shards) != len(epochs):
+            raise ValueError("shards and epochs differ in length")
+
+
 # -- Envelopes: between the region of the asker and the shard's home ----------------------------------------------
 
 
@@ -107,7 +117,7 @@ class GetShardHome(Message, tag=13):
     shards: list[ShardId]
 
 
-class ShardHome(Message, tag=14):
+class ShardHome(OfShards, tag=14):
     """These shards live there, at these epochs (same length), and are started."""
 
     term: Term
@@ -118,14 +128,16 @@ class ShardHome(Message, tag=14):
 
 
 class NoHome(Message, tag=15):
-    """No live node hosts the type (`reason` says more): the asker fails what waits."""
+    """No live node hosts the type (`reason` says more), or not these shards of it: the asker fails what waits."""
 
     term: Term
     type: str
     reason: str
+    shards: list[ShardId] = []
+    "Of these alone; empty: of all."
 
 
-class HostShard(Message, tag=16):
+class HostShard(OfShards, tag=16):
     """Start these shards: your rows say so. Repeated until ShardStarted."""
 
     term: Term
@@ -134,7 +146,7 @@ class HostShard(Message, tag=16):
     epochs: list[Epoch]
 
 
-class ShardStarted(Message, tag=17):
+class ShardStarted(OfShards, tag=17):
     type: str
     shards: list[ShardId]
     epochs: list[Epoch]
@@ -154,7 +166,7 @@ class BeginHandOffAck(Message, tag=19):
     shards: list[ShardId]
 
 
-class HandOff(Message, tag=20):
+class HandOff(OfShards, tag=20):
     """Home: stop these shards' entities, hand back what is not handled, then say ShardStopped."""
 
     term: Term
@@ -163,7 +175,7 @@ class HandOff(Message, tag=20):
     epochs: list[Epoch]
 
 
-class ShardStopped(Message, tag=21):
+class ShardStopped(OfShards, tag=21):
     type: str
     shards: list[ShardId]
     epochs: list[Epoch]
@@ -286,6 +298,10 @@ class Coordination(msgspec.Struct, array_like=True, gc=False):
     queued: int
     starting: int
     waiting: int
+    failing: dict[str, str] = {}
+    "Types whose allocation strategy failed when it was asked last, and how."
+    strategy_failures: dict[str, int] = {}
+    "How often it did, by type."
 
 
 class NodeStats(Message, tag=33):

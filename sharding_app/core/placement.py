@@ -4,27 +4,33 @@ Contract: rows come in by `adopt`, members by `know`; nothing in here tells or w
 nothing however many shards and regions there are: what follows from the members is worked out once for each reading.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from sharding_app.core.allocation import Candidates, ClusterView, Host, ShardAllocationStrategy
-from sharding_app.core.ids import Incarnation, ShardId, ShardKey
+from sharding_app.core.allocation import Candidates, ClusterView, Host
+from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey
 from sharding_app.core.records import Member, ShardRow
+from sharding_app.core.strategies import Strategies
 from sharding_app.core.wire import kept_out
+
+MOST_SHARDS = 1 << 31
+"""Rows number them in 32 bits."""
 
 
 class Placement:
     def __init__(
-        self,
-        strategy_of: Callable[[str], ShardAllocationStrategy],
-        min_members: int,
-        min_members_of_role: Mapping[str, int],
+        self, strategies: Strategies, min_members: int, min_members_of_role: Mapping[str, int]
     ) -> None:
-        self.strategy_of = strategy_of
+        self.strategies = strategies
+        self.numbers: Mapping[str, int] = {}
+        "How many shards each type has."
         self.members: dict[Incarnation, Member] = {}
         self.suspect: frozenset[Incarnation] = frozenset()
         self.rows: dict[ShardKey, ShardRow] = {}
         self.at_home: dict[Incarnation, dict[ShardKey, None]] = {}
         "What the rows say lives at each home."
+        self._floors: dict[ShardKey, Epoch] = {}
+        "Epochs of rows that have vanished, or went back in time: they were given out and are never used again."
         self._homeless: dict[str, dict[ShardId, None]] = {}
         "Shards of each type that have lived somewhere, and whose rows now name no home."
         self.allocated: dict[str, dict[Incarnation, dict[ShardId, None]]] = {}
@@ -56,11 +62,11 @@ class Placement:
         self._forget_views()
 
     def adopt(self, row: ShardRow) -> None:
-        """Take a row in, unless a newer one of the shard is known."""
+        """Take a row in as the store has it now, even if it went back in time."""
         key = row.type, row.shard
         old = self.rows.get(key)
         if old is not None and old.epoch > row.epoch:
-            return
+            self._floors[key] = max(old.epoch, self._floors.get(key, 0))
         self.count(key, row.home)
         if old is not None and old.home is not None:
             self.at_home.get(old.home, {}).pop(key, None)
@@ -70,6 +76,25 @@ class Placement:
         else:
             self._homeless.setdefault(row.type, {})[row.shard] = None
         self.rows[key] = row
+
+    def vanished(self, key: ShardKey) -> None:
+        """Its row is not there any more: it lives nowhere, and gets a home as one that has lived before."""
+        row = self.rows.pop(key, None)
+        if row is not None:
+            self._floors[key] = max(row.epoch, self._floors.get(key, 0))
+            if row.home is not None:
+                self.at_home.get(row.home, {}).pop(key, None)
+        self.count(key, None)
+        self._homeless.setdefault(key[0], {})[key[1]] = None
+
+    def let_go(self, key: ShardKey) -> None:
+        """It has no row and none can be made: it is not looked after any more."""
+        self.count(key, None)
+        self._homeless.get(key[0], {}).pop(key[1], None)
+
+    def next_epoch(self, key: ShardKey) -> Epoch:
+        row = self.rows.get(key)
+        return max(row.epoch if row is not None else 0, self._floors.get(key, 0)) + 1
 
     def count(self, key: ShardKey, home: Incarnation | None) -> None:
         """Let a shard count as this region's alone."""
@@ -136,6 +161,10 @@ class Placement:
             )
         return found
 
+    def is_shard(self, type_name: str, shard: object) -> bool:
+        """Whether there can be such a shard."""
+        return type(shard) is int and 0 <= shard < self.numbers.get(type_name, MOST_SHARDS)
+
     def is_hosted(self, type_name: str) -> bool:
         """Whether any node hosts the type, though it may not take shards just now."""
         return any(type_name in each.types for each in self.members.values())
@@ -160,12 +189,11 @@ class Placement:
         hosts = self.hosts_of(key[0])
         if not hosts or not self._enough_members():
             return None
-        return self.strategy_of(key[0]).allocate(requester, key[1], hosts, self.view(key[0]))
+        return self.strategies.allocate(key[0], requester, key[1], hosts, self.view(key[0]))
 
     def to_move(self, type_name: str, moving: set[ShardId]) -> list[ShardId]:
         """Ask the type's strategy which shards should move now."""
-        allocations = {each: sorted(shards) for each, shards in self.hosts_of(type_name).items()}
-        return self.strategy_of(type_name).rebalance(allocations, moving, self.view(type_name))
+        return self.strategies.rebalance(type_name, self.hosts_of(type_name), moving, self.view(type_name))
 
     def view(self, type_name: str) -> ClusterView:
         found = self._views.get(type_name)
@@ -190,7 +218,9 @@ class Placement:
         unsettled = self.suspect or any(
             (each.state != "up" or each.deaf) and each.incarnation not in out for each in members
         )
-        return ClusterView(hosts, not unsettled, self.locations.get(type_name))
+        locations = self.locations.get(type_name)
+        wanted = None if locations is None else MappingProxyType(locations)
+        return ClusterView(MappingProxyType(hosts), not unsettled, wanted)
 
     def _enough_members(self) -> bool:
         if not self.assembled:

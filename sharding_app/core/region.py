@@ -17,7 +17,7 @@ Calls change the state; what has to be done is left in `out`, in order, for the 
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -229,9 +229,12 @@ class Region:
             if route.shard in lost or route.waiting:
                 self._advance(route, now)
 
-    def no_home(self, reason: str, now: float) -> None:
-        """No live node hosts the type: what waits for an unknown home is refused."""
-        for route in self.routes.values():
+    def no_home(self, reason: str, now: float, shards: Collection[ShardId] = ()) -> None:
+        """No live node hosts the type (or these shards of it): what waits for an unknown home is refused."""
+        routes = (
+            [self.routes[each] for each in shards if each in self.routes] if shards else self.routes.values()
+        )
+        for route in routes:
             if route.home is None and route.next_home is None:
                 route.asked_at = -1.0
                 while route.waiting:

@@ -13,7 +13,7 @@ EXAMINATIONS: tuple[Examination, ...] = (
     layers.configured, layers.servers, layers.strangers, clocks.examine,
     nodes.present, nodes.alive, nodes.versions, nodes.refused, nodes.kept_out_nodes, nodes.refused_here, nodes.hosted,
     nodes.cannot_start,
-    shards.examine, journals.examine,
+    shards.examine, shards.strategies, journals.examine,
 )  # fmt: skip
 
 

@@ -199,5 +199,5 @@ def _remembered(
 def shard_by_id(config: TypeConfig, known: EntityType | None, entity: str) -> int | None:
     """Where an id leads to; None: the code that says so is not here. Raises what the user's extractor raises."""
     if known is not None and known.extractor is not None:
-        return int(known.extractor.shard_id(entity))
+        return int(known.extractor.checked_shard_id(entity))
     return shard_of(entity, config.number_of_shards) if config.extractor.startswith("hash:") else None

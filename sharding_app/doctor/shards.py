@@ -57,6 +57,18 @@ def examine(look: Look) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def strategies(look: Look) -> Iterator[Finding]:
+    """A type's own allocation strategy raises, takes long, or answers what cannot be."""
+    for stats in look.nodes.stats.values() if look.nodes is not None else ():
+        if stats.coordination is not None:
+            for name, how in sorted(stats.coordination.failing.items()):
+                yield warning(
+                    "D184", f"The allocation strategy of {name} fails: {how}.", f"type {name}",
+                    "Meanwhile the default strategy gives homes to its shards, and none of them is rebalanced. Mend allocate() "
+                    "and rebalance(); ShardAllocationStrategy says what they may answer.",
+                )  # fmt: skip
+
+
 def _told(shards: list[ShardLook]) -> str:
     numbers = sorted(each.shard for each in shards)
     return (

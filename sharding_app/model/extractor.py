@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sharding_app.core.ids import HASH_VERSION, shard_of
-from sharding_app.errors import BadCall, DeclarationError
+from sharding_app.errors import BadCall, DeclarationError, ShardingError
 from sharding_app.model import naming
 from sharding_app.model.message import message_entity_id
 
@@ -75,6 +75,23 @@ class MessageExtractor:
         """Return the shard of an entity."""
         return shard_of(entity_id, self.number_of_shards)
 
+    def checked_shard_id(self, entity_id: str) -> int:
+        """Return the shard of an entity, or raise `BadCall` if `shard_id` fails or answers what no shard can be."""
+        try:
+            shard = self.shard_id(entity_id)
+        except ShardingError:
+            raise
+        except Exception as error:
+            raise BadCall(
+                f"{self.name}: the shard of {entity_id!r} cannot be told: {type(error).__name__}: {error}"
+            ) from error
+        if type(shard) is not int or not 0 <= shard < self.number_of_shards:
+            raise BadCall(
+                f"{self.name}: the shard of {entity_id!r} must be an int from 0 to {self.number_of_shards - 1},"
+                f" not {ascii(shard)[:80]}"
+            )
+        return shard
+
 
 class HashCodeMessageExtractor(MessageExtractor):
     """Ids from the message or its envelope, shards by the stable hash that typed entities use too."""
@@ -108,11 +125,4 @@ class FunctionExtractor(MessageExtractor):
         return naming.entity_id(self._entity_id(message))
 
     def shard_id(self, entity_id: str) -> int:
-        if self._shard_id is None:
-            return super().shard_id(entity_id)
-        shard = self._shard_id(entity_id)
-        if type(shard) is not int or not 0 <= shard < self.number_of_shards:
-            raise BadCall(
-                f"the shard of {entity_id!r} must be an int from 0 to {self.number_of_shards - 1}, not {shard!r}"
-            )
-        return shard
+        return super().shard_id(entity_id) if self._shard_id is None else self._shard_id(entity_id)

@@ -21,6 +21,14 @@ class StoreUnavailable(Exception):
     """The store cannot be reached, or did not answer in time. Whether a write took effect is not known."""
 
 
+class StoreRefused(StoreUnavailable):
+    """The store was reached and answered that it cannot take this, now or later: a value of the call is at fault.
+
+    Nothing of the call took effect. Where one call carries what many wait for, the caller finds the value and goes on
+    without it (the coordinator does); elsewhere it is a failure like any other.
+    """
+
+
 class StaleTerm(Exception):
     """The write was refused: a newer coordinator has raised the term."""
 
@@ -95,7 +103,7 @@ class ClusterStore(Protocol):
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         """Write all changes whose row still has the expected epoch, in one transaction guarded by the term; return
-        every named row as it is afterwards."""
+        every named row as it is afterwards. Raises StoreRefused, and writes none, if one of them can never be a row."""
         ...
 
     async def bury(self, term: Term, incarnation: Incarnation) -> bool:

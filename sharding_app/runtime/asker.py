@@ -6,7 +6,7 @@ a shell) runs this and nothing else.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 import msgspec
@@ -189,7 +189,7 @@ class Asker:
                     message.type, message.home, zip(message.shards, message.epochs, strict=True), message.term
                 )
             case NoHome():
-                self.no_home(message.type, message.reason)
+                self.no_home(message.type, message.reason, message.shards)
             case _:
                 return False
         return True
@@ -206,11 +206,14 @@ class Asker:
             self._homes.found(type_name, (shard,))
         self._carry_out(region, now)
 
-    def no_home(self, type_name: str, reason: str) -> None:
+    def no_home(self, type_name: str, reason: str, shards: Collection[ShardId] = ()) -> None:
         region = self.regions.get(type_name)
         if region is not None:
-            self._homes.not_found(type_name)
-            region.no_home(reason, self._clock.now())
+            if shards:
+                self._homes.found(type_name, shards)
+            else:
+                self._homes.not_found(type_name)
+            region.no_home(reason, self._clock.now(), shards)
             self._carry_out(region, self._clock.now())
 
     def hold(self, type_name: str, shards: Iterable[ShardId]) -> None:

@@ -8,11 +8,12 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
-from sharding_app.core.effects import Bury, Decide, Note, Tell
+from sharding_app.core.effects import Bury, Decide, Note, ReadShards, Tell
 from sharding_app.core.ids import Incarnation, ShardId, Term
 from sharding_app.core.membership import Membership
 from sharding_app.core.messages import (
@@ -31,15 +32,20 @@ from sharding_app.core.messages import (
 from sharding_app.core.records import Decision, HomeChange, Member, Server, ShardRow
 from sharding_app.core.steering import COORDINATOR_ACTIONS, steer
 from sharding_app.ports.clock import Clock
-from sharding_app.ports.store import ClusterStore, StaleTerm, StoreUnavailable
+from sharding_app.ports.store import ClusterStore, StaleTerm, StoreRefused, StoreUnavailable
 
 logger = logging.getLogger("sharding.coordinator")
+
+T = TypeVar("T")
 
 LOOK_SECONDS = 0.25
 BUSY_SECONDS = 0.025
 QUICK_LOOK_SECONDS = 0.01
 QUICK_FOR_SECONDS = 0.5
 RETRY_SECONDS = 0.1
+
+TO_BE_SEEN = frozenset(("strategy_failed", "decision_refused"))
+"""Decisions that tell of something to mend."""
 
 FOR_THE_COORDINATOR = (
     GetShardHome,
@@ -67,7 +73,7 @@ class CoordinatorShell:
         ttl_seconds: float,
         on_decision: Callable[[Decision], None],
     ) -> None:
-        self.machine = Coordinator(me, term, settings, strategy_of)
+        self.machine = Coordinator(me, term, settings, strategy_of, clock.now)
         self.term = term
         self.decisions: deque[Decision] = deque(maxlen=200)
         self.handled: Counter[str] = Counter()
@@ -85,6 +91,10 @@ class CoordinatorShell:
         "It will be done in this turn of the loop."
         self._early: list[tuple[Incarnation, AnyMessage]] = []
         self._location_changes: dict[str, int] = {}
+        self._types_of: frozenset[str] | None = None
+        "The types that members hosted when the types' rows were read last."
+        self._unread: dict[str, None] = {}
+        "Types whose shards' rows have to be read again."
 
     async def run(self) -> None:
         """Coordinate until a newer term is met. Cancelled when the lock is lost."""
@@ -128,7 +138,8 @@ class CoordinatorShell:
             case RegisterProxy():
                 self.machine.proxy_registered(source, message.types, now)
             case GracefulShutdownReq():
-                self.machine.regions_leave(message.incarnation, message.types, now)
+                # Each for itself: nothing makes another node's regions leave.
+                self.machine.regions_leave(source, message.types, now)
             case Steer():
                 done, text = steer(self.machine, message, now)
                 self._put(source, Steered(message.request, done, text))
@@ -150,6 +161,7 @@ class CoordinatorShell:
             with contextlib.suppress(StoreUnavailable):
                 server, members = await self._store.members()
                 rows = await self._store.shards()
+                await self._read_types(members)
                 for type_name, locations in (await self._read_locations(members)).items():
                     self.machine.placement.locate(type_name, locations)
                 self._take_over(server, members, rows)
@@ -193,6 +205,7 @@ class CoordinatorShell:
         self._look_at = self._clock.now() + LOOK_SECONDS
         try:
             server, members = await self._store.members()
+            await self._read_types(members)
         except StoreUnavailable:
             self._look_at = self._clock.now() + RETRY_SECONDS
             return
@@ -205,11 +218,19 @@ class CoordinatorShell:
         for type_name, locations in (await self._read_locations(members)).items():
             self.machine.locations_read(type_name, locations, self._clock.now())
 
+    async def _read_types(self, members: list[Member]) -> None:
+        """How many shards each type has: it changes only while no member hosts the type."""
+        hosted = frozenset(each for member in members for each in member.types)
+        if hosted != self._types_of:
+            found = await self._store.types()
+            self.machine.placement.numbers = {each.name: each.number_of_shards for each in found}
+            self._types_of = hosted
+
     async def _read_locations(self, members: list[Member]) -> dict[str, dict[ShardId, str] | None]:
         """Where the application wants shards, of the types that ask for it: what has changed, None if that is unknown."""
         found: dict[str, dict[ShardId, str] | None] = {}
         for name in dict.fromkeys(each for member in members for each in member.types):
-            if getattr(self.machine.placement.strategy_of(name), "wants_locations", False):
+            if self.machine.placement.strategies.wants_locations(name):
                 try:
                     news = await self._store.locations(name, self._location_changes.get(name))
                 except StoreUnavailable:
@@ -233,14 +254,15 @@ class CoordinatorShell:
                 match effect:
                     case Bury():
                         await self._bury(effect.incarnation)
+                    case ReadShards():
+                        self._unread.update(dict.fromkeys(effect.types))
                     case Note():
                         self._note(effect.decision)
+        if self._unread:
+            await self._read_shards()
         if self._unrecorded and not machine.busy:
             decisions, self._unrecorded = self._unrecorded, []
-            try:
-                await self._store.record(decisions)
-            except StoreUnavailable:
-                logger.info("the timeline misses %d lines", len(decisions), extra={"action": "timeline_gap"})
+            await self._record(decisions)
 
     def _tell(self) -> None:
         """Send what the machine wants to have told; leave what has to be written in its place."""
@@ -253,15 +275,60 @@ class CoordinatorShell:
             for each in told:
                 self._put(each.to, each.message)
 
+    async def _record(self, decisions: list[Decision]) -> None:
+        try:
+            await self._store.record(decisions)
+        except StoreRefused:
+            if len(decisions) > 1:
+                for half in _halves(decisions):
+                    await self._record(half)
+                return
+            logger.warning(
+                "the timeline cannot hold %s", ascii(decisions[0]), extra={"action": "timeline_gap"}
+            )
+        except StoreUnavailable:
+            logger.info("the timeline misses %d lines", len(decisions), extra={"action": "timeline_gap"})
+
+    async def _read_shards(self) -> None:
+        """Rows have vanished under us: an operator has deleted them. Learn what is left."""
+        types = list(self._unread)
+        logger.warning(
+            "rows of shards are gone: those of %s are read again",
+            ", ".join(types),
+            extra={"action": "rows_gone"},
+        )
+        try:
+            rows = await self._store.shards(types)
+        except StoreUnavailable:
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        self._unread.clear()
+        self.machine.rows_read(types, rows, self._clock.now())
+
     async def _decide(self, changes: list[HomeChange]) -> None:
         try:
             rows = await self._store.decide(self.term, changes)
+        except StoreRefused as error:
+            # One of them can never be written: without the halves all others would wait for it.
+            if len(changes) > 1:
+                for half in _halves(changes):
+                    await self._decide(half)
+                return
+            logger.error(
+                "the decision about shard %s/%s is refused: %s", changes[0].type, changes[0].shard, error,
+                extra={"action": "decision_refused", "entity_type": changes[0].type},
+            )  # fmt: skip
+            self.machine.refused(changes, str(error), self._clock.now())
         except StoreUnavailable as error:
             logger.warning("a decision has to wait: %s", error, extra={"action": "decision_waits"})
             self.machine.undecided(changes)
             await asyncio.sleep(RETRY_SECONDS)
         else:
             self.machine.decided(changes, rows, self._clock.now())
+            written = {(row.type, row.shard): row.epoch for row in rows}
+            if changes and all(written.get((each.type, each.shard)) != each.epoch for each in changes):
+                # All had been overtaken: whatever follows from it, no loop without a pause.
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _bury(self, incarnation: Incarnation) -> None:
         try:
@@ -279,10 +346,16 @@ class CoordinatorShell:
             self.look_now()
 
     def _note(self, decision: Decision) -> None:
-        logger.info(
+        logger.log(
+            logging.WARNING if decision.action in TO_BE_SEEN else logging.INFO,
             "%s: %s %s", decision.action, decision.subject, decision.detail,
             extra={"action": decision.action, "subject": decision.subject, "term": self.term},
         )  # fmt: skip
         self.decisions.append(decision)
         self._unrecorded.append(decision)
         self._on_decision(decision)
+
+
+def _halves(items: Sequence[T]) -> tuple[list[T], list[T]]:
+    half = len(items) // 2
+    return list(items[:half]), list(items[half:])

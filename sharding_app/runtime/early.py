@@ -50,6 +50,8 @@ class EarlyEnvelopes:
                 await host.gate.changed(number)
             else:
                 break
+        if row is None:
+            host.row_gone(number, epoch)
         if not here or not host.shard_life.start(number, epoch):
             shard = host.shards.get(number)
             if shard is None or shard.epoch != epoch:

@@ -15,7 +15,7 @@ from sharding_app.core.ids import Incarnation, ShardId, Term, has_no_row
 from sharding_app.core.messages import AnyMessage, GetShardHome, RegisterProxy, Suspect
 from sharding_app.core.records import Member, Server
 from sharding_app.ports.clock import Clock
-from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.ports.store import ClusterStore, StoreRefused, StoreUnavailable
 
 logger = logging.getLogger("sharding.region")
 
@@ -171,7 +171,14 @@ class HomeFinder:
             elif not self._is_silent(incarnation):
                 self._doubted.pop(incarnation, None)
         for type_name, wanted in list(self._wanted.items()):
-            await self._look_for(type_name, wanted, known, server, asked)
+            try:
+                await self._look_for(type_name, wanted, known, server, asked)
+            except StoreRefused as error:
+                logger.warning(
+                    "homes of %s cannot be looked up: %s", type_name, error, extra={"action": "homes_refused"}
+                )
+                self.not_found(type_name)
+                self.told.no_home(type_name, "refused")
 
     async def _look_for(
         self,

@@ -17,7 +17,7 @@ from sharding_app.core.records import ShardRow
 from sharding_app.core.shard import Shard, Slot, SlotState, Verdict
 from sharding_app.errors import BadEntityId, BufferFull
 from sharding_app.model.types import EntityType
-from sharding_app.ports.store import StoreUnavailable
+from sharding_app.ports.store import StoreRefused, StoreUnavailable
 from sharding_app.runtime.backlog import Backlog
 from sharding_app.runtime.config import NodeConfig, NodePorts
 from sharding_app.runtime.early import EarlyEnvelopes
@@ -301,6 +301,10 @@ class Host:
         self.shard_life.drop(slot.shard.number)
         self._on_fenced(self.type.name, slot.shard.number, slot.shard.epoch)
 
+    def row_gone(self, number: ShardId, epoch: Epoch) -> None:
+        """Envelopes came for a shard that has no row: who sent them had learnt of one that has vanished."""
+        self._on_fenced(self.type.name, number, epoch)
+
     def fenced_shard(self, number: ShardId) -> None:
         shard = self.shards.get(number)
         if shard is not None:
@@ -312,6 +316,8 @@ class Host:
         while True:
             try:
                 rows = await self._store.homes(self.type.name, [number])
+            except StoreRefused:
+                return None  # there can be no such row, whoever sent envelopes for it
             except StoreUnavailable:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
             else:

@@ -171,6 +171,10 @@ class Hosting:
                 return
             if resumed != self._resumed or not self._node.may_handle():
                 return  # as old as that, the rows say nothing any more: we are told again
+            there = {row.shard for row in rows}
+            for shard in unknown:
+                if shard not in there:
+                    self._say_stopped(message.type, shard, told[shard], given_up=True)
             for row in rows:
                 ours = row.home == self._node.incarnation and row.step == "home"
                 if ours and row.epoch == told[row.shard] and host.shard_life.admits(row.shard, row.epoch):
@@ -330,6 +334,8 @@ class Hosting:
             "shard %s/%d has moved on from epoch %d", type_name, shard, epoch,
             extra={"action": "shard_fenced", "entity_type": type_name},
         )  # fmt: skip
+        # The coordinator knows this, unless the row has vanished under it: then it finds out now.
+        self._say_stopped(type_name, shard, epoch, given_up=True)
 
 
 def _is_home(host: Host, number: ShardId, epoch: Epoch) -> bool:

@@ -275,6 +275,14 @@ class Links:
             self._counters["deliver_errors"] += 1
             logger.exception("messages could not be delivered", extra={"action": "link.deliver_error"})
 
+    def undeliverable(self, message: AnyMessage, error: Exception) -> None:
+        """One message could not be handled, whatever it did: the others of its frame are."""
+        self._counters["deliver_errors"] += 1
+        name = type(message).__name__
+        logger.error(
+            "a %s could not be delivered", name, exc_info=error, extra={"action": "link.deliver_error"}
+        )
+
     # -- Lines ---------------------------------------------------------------------------------------------------
 
     def _open(self, peer: Incarnation) -> Line | None:

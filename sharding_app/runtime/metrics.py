@@ -134,8 +134,15 @@ def _coordination(stats: NodeStats, labels: Labels) -> list[Family]:
         "starting": work.starting,
         "waiting_for_a_home": work.waiting,
     }
+    failures = [Sample({**labels, "type": name}, count) for name, count in work.strategy_failures.items()]
     return [
         here,
+        Family(
+            "sharding_strategy_failures_total",
+            "counter",
+            "How often the allocation strategy of a type failed: the default one chose, or nothing moved.",
+            failures,
+        ),
         Family("sharding_term", "gauge", "The coordinator's term.", [Sample(labels, work.term)]),
         Family(
             "sharding_rebalancing",

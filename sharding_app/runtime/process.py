@@ -116,7 +116,7 @@ class Process:
                 name,
                 config.number_of_shards,
                 config.role,
-                shard_id=extractor.shard_id if extractor else None,
+                shard_id=extractor.checked_shard_id if extractor else None,
                 max_waiting=self.types[name].waiting_limit,
             )
         self.run(self.links.receive_loop(), "receive")
@@ -205,8 +205,12 @@ class Process:
                     # From here on its age is this clock's time less this: it counts every wait in this process.
                     message.age_ms -= self.now_ms()
                 envelopes.append(message)
-            elif not asker.receive(source, message):
-                self.control(source, message)
+            else:
+                try:
+                    if not asker.receive(source, message):
+                        self.control(source, message)
+                except Exception as error:  # noqa: BLE001  (the other messages of the frame are for others)
+                    self.links.undeliverable(message, error)
         if envelopes:
             self.envelopes(source, envelopes)
 

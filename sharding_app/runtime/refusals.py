@@ -8,7 +8,7 @@ import msgspec
 
 from sharding_app.core.messages import Failed
 from sharding_app.core.parcel import Parcel
-from sharding_app.errors import AskTimeout, BufferFull, ShardingError, Unavailable, from_wire
+from sharding_app.errors import AskTimeout, BadCall, BufferFull, ShardingError, Unavailable, from_wire
 
 logger = logging.getLogger("sharding.region")
 
@@ -18,6 +18,14 @@ REASONS = {
         "the buffer for {type!r} is full ({limit} commands wait or are under way): slow down",
     ),
     "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
+    "no_such_shard": (
+        BadCall,
+        "{type!r} has no shard {shard}: does SHARDING['NUMBER_OF_SHARDS'], or the extractor, equal the cluster's?",
+    ),
+    "refused": (
+        Unavailable,
+        "the store refuses to place shard {shard} of {type!r}: the coordinator's log (sharding.coordinator) says why",
+    ),
     "fate_unknown": (
         Unavailable,
         "the node of {entity!r} died while {command!r} was under way: its fate is unknown",
@@ -46,7 +54,8 @@ class Refusals:
     def refuse(self, parcel: Parcel, reason: str) -> None:
         if reason == "stopped" and (parcel.home is not None or parcel.attempt > 1):
             reason = "stopped_under_way"
-        cls, text = REASONS[reason]
+        # A reason of a later release is told by its name.
+        cls, text = REASONS.get(reason, (Unavailable, f"{{type!r}} has no home: {ascii(reason)[:80]}"))
         self.drops[parcel.type, reason] += 1
         logger.warning(
             "a command for an entity of %s was not delivered: %s", parcel.type, reason,
@@ -54,7 +63,13 @@ class Refusals:
         )  # fmt: skip
         role = self.roles[parcel.type]
         roles = f" --roles {role}" if role else ""
-        names = {"type": parcel.type, "entity": parcel.entity, "command": parcel.command, "roles": roles}
+        names = {
+            "type": parcel.type,
+            "entity": parcel.entity,
+            "command": parcel.command,
+            "roles": roles,
+            "shard": parcel.shard,
+        }
         fail(parcel, cls(text.format(limit=self._limit, **names), code=reason))
 
     def timed_out(self, parcel: Parcel, waited: float) -> None:

@@ -146,6 +146,8 @@ def _coordination(node: Node) -> Coordination | None:
         len(machine.handoffs.queued),
         len(machine.starting),
         len(machine.waiters),
+        dict(machine.placement.strategies.failing),
+        dict(machine.placement.strategies.failures),
     )
 
 

@@ -42,7 +42,7 @@ def answer(node: str, clock: float, *, rebalancing: bool = True) -> NodeStats:
         ],
         [("shop.Cart", "timeout", 3)],
         [Trouble(4.0, "shop.Cart", "alice", "add", "ValueError")],
-        Coordination(1, rebalancing, 0, 0, 0, 0) if node == "n-a" else None,
+        Coordination(1, rebalancing, 0, 0, 0, 0, {}, {"shop.Cart": 2}) if node == "n-a" else None,
     )  # fmt: skip
 
 

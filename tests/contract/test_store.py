@@ -7,7 +7,7 @@ import pytest
 
 from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.core.records import Backend, CoordinatorRow, Decision, HomeChange, Server, ShardRow
-from sharding_app.ports.store import StaleTerm
+from sharding_app.ports.store import StaleTerm, StoreRefused
 from tests.contract.factories import World
 from tests.contract.given import CART, elected, joined, member, until, with_type
 
@@ -189,6 +189,37 @@ async def test_a_decision_takes_effect_only_at_the_expected_epoch(world: World) 
     )
     assert sorted(now, key=_by_shard) == [row(1, 1), row(2, 2, "b"), row(3, 4)]
     assert await store.shards() == [row(1, 1), row(2, 2, "b"), row(3, 4)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [change(3_000_000_000, 0, 1), change(-7, 0, 1), change(2, 0, 1, "a\0b"), change(2, 0, 1, "\ud800"),
+     HomeChange("shop\0", 1, 0, 1, "a", "home")],
+    ids=["too large", "negative", "NUL", "surrogate", "type"],
+)  # fmt: skip
+async def test_what_can_never_be_a_row_is_refused_with_its_batch(world: World, bad: HomeChange) -> None:
+    store = world.store()
+    await with_type(store)
+    term = await elected(world)
+    with pytest.raises(StoreRefused):
+        await store.decide(term, [change(1, 0, 1), bad])
+    assert await store.shards() == []
+    assert await store.decide(term, [change(1, 0, 1)]) == [row(1, 1)]
+
+
+async def test_a_change_of_a_type_that_is_not_known_is_no_row(world: World) -> None:
+    store = world.store()
+    term = await elected(world)
+    assert await store.decide(term, [change(1, 0, 1)]) == []
+
+
+async def test_a_row_is_made_anew_at_a_later_epoch(world: World) -> None:
+    """So the coordinator replaces one that was deleted under it."""
+    store = world.store()
+    await with_type(store)
+    term = await elected(world)
+    assert await store.decide(term, [change(1, 7, 8)]) == []
+    assert await store.decide(term, [change(1, 0, 8)]) == [row(1, 8)]
 
 
 async def test_a_stale_term_decides_nothing(world: World) -> None:

@@ -1,16 +1,16 @@
 """A coordinator machine with a store that always answers, and regions that do what they are told, unless told not to."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
-from sharding_app.core.effects import Bury, Decide, Note, Tell
+from sharding_app.core.effects import Bury, Decide, Note, ReadShards, Tell
 from sharding_app.core.ids import ShardKey
 from sharding_app.core.least_shards import LeastShardAllocation
-from sharding_app.core.messages import AnyMessage, BeginHandOff, HandOff, HostShard, ShardHome
+from sharding_app.core.messages import AnyMessage, BeginHandOff, HandOff, HostShard, NodeGone, ShardHome
 from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
 
 TYPE = "shop.Cart"
@@ -33,8 +33,11 @@ class Play:
         members: Sequence[Member],
         *,
         strategy: ShardAllocationStrategy | None = None,
+        strategy_of: Callable[[str], ShardAllocationStrategy] | None = None,
+        strategy_clock: Callable[[], float] = float,
         settings: CoordinatorSettings | None = None,
         rows: Iterable[ShardRow] = (),
+        numbers: Mapping[str, int] | None = None,
     ) -> None:
         chosen = strategy or LeastShardAllocation()
         self.now = 0.0
@@ -47,8 +50,14 @@ class Play:
         self.starts_nothing: set[str] = set()
         "Those that never start a shard, but do the rest."
         self.on_decide: Callable[[HomeChange], None] = lambda _: None
+        self.refused: set[ShardKey] = set()
+        "Shards whose rows the store refuses to write."
+        self.decided_times = 0
         first = next(iter(self.members))
-        self.machine = Coordinator(first, 1, settings or CoordinatorSettings(), lambda _: chosen)
+        self.machine = Coordinator(
+            first, 1, settings or CoordinatorSettings(), strategy_of or (lambda _: chosen), strategy_clock
+        )
+        self.machine.placement.numbers = dict(numbers or {})
         self.machine.loaded(list(self.rows.values()), list(members), self.now)
         self.play()
 
@@ -93,6 +102,10 @@ class Play:
     def heard(self, who: str, kind: type[M]) -> list[M]:
         return [message for to, message in self.told if to == who and isinstance(message, kind)]
 
+    def gone(self, who: str) -> list[str]:
+        """Whose end this process was told of."""
+        return [each.incarnation for each in self.heard(who, NodeGone)]
+
     def noted(self, action: str) -> list[str]:
         return [each.subject for each in self.notes if each.action == action]
 
@@ -108,7 +121,17 @@ class Play:
             for effect in effects:
                 match effect:
                     case Decide():
-                        machine.decided(effect.changes, self._write(effect.changes), self.now)
+                        self.decided_times += 1
+                        if bad := [
+                            each for each in effect.changes if (each.type, each.shard) in self.refused
+                        ]:
+                            machine.refused(bad, "the test wants it so", self.now)
+                        changes = [each for each in effect.changes if each not in bad]
+                        if changes:
+                            machine.decided(changes, self._write(changes), self.now)
+                    case ReadShards():
+                        found = [row for row in self.rows.values() if row.type in effect.types]
+                        machine.rows_read(effect.types, found, self.now)
                     case Bury():
                         self.members.pop(effect.incarnation, None)
                         machine.buried(effect.incarnation, self.now)
@@ -126,7 +149,8 @@ class Play:
                 self.rows[each.type, each.shard] = ShardRow(
                     each.type, each.shard, each.epoch, each.home, each.step
                 )
-        return [self.rows[each.type, each.shard] for each in changes]
+        keys = dict.fromkeys((each.type, each.shard) for each in changes)
+        return [self.rows[key] for key in keys if key in self.rows]
 
     def _react(self, who: str, message: AnyMessage) -> None:
         if who in self.silent or who not in self.members:

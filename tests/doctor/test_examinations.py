@@ -10,7 +10,7 @@ import pytest
 from django.core import checks
 from django.core.management.color import color_style, no_style
 
-from sharding_app.core.messages import ShardRegionState
+from sharding_app.core.messages import Coordination, NodeStats, ShardRegionState
 from sharding_app.core.records import CoordinatorRow
 from sharding_app.doctor import text
 from sharding_app.doctor.gather import _meaning
@@ -65,6 +65,10 @@ def shard(**changes: Any) -> ShardLook:
 
 def journal(**changes: Any) -> JournalLook:
     return JournalLook(**{"type": "shop.Cart", "installed": True, "looked_at": 9, **changes})
+
+
+def coordinating(**changes: Any) -> NodeStats:
+    return NodeStats(1, 1.0, {}, {}, {}, [], [], [], Coordination(1, True, 0, 0, 0, 0, **changes))
 
 
 def bad(what: str = "event 'Added' of version 1") -> Unreadable:
@@ -155,6 +159,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D181", "error", look(cluster=cluster(shards=(shard(home="n-x", step="home"),))), "node that is gone"),
     ("D182", "warning", look(cluster=cluster(shards=(shard(home=None, step="stopped"),))), "without a home"),
     ("D183", "error", look(cluster=cluster(shards=(shard(),))), "for 300 s and not stopped at a"),
+    ("D184", "warning", look(nodes=nodes(stats={"n-a": coordinating(failing={"shop.Cart": "allocate raised"})})), "allocate raised"),
     ("D191", "note", look(journals=(journal(installed=False),)), "not installed"),
     ("D192", "error", look(journals=(journal(unreadable=(bad(),)),)), "'alice' #4"),
     ("D193", "error", look(journals=(journal(gaps=(("alice", 3),)),)), "no event 3"),

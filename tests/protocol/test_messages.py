@@ -173,9 +173,9 @@ async def test_extractors_of_functions_are_checked() -> None:
 
     extractor = FunctionExtractor(8, entity_of, shard_of)
     assert extractor.entity_id(Increment()) == "7"
-    assert extractor.shard_id("7") == 7
+    assert extractor.checked_shard_id("7") == 7
     with pytest.raises(BadCall, match="must be an int from 0 to 7"):
-        extractor.shard_id("8")
+        extractor.checked_shard_id("8")
     assert "entity_of" in extractor.name
 
 

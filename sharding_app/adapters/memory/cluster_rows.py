@@ -17,7 +17,7 @@ from sharding_app.core.records import (
     ShardRow,
     TypeConfig,
 )
-from sharding_app.ports.store import StaleTerm
+from sharding_app.ports.store import StaleTerm, StoreRefused
 
 TIMELINE_LINES = 5000
 
@@ -151,6 +151,8 @@ class ClusterRows:
     def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         self.check_term(term)
         for change in changes:
+            _check_row(change)
+        for change in changes:
             key = change.type, change.shard
             row = self.shards.get(key)
             if change.type in self.type_ids and (row.epoch if row else 0) == change.expected_epoch:
@@ -160,3 +162,12 @@ class ClusterRows:
                     self.on_decide(term, row, self.shards[key])
         named = dict.fromkeys((change.type, change.shard) for change in changes)
         return [self.shards[key] for key in named if key in self.shards]
+
+
+def _check_row(change: HomeChange) -> None:
+    """Refuse what the columns of a row cannot hold."""
+    if not 0 <= change.shard < 1 << 31:
+        raise StoreRefused(f"no row has the shard {change.shard}")
+    for text in (change.type, change.home or ""):
+        if "\0" in text or text.encode(errors="ignore").decode() != text:
+            raise StoreRefused("a text that no row holds")

@@ -11,6 +11,9 @@ from sharding_app.ports.journal import RowRefused, ShardsFenced
 LOST = (psycopg.Error, OSError)
 """All that a call on a connection may fail with for reasons of the server, the network or time."""
 
+UNSENDABLE = (UnicodeError, OverflowError)
+"""What the driver raises for a text with lone surrogates, or a number that no column holds."""
+
 FENCED = "SH001"
 STALE_TERM = "SH002"
 
@@ -18,6 +21,15 @@ _REFUSED_CLASSES = {"22", "23", "54"}
 """Data exception, integrity violation, limit exceeded: the row's own fault, now and later."""
 _MISSING = {"42P01", "42703", "42883"}
 _COPY_LINE = re.compile(r"^COPY \w+, line (\d+)", re.MULTILINE)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether a value was at fault, which the server, or the driver before it, will never take."""
+    if isinstance(error, psycopg.Error):
+        if error.sqlstate is None:
+            return isinstance(error, psycopg.DataError)
+        return error.sqlstate[:2] in _REFUSED_CLASSES
+    return isinstance(error, UNSENDABLE)
 
 
 def explain(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Json
 
-from sharding_app.adapters.postgres.failures import LOST, STALE_TERM, explain
+from sharding_app.adapters.postgres.failures import LOST, STALE_TERM, UNSENDABLE, explain, is_refused
 from sharding_app.adapters.postgres.line import Conninfo, Line
 from sharding_app.core.ids import Incarnation, ShardId, Term
 from sharding_app.core.records import (
@@ -25,7 +25,7 @@ from sharding_app.core.records import (
     ShardRow,
     TypeConfig,
 )
-from sharding_app.ports.store import StaleTerm, StoreUnavailable
+from sharding_app.ports.store import StaleTerm, StoreRefused, StoreUnavailable
 
 TIMELINE_LINES = 5000
 
@@ -225,9 +225,11 @@ class PostgresStore:
     async def _rows(self, query: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         try:
             return await self._line.rows(query, params)
-        except LOST as error:
+        except (*LOST, *UNSENDABLE) as error:
             if isinstance(error, psycopg.Error) and error.sqlstate == STALE_TERM:
                 raise StaleTerm(error.diag.message_primary or "") from error
+            if is_refused(error):
+                raise StoreRefused(explain(error)) from error
             raise StoreUnavailable(explain(error)) from error
 
 

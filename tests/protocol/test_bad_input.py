@@ -1,0 +1,193 @@
+"""One bad input, from a caller, a peer, a strategy or the store, stops nothing for others."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sharding_app import BadCall, Entity, ShardingSettings, command
+from sharding_app.core.allocation import Allocations, ClusterView
+from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.core.ids import Term
+from sharding_app.core.messages import AnyMessage, GetShardHome, Register, Steer, Suspect
+from sharding_app.core.records import HomeChange, ShardRow
+from sharding_app.model.extractor import MessageExtractor
+from sharding_app.model.registry import registry
+from sharding_app.ports.store import StoreRefused
+from sharding_app.runtime.config import NodeConfig
+from sharding_app.testing.cluster import MemoryCluster
+from tests.protocol.conftest import until
+
+pytestmark = pytest.mark.asyncio
+
+SHARDS = 16
+WRONG: dict[str, Any] = {
+    "too large": 3_000_000_000, "negative": -7, "beyond": SHARDS, "text": "5", "float": 1.5, "bool": True, "none": None,
+}  # fmt: skip
+
+
+class WildExtractor(MessageExtractor):
+    """A subclass, as docs/messages.md recommends, with a mistake in it for some ids."""
+
+    def shard_id(self, entity_id: str) -> int:
+        if entity_id == "raises":
+            raise LookupError("no such tenant")
+        if entity_id in WRONG:
+            return WRONG[entity_id]  # type: ignore[no-any-return]
+        return int(entity_id) % self.number_of_shards
+
+
+class Wild(Entity, name="input.Wild"):
+    settings = ShardingSettings(number_of_shards=SHARDS)
+
+    @command
+    def add(self) -> int:
+        return 1
+
+
+registry.get("input.Wild").extractor = WildExtractor(SHARDS)
+
+
+class Failing:
+    """A user's strategy with a mistake in both of its methods."""
+
+    def allocate(self, requester: str | None, shard: int, allocations: Allocations, view: ClusterView) -> str:
+        raise LookupError("no such rack")
+
+    def rebalance(
+        self, allocations: Mapping[str, Sequence[int]], in_progress: Set[int], view: ClusterView
+    ) -> list[int]:
+        raise LookupError("no such rack")
+
+
+class Misplaced(Entity, name="input.Misplaced"):
+    settings = ShardingSettings(number_of_shards=SHARDS, allocation=Failing())
+
+    @command
+    def add(self) -> int:
+        return 1
+
+
+class Calm(Entity, name="input.Calm"):
+    """Another type, whose users have made no mistake."""
+
+    settings = ShardingSettings(number_of_shards=SHARDS)
+    count: int = 0
+
+    @command
+    def add(self) -> int:
+        self.count += 1
+        return self.count
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[MemoryCluster]:
+    config = NodeConfig(coordinator=CoordinatorSettings(rebalance_interval_seconds=0.05))
+    async with MemoryCluster([Wild, Calm, Misplaced], nodes=2, config=config) as made:
+        with made.in_use():
+            await until(lambda: known_hosts(made) == 2)
+            yield made
+
+
+def known_hosts(cluster: MemoryCluster) -> int:
+    """How many nodes the coordinator, if there is one, would give a shard to."""
+    shells = [each.coordinator for each in cluster.nodes.values() if each.coordinator is not None]
+    return max((len(each.machine.placement.hosts_of("input.Calm")) for each in shells), default=0)
+
+
+def terms(cluster: MemoryCluster) -> int:
+    return cluster.server.cluster.coordinator.term
+
+
+async def all_answer(entity: Any, first: int = 0, count: int = 60) -> None:
+    for number in range(first, first + count):
+        assert await entity.ref(str(number)).add() >= 1
+
+
+@pytest.mark.parametrize("entity_id", [*WRONG, "raises"])
+async def test_a_callers_wrong_shard_id_is_the_callers_error(cluster: MemoryCluster, entity_id: str) -> None:
+    with pytest.raises(BadCall, match=r"the shard of .* (must be an int from 0 to 15|cannot be told)"):
+        await Wild.ref(entity_id).add()
+    await all_answer(Calm)
+    await all_answer(Wild)
+
+
+async def test_a_peers_wrong_shard_id_is_refused_and_others_get_homes(cluster: MemoryCluster) -> None:
+    await all_answer(Calm, count=1)
+    node = cluster.nodes["node2"]
+    for shard in WRONG.values():
+        if type(shard) is int:
+            node.try_send(str(node.homes.coordinator), GetShardHome("input.Calm", [shard, 3]))
+    await all_answer(Calm)
+    assert {row.shard for row in cluster.server.cluster.shards.values()} <= set(range(SHARDS))
+
+
+async def test_a_strategy_that_raises_ends_no_node(cluster: MemoryCluster) -> None:
+    nodes, term = dict(cluster.nodes), terms(cluster)
+    await all_answer(Calm)
+    await all_answer(Misplaced)
+    coordinator = next(each.coordinator for each in nodes.values() if each.coordinator is not None)
+    failures = coordinator.machine.placement.strategies.failures
+    so_far = failures["input.Misplaced"]
+    await until(lambda: failures["input.Misplaced"] > so_far + 2)
+    assert terms(cluster) == term
+    assert not any(each.ended.done() for each in nodes.values())
+    said = [each for each in coordinator.decisions if each.action == "strategy_failed"]
+    assert [each.subject for each in said] == ["input.Misplaced"] * 2
+
+
+async def test_a_row_that_the_store_refuses_is_dropped_alone(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = cluster.server.cluster
+    decide: Callable[[Term, Sequence[HomeChange]], list[ShardRow]] = rows.decide
+
+    def refuses(term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        if any(each.type == "input.Calm" and each.shard == 5 for each in changes):
+            raise StoreRefused("a check of the database says no")
+        return decide(term, changes)
+
+    monkeypatch.setattr(rows, "decide", refuses)
+    node = cluster.nodes["node2"]
+    node.asker.find("input.Calm", list(range(SHARDS)))
+    await until(lambda: len(rows.rows(["input.Calm"])) == SHARDS - 1)
+    await all_answer(Wild)
+    assert "the decision about shard input.Calm/5 is refused: a check of the database says no" in caplog.text
+
+
+async def test_rows_deleted_under_a_running_cluster_are_made_anew(cluster: MemoryCluster) -> None:
+    await all_answer(Calm)
+    rows = cluster.server.cluster
+    before = {key: row.epoch for key, row in rows.shards.items()}
+    homes = {row.home for row in rows.shards.values()}
+    rows.shards.clear()
+    rows.epochs.clear()
+    victim = next(name for name, node in cluster.nodes.items() if node.coordinator is None)
+    assert cluster.nodes[victim].incarnation in homes
+    await cluster.kill_node(victim)
+    await all_answer(Calm)
+    lost = {key for key, row in rows.shards.items() if key in before}
+    assert lost
+    assert all(rows.shards[key].epoch > before[key] for key in lost)
+
+
+async def test_one_message_that_raises_costs_no_other_of_its_frame(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await all_answer(Calm)
+    node = next(each for each in cluster.nodes.values() if each.coordinator is not None)
+    shell = node.coordinator
+    assert shell is not None
+    seen: list[AnyMessage] = []
+
+    def take(source: str, message: AnyMessage) -> bool:
+        seen.append(message)
+        if isinstance(message, Steer):
+            raise RuntimeError("a bug")
+        return True
+
+    monkeypatch.setattr(shell, "receive", take)
+    node._deliver("n-x", [Suspect("n-y"), Steer(1, "move"), Register("n-x")])
+    assert [type(each) for each in seen] == [Suspect, Steer, Register]
+    assert node.links.statistics().counters["deliver_errors"] == 1
