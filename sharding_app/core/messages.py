@@ -340,6 +340,9 @@ class Steered(Message, tag=35):
     request: int
     ok: bool
     text: str
+    again: bool = False
+    "The same wish may be granted in a moment."
+    counts: dict[str, int] = {}
 
 
 class GetEntities(Message, tag=36):

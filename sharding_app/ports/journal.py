@@ -105,11 +105,20 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Erasure(msgspec.Struct, frozen=True):
-    """How many rows of an entity were erased."""
+    """How many rows of an entity were erased, and whether none is left."""
 
     events: int = 0
     snapshots: int = 0
     remembered: int = 0
+    whole: bool = True
+
+    def __add__(self, later: "Erasure") -> "Erasure":
+        return Erasure(
+            self.events + later.events,
+            self.snapshots + later.snapshots,
+            self.remembered + later.remembered,
+            later.whole,
+        )
 
 
 class Journal(Protocol):
@@ -176,10 +185,23 @@ class Journal(Protocol):
         """Read which shards have entities that ran."""
         ...
 
-    async def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
-        """Erase all that is stored of an entity, fenced as events are. Raises ShardsFenced, JournalUnavailable.
+    async def erase(
+        self,
+        type_id: int,
+        shard: ShardId,
+        epoch: Epoch,
+        entity: str,
+        *,
+        at_most: int,
+        before: Erasure,
+        by: str,
+    ) -> Erasure:
+        """Erase one piece of an entity: its last events, at most that many; with the first one all else.
 
-        The caller sees to it that nothing of this entity runs, or is being written, meanwhile.
+        `before` counts the earlier pieces. The timeline notes the sum, and who wanted it. Raises ShardsFenced; and
+        JournalUnavailable, after which the caller asks again: no statement of an earlier call can execute any more
+        when this one does. The caller sees to it that nothing of this entity runs, or is written, until the last
+        piece is erased.
         """
         ...
 

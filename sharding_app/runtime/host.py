@@ -23,6 +23,7 @@ from sharding_app.runtime.config import NodeConfig, NodePorts
 from sharding_app.runtime.early import EarlyEnvelopes
 from sharding_app.runtime.entity_context import close_context
 from sharding_app.runtime.entity_life import EntityLife
+from sharding_app.runtime.erasing import Erasing
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.leasing import ShardGate
 from sharding_app.runtime.loader import Permits
@@ -81,6 +82,7 @@ class Host:
             )
         self.shard_life = shard_life_class()(self, config, on_stopped)
         self.entity_life = EntityLife(self, config)
+        self.erasing = Erasing(self)
         self.recovery = Recovery(self)
         self.suspended = Suspended(self)
         self.early = EarlyEnvelopes(self)
@@ -179,6 +181,8 @@ class Host:
                 return
         if slot.entity is None:
             close_context(entity)
+        if (slot.state is SlotState.LOADING or slot.ended) and self.erasing.wants(slot):
+            return
         if slot.state is SlotState.LOADING:
             self.loader.want(slot)
         elif slot.passivating and not slot.ended:
@@ -193,6 +197,8 @@ class Host:
         shard.settled(slot)
         if slot.entity is None:
             close_context(entity)
+            if self.erasing.wants(slot):
+                return
         if shard.stopping and shard.stopped:
             self.shard_life.ended(shard)
 

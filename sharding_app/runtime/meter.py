@@ -54,6 +54,9 @@ class Hottest:
             self._added = 0
             self._counts = {each: number // 2 for each, number in counts.items() if number > 1}
 
+    def forget(self, entity: str) -> None:
+        self._counts = {key: count for key, count in self._counts.items() if key[0] != entity}
+
     def top(self, places: int) -> list[tuple[str, int, int]]:
         """The hottest ones first: entity, shard, count."""
         found = sorted(self._counts.items(), key=lambda item: item[1], reverse=True)
@@ -92,6 +95,13 @@ class Meter:
         """The timed command is answered."""
         self.watched = None
         self.latency.add(self._clock.now() - self._since)
+
+    def forget(self, entity: str) -> None:
+        """Name this entity nowhere any more: it is erased."""
+        self.hottest.forget(entity)
+        kept = [each for each in self.troubles if each.entity != entity]
+        self.troubles.clear()
+        self.troubles.extend(kept)
 
     def trouble(self, entity: str, command: str, reason: str) -> None:
         self.troubles.append(Mishap(self._clock.now(), entity, command, reason))

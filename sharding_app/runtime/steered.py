@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Steer, Steered
 from sharding_app.core.steering import COORDINATOR_ACTIONS
-from sharding_app.ports.journal import JournalUnavailable
-from sharding_app.runtime.erasing import erase
+from sharding_app.ports.journal import Erasure
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node import Node
@@ -19,12 +18,15 @@ logger = logging.getLogger("sharding.node")
 
 async def answer_wish(node: Node, source: Incarnation, wish: Steer) -> None:
     """Do it, or say why not."""
-    done, text = await _follow(node, wish)
+    if wish.action == "erase":
+        answer = await _erase(node, wish)
+    else:
+        answer = Steered(wish.request, *await _follow(node, wish))
     logger.info(
-        "%s wanted %s: %s", wish.by, wish.action, text,
-        extra={"action": "steered", "wish": wish.action, "by": wish.by, "done": done},
+        "%s wanted %s: %s", wish.by, wish.action, answer.text,
+        extra={"action": "steered", "wish": wish.action, "by": wish.by, "done": answer.ok},
     )  # fmt: skip
-    node.try_send(source, Steered(wish.request, done, text))
+    node.try_send(source, answer)
 
 
 async def _follow(node: Node, wish: Steer) -> tuple[bool, str]:
@@ -42,24 +44,25 @@ async def _follow(node: Node, wish: Steer) -> tuple[bool, str]:
             return False, f"Its state is {node.state!r}: there is nothing to do."
         case "passivate" | "restart":
             return _entity(node, wish)
-        case "erase":
-            return await _erase(node, wish)
     if wish.action in COORDINATOR_ACTIONS:
         return False, "This node does not coordinate, or no longer does: try again."
     return False, f"This node does not know the wish {wish.action!r}."
 
 
-async def _erase(node: Node, wish: Steer) -> tuple[bool, str]:
+async def _erase(node: Node, wish: Steer) -> Steered:
     host = node.hosts.get(wish.type)
-    try:
-        found = "away" if host is None else await erase(host, wish.shard, wish.entity)
-    except JournalUnavailable as error:
-        return False, f"The journal did not answer, so it may have been erased or not: try again ({error})."
-    if found == "busy":
-        return False, "It is busy now: try again."
-    if isinstance(found, str):
-        return False, "Its shard is not at home there, or no longer: try again."
-    return True, f"{found.events} events, {found.snapshots} snapshots."
+    found = "away" if host is None else await host.erasing.erase(wish.shard, wish.entity, wish.by)
+    if isinstance(found, Erasure):
+        counts = {"events": found.events, "snapshots": found.snapshots, "remembered": found.remembered}
+        text = f"{found.events} events, {found.snapshots} snapshots."
+        return Steered(wish.request, ok=True, text=text, counts=counts)
+    if found == "away":
+        text = "Its shard is not at home there, or no longer: try again."
+    elif not found.begun:
+        text = "It is still at work on a command, and is erased after it: try again."
+    else:
+        text = f"It is being erased, {found.events} events so far: try again."
+    return Steered(wish.request, ok=False, text=text, again=True)
 
 
 def _entity(node: Node, wish: Steer) -> tuple[bool, str]:

@@ -13,7 +13,8 @@ from sharding_app import EventSourced, ShardingSettings, applies, command, event
 from sharding_app.core.ids import shard_of
 from sharding_app.model.registry import registry
 from sharding_app.ports.journal import Erasure, JournalUnavailable
-from sharding_app.runtime.erasing import erase
+from sharding_app.runtime import erasing
+from sharding_app.runtime.erasing import UnderWay
 from sharding_app.runtime.host import Host
 from sharding_app.testing.cluster import MemoryCluster
 
@@ -69,6 +70,10 @@ def host(cluster: MemoryCluster) -> Host:
     return node.hosts["erase.Diary"]
 
 
+async def erase(found: Host, number: int, entity: str) -> object:
+    return await found.erasing.erase(number, entity, "an operator")
+
+
 async def until(condition: Any) -> None:
     deadline = asyncio.get_running_loop().time() + 5
     while not condition():
@@ -103,32 +108,68 @@ async def test_what_comes_meanwhile_meets_no_past(
     found = host(cluster)
     real, go = found.journal.erase, asyncio.Event()
 
-    async def late(*given: Any) -> Erasure:
+    async def late(*given: Any, **more: Any) -> Erasure:
         await go.wait()
-        return await real(*given)
+        return await real(*given, **more)
 
     monkeypatch.setattr(found.journal, "erase", late)
-    erasing = asyncio.ensure_future(erase(found, SHARD, "anne"))
-    await asyncio.sleep(0)
+    erased = asyncio.ensure_future(erase(found, SHARD, "anne"))
+    await until(lambda: found.shards[SHARD].slots["anne"].state.name == "LOADING")
     asked = [asyncio.ensure_future(Diary.ref("anne").write(text)) for text in ("a", "b")]
     slot = found.shards[SHARD].slots["anne"]
     await until(lambda: len(slot.mailbox or ()) == 2)
-    assert await erase(found, SHARD, "anne") == "busy", "two operators"
+    monkeypatch.setattr(erasing, "PATIENCE_SECONDS", 0.0)
+    assert await erase(found, SHARD, "anne") == UnderWay(begun=True, events=0), "two operators"
     go.set()
-    assert isinstance(await erasing, Erasure)
+    assert isinstance(await erased, Erasure)
     assert await asyncio.gather(*asked) == [1, 2]
     assert cluster.events(Diary, "anne") == [Wrote("a"), Wrote("b")]
 
 
-async def test_a_busy_one_is_left_alone(cluster: MemoryCluster) -> None:
+async def test_a_busy_one_is_erased_after_its_present_command(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that keep coming do not put it off."""
     GATES["g"] = asyncio.Event()
     pondering = asyncio.ensure_future(Diary.ref("anne").ponder("g"))
     slot = host(cluster).shards[SHARD].slots["anne"]
     await until(lambda: slot.state.name == "BUSY")
-    assert await erase(host(cluster), SHARD, "anne") == "busy"
+    behind = asyncio.ensure_future(Diary.ref("anne").write("new"))
+    await until(lambda: slot.mailbox)
+    with monkeypatch.context() as patched:
+        patched.setattr(erasing, "PATIENCE_SECONDS", 0.0)
+        assert await erase(host(cluster), SHARD, "anne") == UnderWay(begun=False, events=0)
+    erased = asyncio.ensure_future(erase(host(cluster), SHARD, "anne"))
     GATES["g"].set()
     await pondering
-    assert await Diary.ref("anne").read() == ["one", "two", "three"]
+    assert await erased == Erasure(events=3, snapshots=1, remembered=1)
+    assert await behind == 1
+    assert cluster.events(Diary, "anne") == [Wrote("new")]
+
+
+async def test_a_busy_one_that_nothing_waits_for_is_erased_too(cluster: MemoryCluster) -> None:
+    GATES["g"] = asyncio.Event()
+    pondering = asyncio.ensure_future(Diary.ref("anne").ponder("g"))
+    slot = host(cluster).shards[SHARD].slots["anne"]
+    await until(lambda: slot.state.name == "BUSY")
+    erased = asyncio.ensure_future(erase(host(cluster), SHARD, "anne"))
+    await until(lambda: slot.passivating)
+    GATES["g"].set()
+    await pondering
+    assert isinstance(await erased, Erasure)
+    assert not cluster.is_in_memory(Diary, "anne")
+    assert cluster.events(Diary, "anne") == []
+
+
+async def test_the_hottest_and_the_troubles_name_it_no_more(cluster: MemoryCluster) -> None:
+    meter = host(cluster).meter
+    meter.hottest.add("anne", SHARD, 10)
+    meter.hottest.add("other", SHARD, 10)
+    meter.trouble("anne", "write", "failed")
+    await erase(host(cluster), SHARD, "anne")
+    assert "anne" not in {entity for entity, *_ in meter.hottest.top(9)}
+    assert [each.entity for each in meter.troubles] == []
+    assert "other" in {entity for entity, *_ in meter.hottest.top(9)}
 
 
 async def test_a_home_that_has_lost_its_shard_erases_nothing(cluster: MemoryCluster) -> None:
@@ -140,16 +181,27 @@ async def test_a_home_that_has_lost_its_shard_erases_nothing(cluster: MemoryClus
     assert await erase(found, SHARD, "anne") == "away"
 
 
-async def test_a_journal_that_does_not_answer_leaves_it_as_it_is_stored(
+async def test_while_the_journal_does_not_answer_it_neither_runs_nor_is_told_erased(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An erasure whose answer was lost may have happened or not: it is asked for again, and only then goes on."""
     found = host(cluster)
+    real, asked = found.journal.erase, []
 
-    async def away(*given: Any) -> Erasure:
-        raise JournalUnavailable("gone")
+    async def lost_twice(*given: Any, **more: Any) -> Erasure:
+        asked.append(given)
+        if len(asked) < 3:
+            if len(asked) == 2:
+                await real(*given, **more)
+            raise JournalUnavailable("gone")
+        return await real(*given, **more)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(found.journal, "erase", away)
-        with pytest.raises(JournalUnavailable):
-            await erase(found, SHARD, "anne")
-    assert await Diary.ref("anne").read() == ["one", "two", "three"]
+    monkeypatch.setattr(found.journal, "erase", lost_twice)
+    monkeypatch.setattr(erasing, "RETRY_SECONDS", 0.0)
+    erased = asyncio.ensure_future(erase(found, SHARD, "anne"))
+    await until(lambda: asked)
+    behind = asyncio.ensure_future(Diary.ref("anne").write("new"))
+    assert isinstance(await erased, Erasure)
+    assert len(asked) == 3
+    assert await behind == 1
+    assert cluster.events(Diary, "anne") == [Wrote("new")]

@@ -371,6 +371,23 @@ async def test_an_id_that_cannot_be_stored_has_no_history(world: World) -> None:
         await journal.trim(number, entity, 5, 1, 1.0)
 
 
+async def test_an_entity_is_erased_in_pieces_from_its_end(world: World) -> None:
+    """Between two pieces there is a history without a gap; snapshot and remembered id go with the first event."""
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])
+    await journal.save_snapshots([Snapshot(number, "a", 1, 0, 1, b"{}")])
+    await journal.remember([Mark(number, 0, 1, "a", True)])
+    sums, left = [], []
+    erased = Erasure(whole=False)
+    while not erased.whole:
+        erased += await journal.erase(number, 0, 1, "a", at_most=2, before=erased, by="x")
+        sums.append((erased.events, erased.snapshots, erased.remembered))
+        left.append([each.seq for each in await journal.read_from(number, "a", 0)])
+    assert sums == [(2, 0, 0), (4, 0, 0), (5, 1, 1)]
+    assert left == [[1, 2, 3], [1], []]
+
+
 async def test_an_erased_entity_leaves_nothing_and_others_all(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()
@@ -378,10 +395,10 @@ async def test_an_erased_entity_leaves_nothing_and_others_all(world: World) -> N
     await journal.save_snapshots([Snapshot(number, "a", 2, 0, 1, b"{}")])
     await journal.remember([Mark(number, 0, 1, "a", True), Mark(number, 0, 1, "b", True)])
     with pytest.raises(ShardsFenced) as fenced:
-        await journal.erase(number, 0, 2, "a")
+        await journal.erase(number, 0, 2, "a", at_most=9, before=Erasure(), by="an operator")
     assert fenced.value.shards == {(number, 0)}
-    assert await journal.erase(number, 0, 1, "a") == Erasure(events=2, snapshots=1, remembered=1)
-    assert await journal.erase(number, 0, 1, "a") == Erasure()
+    for expected in (Erasure(events=2, snapshots=1, remembered=1), Erasure()):
+        assert await journal.erase(number, 0, 1, "a", at_most=9, before=Erasure(), by="x") == expected
     assert await journal.read(number, ["a", "b"]) == {
         "a": History([], []),
         "b": History([], [stored(1), stored(2)]),

@@ -5,16 +5,18 @@ from typing import Any
 
 import pytest
 
-from sharding_app.adapters.postgres.erasure import Erased, HomeAlive, erase_entity
+from sharding_app.adapters.postgres.erasure import HomeAlive, Moved, count_entity, erase_entity
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.core.records import HomeChange, ShardRow
-from sharding_app.ports.journal import ShardsFenced, Snapshot
+from sharding_app.ports.journal import Erasure, ShardsFenced, Snapshot
 from tests.contract.given import CART, event_row, member
-from tests.postgres.writers import connect
+from tests.postgres.writers import RAISE, connect, value
 
 pytestmark = pytest.mark.asyncio
+
+ALL = Erasure(events=2, snapshots=1)
 
 
 async def ran(params: dict[str, Any]) -> tuple[PostgresStore, PostgresJournal, int]:
@@ -32,23 +34,37 @@ async def ran(params: dict[str, Any]) -> tuple[PostgresStore, PostgresJournal, i
     return store, journal, number
 
 
+async def erased(params: dict[str, Any], entity: str = "alice", **options: Any) -> Erasure:
+    return await asyncio.to_thread(erase_entity, params, CART.name, entity, "an operator", **options)
+
+
 async def test_one_entity_is_erased_and_nothing_else(params: dict[str, Any]) -> None:
     store, journal, number = await ran(params)
-    expected = Erased(events=2, snapshots=1)
-    assert await asyncio.to_thread(erase_entity, params, CART.name, "alice", dry_run=True) == expected
+    assert await asyncio.to_thread(count_entity, params, CART.name, "alice") == ALL
     assert len(await journal.read_from(number, "alice", 0)) == 2
-    assert await asyncio.to_thread(erase_entity, params, CART.name, "alice") == expected
+    assert await erased(params) == ALL
     found = await journal.read(number, ["alice", "bob"])
     assert (found["alice"].events, found["alice"].snapshots) == ([], [])
     assert [each.seq for each in found["bob"].events] == [1, 2]
-    assert not (await asyncio.to_thread(erase_entity, params, CART.name, "alice")).anything
+    assert await erased(params) == Erasure()
     await store.close()
     await journal.close()
 
 
-async def test_who_still_holds_it_in_memory_is_fenced(params: dict[str, Any]) -> None:
+async def test_a_count_waits_for_no_lock_and_takes_none(params: dict[str, Any]) -> None:
+    store, journal, _ = await ran(params)
+    async with await connect(params) as holder, holder.transaction():
+        await holder.execute("SELECT FROM sharding_shard FOR UPDATE")
+        assert await asyncio.to_thread(count_entity, params, CART.name, "alice") == ALL
+    async with await connect(params) as admin:
+        assert await value(admin, "SELECT max(epoch) FROM sharding_shard") == 1
+    await store.close()
+    await journal.close()
+
+
+async def test_a_process_that_still_holds_it_in_memory_is_fenced(params: dict[str, Any]) -> None:
     store, journal, number = await ran(params)
-    await asyncio.to_thread(erase_entity, params, CART.name, "alice")
+    await erased(params)
     assert await store.shards([CART.name]) == [ShardRow(CART.name, 0, 2, None, "stopped")]
     with pytest.raises(ShardsFenced):
         await journal.append([event_row(number, "alice", 3)])
@@ -56,25 +72,54 @@ async def test_who_still_holds_it_in_memory_is_fenced(params: dict[str, Any]) ->
     await journal.close()
 
 
-async def test_nothing_is_erased_while_its_home_lives(params: dict[str, Any]) -> None:
+async def test_while_its_home_lives_it_is_left_alone_and_nothing_is_locked(params: dict[str, Any]) -> None:
     store, journal, number = await ran(params)
     session = PostgresLifelineSession(params, cluster_id="c", ttl_seconds=30)
     await session.open()
     await session.lock(12)
-    with pytest.raises(HomeAlive, match="node-a"):
-        await asyncio.to_thread(erase_entity, params, CART.name, "alice")
+    async with await connect(params) as holder, holder.transaction():
+        await holder.execute("SELECT FROM sharding_shard FOR UPDATE")
+        with pytest.raises(HomeAlive, match="node-a"):
+            await erased(params)
     assert len(await journal.read_from(number, "alice", 0)) == 2
     await session.close()
     await store.close()
     await journal.close()
 
 
-async def test_the_timeline_notes_that_something_was_erased_but_not_of_whom(params: dict[str, Any]) -> None:
-    store, journal, _ = await ran(params)
-    await asyncio.to_thread(erase_entity, params, CART.name, "alice")
+async def test_it_goes_in_pieces_and_stops_when_the_shard_has_a_home_again(params: dict[str, Any]) -> None:
+    store, journal, number = await ran(params)
     async with await connect(params) as admin:
-        cursor = await admin.execute("SELECT action, subject, detail FROM sharding_decision")
+        raised = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        async def give_a_home() -> None:
+            await admin.execute(RAISE.replace("type_id = 1", f"type_id = {number}"), [0])
+            raised.set()
+
+        def progress(_: Erasure) -> None:
+            asyncio.run_coroutine_threadsafe(give_a_home(), loop).result(10)
+
+        with pytest.raises(Moved):
+            await erased(params, progress=progress, events_at_once=1)
+        assert raised.is_set()
+        assert [each.seq for each in await journal.read_from(number, "alice", 0)] == [1], "no gap"
+        notes = "SELECT array_agg(action || ' ' || detail ORDER BY id) FROM sharding_decision"
+        assert await value(admin, notes) == ["entity_erasing by an operator"]
+        assert await erased(params, events_at_once=1) == Erasure(events=1, snapshots=1)
+    await store.close()
+    await journal.close()
+
+
+async def test_the_timeline_notes_who_erased_something_but_not_of_whom(params: dict[str, Any]) -> None:
+    store, journal, _ = await ran(params)
+    await erased(params, events_at_once=1)
+    async with await connect(params) as admin:
+        cursor = await admin.execute("SELECT action, subject, detail FROM sharding_decision ORDER BY id")
         noted = await cursor.fetchall()
-    assert noted == [("entity_erased", CART.name, "2 events, 1 snapshots")]
+    assert noted == [
+        ("entity_erasing", CART.name, "by an operator"),
+        ("entity_erased", CART.name, "2 events, 1 snapshots, by an operator"),
+    ]
     await store.close()
     await journal.close()

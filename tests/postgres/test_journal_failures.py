@@ -13,7 +13,14 @@ from psycopg.conninfo import conninfo_to_dict
 
 from project.servers import OwnPostgres
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.ports.journal import EventRow, JournalUnavailable, Mark, RowRefused
+from sharding_app.ports.journal import (
+    Erasure,
+    EventRow,
+    JournalUnavailable,
+    Mark,
+    RowRefused,
+    Snapshot,
+)
 from tests.contract.given import event_row
 from tests.postgres.proxy import proxy_to
 from tests.postgres.scratch import make_tables
@@ -22,6 +29,7 @@ from tests.postgres.writers import RAISE, blocked, connect, events, give_homes, 
 pytestmark = pytest.mark.asyncio
 
 ROW = event_row(1, "a", 1)
+SNAPSHOT = Snapshot(1, "a", 1, 0, 1, b"{}")
 HOLD = "UPDATE sharding_shard SET updated_at = now()"
 
 
@@ -83,6 +91,45 @@ async def test_a_statement_that_is_still_under_way_is_ended_before_the_verdict(
         assert await events(admin) == []
         await journal.append([ROW])
         await journal.close()
+
+
+async def erase(journal: PostgresJournal) -> Erasure:
+    return await journal.erase(1, 0, 1, "a", at_most=100, before=Erasure(), by="an operator")
+
+
+@pytest.mark.parametrize("late", ["erase", "snapshot"])
+async def test_no_late_statement_executes_after_an_erasure(tmp_path: Path, late: str) -> None:
+    """Its server process is frozen, so it is given up; it goes on when the entity has begun anew."""
+    with OwnPostgres(tmp_path) as server:
+        params: dict[str, Any] = conninfo_to_dict(server.url)
+        make_tables(params)
+        async with await connect(params) as admin, await connect(params) as holder:
+            await give_homes(admin, 1)
+            await admin.execute(
+                "INSERT INTO sharding_type VALUES (1, 'T', 'event sourced', 1, 'x', 'x', '', 'postgres')"
+            )
+            journal = PostgresJournal(params, answer_seconds=2)
+            _, stale = await journal.open()
+            await journal.append([ROW])
+            async with holder.transaction():
+                await holder.execute(HOLD)
+                given_up: asyncio.Task[object] = asyncio.create_task(
+                    erase(journal) if late == "erase" else journal.save_snapshots([SNAPSHOT])
+                )
+                await blocked(admin, stale.pid)
+                os.kill(stale.pid, signal.SIGSTOP)
+            with pytest.raises(JournalUnavailable):
+                await given_up
+            erasing = asyncio.create_task(erase(journal))
+            done, _ = await asyncio.wait({erasing}, timeout=0.5)
+            assert not done, "the former statement may still execute"
+            os.kill(stale.pid, signal.SIGCONT)
+            assert await erasing == Erasure(events=1)
+            await journal.append([ROW])
+            await gone(admin, stale.pid)
+            assert await events(admin) == [("a", 1, 1)]
+            assert await value(admin, "SELECT count(*) FROM sharding_snapshot") == 0
+            await journal.close()
 
 
 async def test_settle_waits_until_a_frozen_server_process_is_gone(tmp_path: Path) -> None:

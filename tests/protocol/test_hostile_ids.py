@@ -8,7 +8,6 @@ from sharding_app.core.messages import Deliver
 from sharding_app.core.words import START
 from sharding_app.errors import ShardingError
 from sharding_app.model.registry import registry
-from sharding_app.runtime.erasing import erase
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Profile
 from tests.protocol.conftest import CONFIG
@@ -45,7 +44,7 @@ async def test_it_is_refused_and_nothing_is_loaded_for_it(
             assert entity not in shard.slots
             assert shard.busy == busy
             assert not wanted
-            assert await erase(host, number, entity) == "away"
+            assert await host.erasing.erase(number, entity, "an operator") == "away"
             assert not host.backlog.of("p-x")
             assert not node.ended.done()
 

@@ -33,8 +33,8 @@ class MemoryJournal:
     @property
     def backends(self) -> tuple[Backend, ...]:
         """The connections that can write: what the coordinator ends before it raises epochs."""
-        session = self._writer.session
-        return () if session is None else (session.backend,)
+        sessions = (self._writer.session, self._reader.session)
+        return tuple(session.backend for session in sessions if session is not None)
 
     async def append(self, rows: Sequence[EventRow]) -> None:
         batch = list(rows)
@@ -73,7 +73,7 @@ class MemoryJournal:
         )
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
-        await self._write("save_snapshots", lambda: self._rows.save_snapshots(snapshots))
+        await self._read("save_snapshots", lambda: self._rows.save_snapshots(snapshots))
 
     async def trim(
         self,
@@ -91,16 +91,7 @@ class MemoryJournal:
         return await self._read("trim", trim)
 
     async def remember(self, marks: Sequence[Mark]) -> None:
-        late = list(self._reader.doubtful)
-
-        def end_and_remember() -> None:
-            # What an earlier call may still execute would fulfil an old wish after a newer one.
-            for session in late:
-                self._server.sessions.end(session)
-            self._rows.remember(marks)
-
-        await self._read("remember", end_and_remember)
-        self._reader.doubtful = [each for each in self._reader.doubtful if each not in late]
+        await self._after_late_ones("remember", lambda: self._rows.remember(marks))
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         return await self._read("recall", lambda: self._rows.recall(type_id, shards))
@@ -108,8 +99,20 @@ class MemoryJournal:
     async def remembered_shards(self, type_id: int) -> list[ShardId]:
         return await self._read("remembered_shards", lambda: self._rows.remembered_shards(type_id))
 
-    async def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
-        return await self._write("erase", lambda: self._rows.erase(type_id, shard, epoch, entity))
+    async def erase(
+        self,
+        type_id: int,
+        shard: ShardId,
+        epoch: Epoch,
+        entity: str,
+        *,
+        at_most: int,
+        before: Erasure,
+        by: str,
+    ) -> Erasure:
+        return await self._after_late_ones(
+            "erase", lambda: self._rows.erase(type_id, shard, epoch, entity, at_most)
+        )
 
     async def close(self) -> None:
         self._writer.close()
@@ -120,6 +123,19 @@ class MemoryJournal:
             return await self._writer.reach(kind, request)
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
+
+    async def _after_late_ones(self, kind: str, request: Callable[[], T]) -> T:
+        """Write beside the appends, when nothing whose answer was lost can execute any more."""
+        late = list(self._reader.doubtful)
+
+        def end_and_write() -> T:
+            for session in late:
+                self._server.sessions.end(session)
+            return request()
+
+        answer = await self._read(kind, end_and_write)
+        self._reader.doubtful = [each for each in self._reader.doubtful if each not in late]
+        return answer
 
     async def _read(self, kind: str, request: Callable[[], T]) -> T:
         try:

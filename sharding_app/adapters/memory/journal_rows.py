@@ -108,8 +108,13 @@ class JournalRows:
             shard for (owner, shard), entities in self.remembered.items() if owner == type_id and entities
         )
 
-    def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
+    def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, at_most: int) -> Erasure:
         self.fence([(type_id, shard, epoch)])
+        events = self.events.get((type_id, entity), {})
+        if len(events) > at_most:
+            for seq in sorted(events)[len(events) - at_most :]:
+                del events[seq]
+            return Erasure(events=at_most, whole=False)
         remembered = [
             found for (owner, _), found in self.remembered.items() if owner == type_id and entity in found
         ]

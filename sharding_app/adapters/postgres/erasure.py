@@ -1,17 +1,21 @@
-"""Erases one entity: its events, snapshots and remembered id, in one transaction (erasure requests).
+"""Erases one entity whose home is dead: its events, snapshots and remembered id (erasure requests).
 
-Contract: refuses while the shard's home is alive, since that may hold the entity in memory. The shard's epoch is raised,
-so that a process which was frozen all the while cannot write any of it again. The timeline notes the type and the
-numbers, never the id.
+Contract: refuses while the shard's home is alive, since that may hold the entity in memory: the home erases it then
+(`runtime.erasing`). It is asked before anything is locked. The shard's epoch is raised first, so that a process which was
+frozen all the while cannot write any of it again, and each piece looks whether that epoch still holds. The timeline notes
+the type, the numbers and who wanted it, never the id.
 """
 
+from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import psycopg
 
 from sharding_app.adapters.postgres.line import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.ports.journal import Erasure
+
+EVENTS_AT_ONCE = 5_000
 
 
 class HomeAlive(Exception):
@@ -22,40 +26,50 @@ class HomeAlive(Exception):
         self.names = names
 
 
-class Erased(msgspec.Struct, frozen=True):
-    """How many of each were erased."""
-
-    events: int = 0
-    snapshots: int = 0
-    remembered: int = 0
-
-    @property
-    def anything(self) -> bool:
-        return self != Erased()
+class Moved(Exception):
+    """The shard has been given a home while it was being erased: that home erases the rest."""
 
 
-def erase_entity(conninfo: Conninfo, type_name: str, entity: str, *, dry_run: bool = False) -> Erased:
-    """Erase all that is stored of an entity. Raises HomeAlive, or psycopg.Error."""
-    params: dict[str, Any] = {"type": type_name, "entity": entity}
-    with (
-        psycopg.connect(**command_parameters(conninfo, "erasure")) as connection,
-        connection.transaction(force_rollback=dry_run),
-    ):
-        shards = connection.execute(QUERIES["erase_shards"], params).fetchall()
-        homes = [home for _, _, home in shards if home is not None]
-        alive = connection.execute(QUERIES["erase_homes"], {"homes": homes}).fetchall()
-        if alive and not dry_run:
-            raise HomeAlive(tuple(name for (name,) in alive))
+def count_entity(conninfo: Conninfo, type_name: str, entity: str) -> Erasure:
+    """Count the rows of an entity in a transaction that only reads. Raises psycopg.Error."""
+    params = {"type": type_name, "entity": entity}
+    with psycopg.connect(**command_parameters(conninfo, "erasure")) as connection:
+        connection.read_only = True
+        row = connection.execute(QUERIES["erase_count"], params).fetchone()
+    return Erasure() if row is None else Erasure(*row)
+
+
+def erase_entity(
+    conninfo: Conninfo,
+    type_name: str,
+    entity: str,
+    by: str,
+    progress: Callable[[Erasure], object] = bool,
+    *,
+    events_at_once: int = EVENTS_AT_ONCE,
+) -> Erasure:
+    """Erase an entity piece by piece, from its end. Raises HomeAlive, Moved, or psycopg.Error."""
+    params: dict[str, Any] = {"type": type_name, "entity": entity, "by": by}
+    with psycopg.connect(**command_parameters(conninfo, "erasure"), autocommit=True) as connection:
+        shards = connection.execute(QUERIES["erase_find"], params).fetchall()
         if not shards:
-            return Erased()
-        fenced = {"type_id": shards[0][0], "shards": [shard for _, shard, _ in shards]}
-        shard, epoch = _one(connection.execute(QUERIES["erase_fence"], fenced))
-        holder = {"type_id": shards[0][0], "shard": shard, "epoch": epoch, "entity": entity}
-        return Erased(*_one(connection.execute(QUERIES["erase"], holder)))
-
-
-def _one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
-    row = cursor.fetchone()
-    if row is None:
-        raise psycopg.OperationalError("the server did not say what it erased")
-    return row
+            return Erasure()
+        homes = [home for _, _, home in shards]
+        alive = connection.execute(QUERIES["erase_homes"], {"homes": homes}).fetchall()
+        if alive:
+            raise HomeAlive(tuple(name for (name,) in alive))
+        type_id = shards[0][0]
+        seen = {"type_id": type_id, "shards": [shard for _, shard, _ in shards], "homes": homes}
+        fenced = connection.execute(QUERIES["erase_fence"], {**params, **seen}).fetchall()
+        if len(fenced) < len(shards):
+            raise Moved
+        shard, epoch = fenced[0]
+        held = {**params, "type_id": type_id, "shard": shard, "epoch": epoch, "at_most": events_at_once}
+        erased = Erasure(whole=False)
+        while not erased.whole:
+            row = connection.execute(QUERIES["erase"], {**held, "events_before": erased.events}).fetchone()
+            if row is None:
+                raise Moved
+            erased += Erasure(*row)
+            progress(erased)
+    return erased

@@ -7,7 +7,6 @@ reads one row of the batch back: all of a batch is committed or none.
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -78,8 +77,8 @@ class PostgresJournal:
         self._answer_seconds = answer_seconds
         self._doubtful: list[Backend] = []
         "Server processes that may still execute an append whose answer we did not get."
-        self._late_marks: list[Backend] = []
-        "The same of marks: an old wish must not be fulfilled after a newer one."
+        self._late: list[Backend] = []
+        "The same of what is written beside: an old wish must not be fulfilled after a newer one."
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -143,7 +142,7 @@ class PostgresJournal:
         if not is_entity_id(entity):
             return
         wanted = {"type_id": type_id, "entity": entity, "before": before, "window": window_seconds}
-        await self._rows("forget_states", wanted)
+        await self._beside_rows("forget_states", wanted)
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         if not (is_entity_id(entity) and _can_be_stored(command_id)):
@@ -155,7 +154,7 @@ class PostgresJournal:
         if not newest:
             return
         ordered = [newest[key] for key in sorted(newest)]
-        await self._rows(
+        await self._beside_rows(
             "save_snapshots",
             {
                 "types": [each.type_id for each in ordered],
@@ -179,17 +178,14 @@ class PostgresJournal:
         if not is_entity_id(entity):
             return False
         wanted = {"type_id": type_id, "entity": entity}
-        await self._rows("trim_snapshots", {**wanted, "keep": keep_snapshots})
+        await self._beside_rows("trim_snapshots", {**wanted, "keep": keep_snapshots})
         if before <= 1:
             return False
         bounds = {"before": before, "window": window_seconds, "limit": limit}
-        return bool((await self._rows("trim_events", {**wanted, **bounds}))[0][0] >= limit)
+        return bool((await self._beside_rows("trim_events", {**wanted, **bounds}))[0][0] >= limit)
 
     async def remember(self, marks: Sequence[Mark]) -> None:
-        for backend in list(self._late_marks):
-            await self._see_gone(backend)
-            if backend in self._late_marks:  # not seen by another type meanwhile
-                self._late_marks.remove(backend)
+        await self._see_late_ones_gone()
         newest = {(each.type_id, each.shard, each.entity): each for each in marks}
         for query, runs in (("remember", True), ("forget", False)):
             chosen = [newest[key] for key in sorted(newest) if newest[key].runs is runs]
@@ -200,7 +196,7 @@ class PostgresJournal:
                     "entities": [each.entity for each in chosen],
                     "epochs": [each.epoch for each in chosen],
                 }
-                await self._asked(self._beside.run(partial(self._mark, query, columns)))
+                await self._beside_rows(query, columns)
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         found: dict[ShardId, list[str]] = {}
@@ -211,10 +207,30 @@ class PostgresJournal:
     async def remembered_shards(self, type_id: int) -> list[ShardId]:
         return [row[0] for row in await self._rows("remembered_shards", {"type_id": type_id})]
 
-    async def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str) -> Erasure:
-        # On the line that saves snapshots: one that is on its way comes before, and is erased too.
-        wanted = {"type_id": type_id, "shard": shard, "epoch": epoch, "entity": entity}
-        rows = await self._rows("erase", wanted)
+    async def erase(
+        self,
+        type_id: int,
+        shard: ShardId,
+        epoch: Epoch,
+        entity: str,
+        *,
+        at_most: int,
+        before: Erasure,
+        by: str,
+    ) -> Erasure:
+        # An earlier piece, a snapshot or a trim whose answer was lost must not execute after this, when the entity has
+        # begun anew. What is still on its way on this line comes before, and is erased too.
+        await self._see_late_ones_gone()
+        wanted = {
+            "type_id": type_id,
+            "shard": shard,
+            "epoch": epoch,
+            "entity": entity,
+            "at_most": at_most,
+            "events_before": before.events,
+            "by": by,
+        }
+        rows = await self._beside_rows("erase", wanted)
         if not rows:
             raise ShardsFenced(frozenset({(type_id, shard)}))
         return Erasure(*rows[0])
@@ -238,13 +254,25 @@ class PostgresJournal:
                 raise refused from error
             raise
 
-    async def _mark(self, query: str, columns: dict[str, Any], connection: Connection) -> None:
-        try:
-            await connection.execute(QUERIES[query], columns, binary=True)
-        except BaseException as error:
-            if not _has_failed(error) and self._beside.backend is not None:
-                self._late_marks.append(self._beside.backend)
-            raise
+    async def _beside_rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement that writes beside the appends; one whose answer is lost may still execute."""
+
+        async def work(connection: Connection) -> list[tuple[Any, ...]]:
+            try:
+                cursor = await connection.execute(QUERIES[query], params, binary=True)
+                return await cursor.fetchall() if cursor.description else []
+            except BaseException as error:
+                if not _has_failed(error) and self._beside.backend is not None:
+                    self._late.append(self._beside.backend)
+                raise
+
+        return await self._asked(self._beside.run(work))
+
+    async def _see_late_ones_gone(self) -> None:
+        for backend in list(self._late):
+            await self._see_gone(backend)
+            if backend in self._late:  # not seen by another type meanwhile
+                self._late.remove(backend)
 
     async def _look_for_the_next_home(self, rows: Sequence[EventRow]) -> None:
         """A number that is taken is found before the fence is asked. If the taker is the shard's next home, say so."""

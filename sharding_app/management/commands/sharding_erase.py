@@ -4,23 +4,21 @@ import asyncio
 from argparse import ArgumentParser
 from typing import Any
 
-import msgspec
-
-from sharding_app.adapters.postgres.erasure import Erased, HomeAlive, erase_entity
+from sharding_app.adapters.postgres.erasure import HomeAlive, Moved, count_entity, erase_entity
 from sharding_app.bootstrap import new_loop
-from sharding_app.core.messages import Steer
+from sharding_app.core.messages import Steer, Steered
 from sharding_app.core.records import TypeConfig
 from sharding_app.doctor.read_journal import shard_by_id
 from sharding_app.management.operating import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.management.reach import joined, trouble
 from sharding_app.management.removing import RemovingCommand, amount
+from sharding_app.ports.journal import Erasure
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.process import Process
 
 AGAIN_SECONDS = 0.2
 ANSWER_SECONDS = 15.0
-_AGAIN = "try again."
 
 
 class Command(RemovingCommand):
@@ -42,56 +40,82 @@ class Command(RemovingCommand):
         parser.add_argument("--dry-run", action="store_true", help="only say what would be erased")
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS",
-            help="try for so long while the entity is busy or its shard moves (default: 30)")  # fmt: skip
+            help="give up after so long without progress, while the entity is busy or moves (default: 30)")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
         name, entity = options["type"], options["id"]
         if options["timeout"] <= 0:
             raise refused("--timeout needs a number of seconds greater than 0.")
-        found = self._erase(name, entity, dry_run=True)
-        if not found.anything:
-            raise refused(f"Nothing is stored of {name} {entity!r}.")
         if options["dry_run"]:
+            found = self._counted(name, entity)
             self.say(f"Would be erased: {amount(found)}.")
         else:
-            self.sure(
-                f"Erase {amount(found)} of {name} {entity!r} for good?", yes=options["yes"], word="erase"
-            )
-            try:
-                found = self._erase(name, entity, dry_run=False)
-                self.say(f"Erased: {amount(found)}.")
-            except HomeAlive:
-                home = self._ask_home(name, entity, options["timeout"])
-                self.say(f"Erased at its home {home}: {amount(found)}.")
-        self.result(dry_run=options["dry_run"], erased=msgspec.structs.asdict(found))
+            question = ""
+            if not options["yes"]:
+                question = f"Erase {amount(self._counted(name, entity))} of {name} {entity!r} for good?"
+            self.sure(question, yes=options["yes"], word="erase")
+            found = self._erase(name, entity, options["timeout"])
+        counts = {"events": found.events, "snapshots": found.snapshots, "remembered": found.remembered}
+        self.result(dry_run=options["dry_run"], erased=counts)
 
-    def _erase(self, name: str, entity: str, *, dry_run: bool) -> Erased:
-        """Directly, where nobody is at home. Raises HomeAlive."""
-        return self.on_database(lambda where: erase_entity(where, name, entity, dry_run=dry_run))
+    def _counted(self, name: str, entity: str) -> Erasure:
+        found = self.on_database(lambda where: count_entity(where, name, entity))
+        self._something(found, name, entity)
+        return found
+
+    @staticmethod
+    def _something(found: Erasure, name: str, entity: str) -> None:
+        if found == Erasure():
+            raise refused(f"Nothing is stored of {name} {entity!r}.")
+
+    def _erase(self, name: str, entity: str, timeout: float) -> Erasure:
+        """Erase it in the database where its home is dead, else have the home do it."""
+        progress = Progress(self.stderr, quiet=self.as_json)
+        by = signed("sharding_erase")
+        try:
+            found = self.on_database(
+                lambda where: erase_entity(
+                    where, name, entity, by, lambda done: progress(f"{done.events} events erased")
+                )
+            )
+        except (HomeAlive, Moved):
+            home, found = self._ask_home(name, entity, timeout, progress)
+            progress.done()
+            self.say(f"Erased at its home {home}: {amount(found)}.")
+        else:
+            progress.done()
+            self._something(found, name, entity)
+            self.say(f"Erased: {amount(found)}.")
+        return found
 
     # -- At its home -----------------------------------------------------------------------------------------------
 
-    def _ask_home(self, name: str, entity: str, timeout: float) -> str:
-        """Have it erased where it lives; return the home's name."""
-        progress = Progress(self.stderr, quiet=self.as_json)
+    def _ask_home(self, name: str, entity: str, timeout: float, progress: Progress) -> tuple[str, Erasure]:
+        """Have it erased where it lives; return the home's name, and how much it was."""
         with asyncio.Runner(loop_factory=new_loop) as runner:
             try:
                 return runner.run(self._at_home(name, entity, timeout, progress))
             finally:
                 progress.done()
 
-    async def _at_home(self, name: str, entity: str, timeout: float, progress: Progress) -> str:
+    async def _at_home(
+        self, name: str, entity: str, timeout: float, progress: Progress
+    ) -> tuple[str, Erasure]:
         process = await joined()
-        deadline = asyncio.get_running_loop().time() + timeout
+        loop = asyncio.get_running_loop()
+        deadline, said = loop.time() + timeout, ""
         try:
             shard = await self._shard(process, name, entity)
             while True:
-                home, told = await self._once(process, name, shard, entity)
-                if home and not told:
-                    return home
-                if not told.endswith(_AGAIN) or asyncio.get_running_loop().time() >= deadline:
-                    raise refused(told)
-                progress(told)
+                home, answer = await self._once(process, name, shard, entity)
+                if answer.ok:
+                    counts = answer.counts
+                    return home, Erasure(counts["events"], counts["snapshots"], counts["remembered"])
+                if answer.text != said:  # it gets on: the time limit is for one that does not
+                    deadline, said = loop.time() + timeout, answer.text
+                if not answer.again or loop.time() >= deadline:
+                    raise refused(answer.text)
+                progress(answer.text)
                 await asyncio.sleep(AGAIN_SECONDS)
         except StoreUnavailable as error:
             raise trouble(error) from error
@@ -114,21 +138,21 @@ class Command(RemovingCommand):
             )
         return shard
 
-    async def _once(self, process: Process, name: str, shard: int, entity: str) -> tuple[str, str]:
-        """Ask whoever is its home now. Returns its name, and what it says unless it is done."""
+    async def _once(self, process: Process, name: str, shard: int, entity: str) -> tuple[str, Steered]:
+        """Ask its present home; return the home's name, and its answer."""
         store = process.ports.store
         rows = await store.homes(name, [shard])
         _, members = await store.members()
         home = next((each for row in rows for each in members if each.incarnation == row.home), None)
         if home is None:
-            return "", (
-                "What is stored of it belongs to a shard of a living node that is not its home. Stop the cluster first: "
+            text = (
+                "Its rows belong to a shard of a living node that is not its home. Stop the cluster first: "
                 "manage.py sharding_shutdown --all"
             )
+            return "", Steered(0, ok=False, text=text)
         wish = Steer(0, "erase", name, shard, entity, by=signed("sharding_erase"))
         answer = await process.questions.steer(home.incarnation, wish, ANSWER_SECONDS)
         if answer is None:
-            return home.name, (
-                f"Its home {home.name} does not answer: it may have been erased or not. Look with --dry-run, and try again."
-            )
-        return home.name, "" if answer.ok else answer.text
+            text = f"Its home {home.name} does not answer: it may have been erased or not. Look with --dry-run, and try again."
+            return home.name, Steered(0, ok=False, text=text, again=True)
+        return home.name, answer

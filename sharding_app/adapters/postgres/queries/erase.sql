@@ -1,23 +1,33 @@
--- Whoever holds the shard erases: a delete fires no fence, so the row is locked and compared here.
+-- One piece of an entity, from its end: an erasure that is interrupted leaves a history without a gap.
+-- The holder of the shard erases: a delete fires no fence, so the row is locked and compared here.
 WITH held AS MATERIALIZED (
     SELECT t.id, t.name
     FROM sharding_shard s
     JOIN sharding_type t ON t.id = s.type_id
     WHERE s.type_id = %(type_id)s AND s.shard = %(shard)s AND s.epoch = %(epoch)s
     FOR SHARE OF s
+), bound AS MATERIALIZED (
+    SELECT (
+        SELECT e.seq FROM sharding_event e
+        WHERE e.type_id = (SELECT id FROM held) AND e.entity = %(entity)s
+        ORDER BY e.seq DESC OFFSET %(at_most)s LIMIT 1) AS seq
+), whole AS MATERIALIZED (
+    SELECT held.id FROM held, bound WHERE bound.seq IS NULL
 ), events AS (
-    DELETE FROM sharding_event WHERE type_id IN (SELECT id FROM held) AND entity = %(entity)s RETURNING 1
+    DELETE FROM sharding_event e USING held, bound
+    WHERE e.type_id = held.id AND e.entity = %(entity)s AND e.seq > coalesce(bound.seq, 0) RETURNING 1
 ), snapshots AS (
-    DELETE FROM sharding_snapshot WHERE type_id IN (SELECT id FROM held) AND entity = %(entity)s RETURNING 1
+    DELETE FROM sharding_snapshot s USING whole WHERE s.type_id = whole.id AND s.entity = %(entity)s RETURNING 1
 ), remembered AS (
-    DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM held) AND entity = %(entity)s RETURNING 1
+    DELETE FROM sharding_remembered r USING whole WHERE r.type_id = whole.id AND r.entity = %(entity)s RETURNING 1
 ), counted AS (
     SELECT
         (SELECT count(*) FROM events) AS events, (SELECT count(*) FROM snapshots) AS snapshots,
         (SELECT count(*) FROM remembered) AS remembered
 ), noted AS (
     INSERT INTO sharding_decision (action, subject, detail)
-    SELECT 'entity_erased', held.name, format('%%s events, %%s snapshots', events, snapshots)
-    FROM counted, held
+    SELECT 'entity_erased', held.name, format(
+        '%%s events, %%s snapshots, by %%s', %(events_before)s::bigint + events, snapshots, %(by)s::text)
+    FROM counted, held WHERE EXISTS (SELECT FROM whole)
 )
-SELECT events, snapshots, remembered FROM counted WHERE EXISTS (SELECT FROM held);
+SELECT events, snapshots, remembered, EXISTS (SELECT FROM whole) FROM counted WHERE EXISTS (SELECT FROM held);

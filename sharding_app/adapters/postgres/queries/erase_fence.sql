@@ -1,4 +1,12 @@
--- Takes these shards from whoever still holds the entity in memory: a process that was frozen all the while is fenced.
-UPDATE sharding_shard SET epoch = epoch + 1, home = NULL, step = 'stopped', updated_at = now()
-WHERE type_id = %(type_id)s AND shard = ANY (%(shards)s::integer[])
-RETURNING shard, epoch;
+-- Takes these shards from their homes, which are dead: a process that was frozen all the while is fenced. The intent is
+-- noted before anything is deleted. A row whose home has changed since it was looked at is left alone.
+WITH fenced AS (
+    UPDATE sharding_shard s SET epoch = s.epoch + 1, home = NULL, step = 'stopped', updated_at = now()
+    FROM unnest(%(shards)s::integer[], %(homes)s::text[]) AS seen (shard, home)
+    WHERE s.type_id = %(type_id)s AND s.shard = seen.shard AND s.home IS NOT DISTINCT FROM seen.home
+    RETURNING s.shard, s.epoch
+), noted AS (
+    INSERT INTO sharding_decision (action, subject, detail)
+    SELECT 'entity_erasing', %(type)s, format('by %%s', %(by)s::text)
+)
+SELECT shard, epoch FROM fenced ORDER BY shard;

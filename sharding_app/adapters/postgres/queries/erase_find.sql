@@ -1,4 +1,4 @@
--- The shards in which the entity has left anything, locked: an append under way is waited for, the next one comes after us.
+-- The shards in which the entity has left anything, and their homes. Nothing is locked.
 SELECT s.type_id, s.shard, s.home
 FROM sharding_shard s
 JOIN sharding_type t ON t.id = s.type_id
@@ -6,5 +6,4 @@ WHERE t.name = %(type)s AND s.shard IN (
     SELECT e.shard FROM sharding_event e WHERE e.type_id = t.id AND e.entity = %(entity)s
     UNION SELECT p.shard FROM sharding_snapshot p WHERE p.type_id = t.id AND p.entity = %(entity)s
     UNION SELECT r.shard FROM sharding_remembered r WHERE r.type_id = t.id AND r.entity = %(entity)s)
-ORDER BY s.type_id, s.shard
-FOR UPDATE OF s;
+ORDER BY s.type_id, s.shard;
