@@ -1,26 +1,32 @@
-"""Ask pip whether requirements.txt resolves on every platform that the README promises.
+"""Ask pip whether requirements.txt resolves on every platform that the README promises, to files that it names.
 
     python .ci/check_pins.py [--only linux-x86_64] [FILE]
+    python .ci/check_pins.py --write [FILE]     (after a change of a pin; needs uv: pip install -r .ci/requirements.txt)
 
 For each platform and Python, pip is asked (a dry run: nothing is downloaded but metadata) for a wheel of every pin. pip
-evaluates markers for the machine it runs on, whatever `--platform` says, so they are evaluated here; and from what
-the packages say they need, each requirement must be pinned, and fit its pin.
+evaluates markers for the machine it runs on, whatever `--platform` says, so they are evaluated here. Each requirement of
+the packages must be pinned, and fit its pin. The wheel that pip would take must have its hash in the file: pip refuses
+every other one. `--write` asks uv for the hashes of all wheels that fit one of the platforms, and writes them behind
+their pins.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.tags import Tag
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -72,17 +78,82 @@ class Target:
         )
 
 
-def read_pins(file: Path) -> tuple[list[Requirement], list[str]]:
+OPTIONS = ("--only-binary=:all:", "--require-hashes")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One requirement of the file, and the SHA-256 of each file that may be taken for it."""
+
+    requirement: Requirement
+    hashes: frozenset[str]
+
+
+def logical_lines(text: str) -> list[str]:
+    """Return the lines as pip reads them: a backslash at the end joins two."""
+    return [" ".join(line.split()) for line in text.replace("\\\n", " ").splitlines()]
+
+
+def read_pins(file: Path) -> tuple[list[Pin], list[str]]:
     """Return the pins, and what is wrong with the file itself."""
-    lines = [line.strip() for line in file.read_text().splitlines()]
-    problems = [] if lines[0] == "--only-binary=:all:" else ["the first line is not --only-binary=:all:"]
-    pins = [Requirement(line) for line in lines[1:] if line and not line.startswith("#")]
-    loose = [str(pin) for pin in pins if not pin.url and [each.operator for each in pin.specifier] != ["=="]]
-    return pins, problems + [f"not pinned: {pin}" for pin in loose]
+    lines = logical_lines(file.read_text())
+    problems = [f"the line {option} is missing" for option in OPTIONS if option not in lines]
+    pins = []
+    for line in lines:
+        if line and not line.startswith(("#", "--")):
+            text, *hashes = line.split(" --hash=sha256:")
+            pins.append(Pin(Requirement(text), frozenset(hashes)))
+    for pin in pins:
+        if not pin.requirement.url:
+            if [each.operator for each in pin.requirement.specifier] != ["=="]:
+                problems.append(f"not pinned: {pin.requirement}")
+            if not pin.hashes:
+                problems.append(f"no hashes: {pin.requirement}")
+    return pins, problems
+
+
+def fits(wheel: str) -> bool:
+    """Tell whether a wheel may be installed on a platform of ours, of whatever release."""
+    return any(_fits(tag) for tag in parse_wheel_filename(wheel)[3])
+
+
+def _fits(tag: Tag) -> bool:
+    number = re.fullmatch(r"cp3(\d+)", tag.interpreter)
+    new_enough = number is not None and (int(number[1]) >= 11 or tag.abi == "abi3")
+    python = tag.interpreter == "py3" or (new_enough and not tag.abi.endswith("t"))
+    platform = r"any|manylinux\w*_(x86_64|aarch64)|macosx_\d+_\d+_(arm64|universal2)"
+    return python and re.fullmatch(platform, tag.platform) is not None
+
+
+def write_hashes(file: Path) -> None:
+    """Ask uv for the wheels of every pin, and write the hashes of those that fit."""
+    pins, _ = read_pins(file)
+    named = [str(pin.requirement) for pin in pins if not pin.requirement.url]
+    uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--no-deps"]
+    uv += ["--no-config", "--format=pylock.toml", "--python-version=3.11", "-"]
+    answer = subprocess.run(uv, input="\n".join(named), capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        sys.exit(answer.stderr)
+    hashes = {
+        canonicalize_name(package["name"]): sorted(
+            wheel["hashes"]["sha256"]
+            for wheel in package["wheels"]
+            if fits(wheel["url"].rpartition("/")[2].partition("#")[0])
+        )
+        for package in tomllib.loads(answer.stdout)["packages"]
+    }
+    lines = []
+    for line in logical_lines(file.read_text()):
+        text, *found = line.split(" --hash=sha256:")
+        if text and not text.startswith(("#", "--")):
+            found = hashes.get(canonicalize_name(Requirement(text).name), found)
+            text = " \\\n    ".join([text, *(f"--hash=sha256:{each}" for each in found)])
+        lines.append(text)
+    file.write_text("\n".join(lines) + "\n")
 
 
 def ask_pip(target: Target, pins: list[Requirement], work: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the metadata of the wheels that pip would take."""
+    """Return what pip would install: for each wheel its metadata and its hash."""
     wanted, report = (
         work / f"{target.system}-{target.python}.txt",
         work / f"{target.system}-{target.python}.json",
@@ -106,7 +177,19 @@ def ask_pip(target: Target, pins: list[Requirement], work: Path) -> tuple[list[d
     if answer.returncode != 0:
         return [], answer.stderr.strip().splitlines()[-3:] or [f"pip ended with {answer.returncode}"]
     installs: list[dict[str, Any]] = json.loads(report.read_text())["install"]
-    return [entry["metadata"] for entry in installs], []
+    return installs, []
+
+
+def unnamed(pins: list[Pin], installs: list[dict[str, Any]]) -> list[str]:
+    """Return the wheels that pip would take, and whose hash the file does not have."""
+    known = {canonicalize_name(pin.requirement.name): pin.hashes for pin in pins}
+    return [
+        f"{each['metadata']['name']}: the hash of {each['download_info']['url'].rpartition('/')[2]} is missing:"
+        " run .ci/check_pins.py --write"
+        for each in installs
+        if each["download_info"]["archive_info"]["hashes"]["sha256"]
+        not in known[canonicalize_name(each["metadata"]["name"])]
+    ]
 
 
 def unmet(target: Target, pins: list[Requirement], found: list[dict[str, Any]]) -> list[str]:
@@ -137,11 +220,14 @@ def unmet(target: Target, pins: list[Requirement], found: list[dict[str, Any]]) 
             return list(problems)
 
 
-def check(target: Target, pins: list[Requirement], work: Path) -> list[str]:
+def check(target: Target, pins: list[Pin], work: Path) -> list[str]:
     """Return what is wrong on one target."""
-    here = [pin for pin in pins if target.needs(pin, set())]
-    found, problems = ask_pip(target, here, work)
-    return problems or unmet(target, here, found)
+    here = [pin for pin in pins if target.needs(pin.requirement, set())]
+    wanted = [pin.requirement for pin in here]
+    installs, problems = ask_pip(target, wanted, work)
+    if problems:
+        return problems
+    return unnamed(here, installs) + unmet(target, wanted, [each["metadata"] for each in installs])
 
 
 def main() -> int:
@@ -151,7 +237,11 @@ def main() -> int:
     )
     parser.add_argument("file", nargs="?", type=Path, default=ROOT / "requirements.txt")
     parser.add_argument("--only", choices=SYSTEMS)
+    parser.add_argument("--write", action="store_true", help="write the hashes of all wheels into the file")
     options = parser.parse_args()
+    if options.write:
+        write_hashes(options.file)
+        return 0
     pins, problems = read_pins(options.file)
     targets = [
         Target(system, python) for system in SYSTEMS for python in PYTHONS if options.only in {None, system}

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -54,12 +55,51 @@ def test_the_readme_has_the_two_lines_and_ci_runs_the_second() -> None:
     assert 'bash -c "$test_line"' in script
 
 
-def test_requirements_are_wheels_and_pinned() -> None:
-    first, *others = (ROOT / "requirements.txt").read_text().splitlines()
-    assert first == "--only-binary=:all:"
+@pytest.mark.parametrize("name", ["requirements.txt", ".ci/requirements.txt"])
+def test_requirements_are_wheels_pinned_and_have_hashes(name: str) -> None:
+    """A file that an index replaces is refused: pip takes those whose hash stands here, and no others."""
+    text = (ROOT / name).read_text().replace(" \\\n    ", " ")
+    first, second, *others = text.splitlines()
+    assert (first, second) == ("--only-binary=:all:", "--require-hashes")
     pins = [line for line in others if line and not line.startswith(("#", "sharding-app @ file:"))]
-    assert all(re.fullmatch(r"[a-z0-9.-]+(\[\w+\])?==[\w.]+( ; .+)?", pin) for pin in pins)
-    assert "autobahn==24.4.2" in pins
+    pattern = r"[a-z0-9.-]+(\[\w+\])?==[\w.]+( ; [^#]+?)?( --hash=sha256:[0-9a-f]{64})+"
+    assert [pin for pin in pins if not re.fullmatch(pattern, pin)] == []
+
+
+def test_an_old_python_is_told_so_by_pip(tmp_path: Path) -> None:
+    """The line for old Pythons is asked for on this one: pip has to stop at it, hashes or not."""
+    text = (ROOT / "requirements.txt").read_text().replace('python_version < "3.11"', "python_version > '3'")
+    (tmp_path / "requirements.txt").write_text(text)
+    pip = ("-m", "pip", "install", "--dry-run", "--no-index", "-qr", str(tmp_path / "requirements.txt"))
+    answer = python(*pip)
+    assert answer.returncode != 0
+    assert "this-needs-Python-3.11-or-newer" in answer.stderr.splitlines()[0]
+
+
+AUDIT = """
+import json, subprocess, sys
+class Answer: returncode, stdout, stderr = 0, {stdout!r}, {stderr!r}
+subprocess.run = lambda *a, **k: Answer
+sys.argv = {arguments!r}
+import runpy; runpy.run_path(".ci/audit.py", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("packages", "stderr", "passes"),
+    [
+        ([{"name": "a", "version": "1", "vulns": []}], "", True),
+        ([{"name": "a", "skip_reason": "not found"}], "", False),
+        ([{"name": "a", "version": "1", "vulns": []}, {"name": "b", "skip_reason": "not found"}], "", False),
+        ([], "", False),
+        (None, "ConnectionError: refused", False),
+        ([{"name": "a", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": []}]}], "", False),
+    ],
+)
+def test_an_audit_that_audited_nothing_does_not_pass(packages: Any, stderr: str, passes: bool) -> None:
+    stdout = "" if packages is None else json.dumps({"dependencies": packages})
+    script = AUDIT.format(stdout=stdout, stderr=stderr, arguments=["audit.py", "requirements.txt"])
+    assert (python("-c", script).returncode == 0) is passes
 
 
 def test_importing_settings_starts_nothing(tmp_path: Path) -> None:
