@@ -21,7 +21,8 @@ from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineControl
 from sharding_app.runtime.listener import Listener, NoListener
-from sharding_app.runtime.owner import PlainThreads, Threads, Together, Watch
+from sharding_app.runtime.owner import Together, Watch
+from sharding_app.runtime.threads import PlainThreads, Threads
 
 
 class Region(Protocol):

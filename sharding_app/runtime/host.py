@@ -70,7 +70,6 @@ class Host:
         self.journal = ports.journal
         self.listener = ports.listener
         self.threads = ports.threads
-        self.async_handlers = 0
         self.closing = False
         self.meter = Meter(ports.clock)
         self.gate: ShardGate | None = None

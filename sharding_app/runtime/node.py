@@ -292,14 +292,10 @@ class Node(Process):
                 self.try_send(peer, message)
 
     async def _tend(self) -> None:
-        """After async handlers have run, look after what they leave in their thread."""
-        tended = 0
+        """Look after what async handlers have left in their threads."""
         while True:
             await asyncio.sleep(TEND_SECONDS)
-            run = sum(host.async_handlers for host in self.hosts.values())
-            if run != tended:
-                tended = run
-                await self.node_ports.threads.tend()
+            await self.node_ports.threads.tend()
 
     # -- Time ------------------------------------------------------------------------------------------------------
 

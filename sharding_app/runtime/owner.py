@@ -9,6 +9,7 @@ from sharding_app.core.messages import AnyMessage, Deliver
 from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import EventRow
 from sharding_app.runtime.listener import Listener
+from sharding_app.runtime.threads import Threads
 
 RAISED = (Exception, asyncio.CancelledError)
 """What the user's code may raise without ending us. What it awaits may have been cancelled by somebody else, and nobody has
@@ -21,9 +22,7 @@ class Owner(Protocol):
     """The host, as an execution sees it."""
 
     listener: Listener
-    threads: "Threads"
-    async_handlers: int
-    "How many async handlers have run."
+    threads: Threads
     closing: bool
     "The node ends: jobs that are cancelled now are to end."
 
@@ -66,35 +65,6 @@ class Watch(Protocol):
     """The watchdog's note of what holds the loop (`runtime.watchdog`)."""
 
     running: tuple[str, str] | None
-
-
-class Threads(Protocol):
-    """What handlers in threads, and those that use the async ORM, need around them."""
-
-    def run(self, work: Callable[[], Any]) -> Any:
-        """Run a handler's work; called in its thread."""
-        ...
-
-    async def tend(self) -> None:
-        """Called now and then on the node's loop, after async handlers have run."""
-        ...
-
-    async def close(self) -> None:
-        """The node ends."""
-        ...
-
-
-class PlainThreads:
-    """Where nothing has to be tended."""
-
-    def run(self, work: Callable[[], Any]) -> Any:
-        return work()
-
-    async def tend(self) -> None:
-        """Nothing is held."""
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 class Together(Protocol):

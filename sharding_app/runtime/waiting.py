@@ -23,6 +23,7 @@ from sharding_app.runtime.calls import within
 from sharding_app.runtime.commits import CommandCommit, StepCommit, StepFailed, number_rows
 from sharding_app.runtime.journal_writer import NotCommitted
 from sharding_app.runtime.owner import RAISED, Together
+from sharding_app.runtime.threads import depth_of
 
 if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
@@ -65,7 +66,7 @@ class WaitingCommands:
         try:
             entity._sharding_staging = None if handler.is_query else command.staging
             with within(message.chain, execution.type.name, slot.id):
-                result = await self._call(handler, entity, args)
+                result = await self._call(handler, entity, args, depth_of(message.chain))
             if command.given_up:
                 return
             value = command.staged(handler, result)
@@ -138,14 +139,15 @@ class WaitingCommands:
         else:
             execution.committed(commit)
 
-    async def _call(self, handler: Handler, entity: object, args: tuple[Any, ...]) -> Any:
+    async def _call(self, handler: Handler, entity: object, args: tuple[Any, ...], depth: int) -> Any:
         owner = self._execution.owner
         if handler.thread:
             work = functools.partial(contextvars.copy_context().run, handler.function, entity, *args)
-            return await asyncio.get_running_loop().run_in_executor(None, owner.threads.run, work)
+            pool = owner.threads.executor(depth)
+            return await asyncio.get_running_loop().run_in_executor(pool, owner.threads.run, work)
         if handler.is_async:
-            owner.async_handlers += 1
-            return await handler.function(entity, *args)
+            with owner.threads.around(depth):
+                return await handler.function(entity, *args)
         return handler.function(entity, *args)
 
     async def append_together(

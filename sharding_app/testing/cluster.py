@@ -44,8 +44,9 @@ from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineSettings
 from sharding_app.runtime.listener import Listener, NoListener
 from sharding_app.runtime.node import Node
-from sharding_app.runtime.owner import PlainThreads, Threads, Together
+from sharding_app.runtime.owner import Together
 from sharding_app.runtime.process import Process
+from sharding_app.runtime.threads import PlainThreads, Threads
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
 from sharding_app.testing.together import MemoryTogether

@@ -18,7 +18,8 @@ from sharding_app.conf import get_settings
 from sharding_app.errors import WrongContext
 from sharding_app.model import gateway
 from sharding_app.ports.journal import Journal
-from sharding_app.runtime.owner import PlainThreads, Together
+from sharding_app.runtime.owner import Together
+from sharding_app.runtime.threads import PlainThreads
 from sharding_app.testing import names
 from sharding_app.testing.names import in_tests
 from sharding_app.testing.thread import ClusterThread
@@ -131,6 +132,7 @@ class _Threads(PlainThreads):
     """Handlers in threads see what the test has written, too, and leave no connection behind."""
 
     def __init__(self, shared: dict[str, BaseDatabaseWrapper]) -> None:
+        super().__init__()
         self._shared = shared
 
     def run(self, work: Callable[[], Any]) -> Any:

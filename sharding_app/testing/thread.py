@@ -13,7 +13,8 @@ from sharding_app.cluster_gateway import ClusterGateway
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.ports.journal import Journal, Snapshot
 from sharding_app.runtime.config import NodeConfig
-from sharding_app.runtime.owner import Threads, Together
+from sharding_app.runtime.owner import Together
+from sharding_app.runtime.threads import Threads
 from sharding_app.testing.clock import Clock, TravelLoop
 from sharding_app.testing.cluster import EntityId, MemoryCluster
 

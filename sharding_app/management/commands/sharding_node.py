@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from sharding_app.management.collector import quiet_collector
+from sharding_app.management.ending import end_despite_threads
 from sharding_app.management.processes import Child, Supervisor, ending_signals, manage, up_line
 from sharding_app.management.stdin_guard import at_end_of_input
 
@@ -127,6 +128,8 @@ class Command(BaseCommand):
             watchdog.stop()
             if endpoint is not None:
                 await endpoint.stop()
+        if getattr(self, "_called_from_command_line", False):
+            end_despite_threads()
 
     async def _endpoint(self, port: int | None, runner: Any, watchdog: Any) -> Any:
         from sharding_app.bootstrap import node_endpoint
