@@ -340,6 +340,7 @@ class Settings:
             candidate=self.may_coordinate(mine),
             number_of_shards=self.number_of_shards,
             lease_ttl_seconds=self.lease_ttl_seconds,
+            ping_interval_seconds=self.ping_interval_seconds,
             ask_timeout_seconds=self.ask_timeout_seconds,
             mailbox_size=self.mailbox_size,
             command_window_seconds=self.command_window_seconds,

@@ -47,6 +47,8 @@ class NodeConfig:
     candidate: bool = True
     number_of_shards: int = 1000
     lease_ttl_seconds: float = 3.0
+    ping_interval_seconds: float = 0.5
+    "Of each of the lifeline's sessions: so far apart a silent node's two locks may go."
     ask_timeout_seconds: float = 5.0
     mailbox_size: int = 1000
     passivate_after_seconds: float = 120.0

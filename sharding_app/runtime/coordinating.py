@@ -32,7 +32,7 @@ class Coordinating:
         ports, config = node.node_ports, node.config
         node.coordinator = CoordinatorShell(
             node.incarnation, term, ports.store, ports.clock, node.try_send, config.coordinator,
-            self._strategy_of, config.lease_ttl_seconds, self._decided,
+            self._strategy_of, config.lease_ttl_seconds, self._decided, config.ping_interval_seconds,
         )  # fmt: skip
         node.homes.coordinator_told(node.incarnation, term)
         self._task = node.run(self._run(node.coordinator), "coordinator")

@@ -72,6 +72,7 @@ class CoordinatorShell:
         strategy_of: Callable[[str], ShardAllocationStrategy],
         ttl_seconds: float,
         on_decision: Callable[[Decision], None],
+        ping_interval_seconds: float = 0.5,
     ) -> None:
         self.machine = Coordinator(me, term, settings, strategy_of, clock.now)
         self.term = term
@@ -80,7 +81,7 @@ class CoordinatorShell:
         self._store = store
         self._clock = clock
         self._put = put
-        self._membership = Membership(ttl_seconds, me)
+        self._membership = Membership(ttl_seconds, me, ping_interval_seconds=ping_interval_seconds)
         self._on_decision = on_decision
         self._unrecorded: list[Decision] = []
         self._wake = asyncio.Event()

@@ -1,5 +1,9 @@
 """Who is dead, and when that may be said (promises 1 and 13)."""
 
+import random
+
+import pytest
+
 from sharding_app.core.membership import Membership, deaf_members
 from sharding_app.core.records import Member, MemberState, Server
 
@@ -7,6 +11,8 @@ HERE = Server(started="one", timeline=1)
 RESTARTED = Server(started="two", timeline=1)
 AGAIN = Server(started="three", timeline=1)
 TTL = 3.0
+OWN_LIMIT = 2.0
+PING = 0.5
 
 
 def member(
@@ -55,13 +61,61 @@ def test_the_second_lock_going_just_after_the_first_is_dead_at_once() -> None:
     assert judge.judge(0.05, HERE, [member("a", 0)]).dead == ("a",)
 
 
-def test_the_second_lock_going_later_is_no_proof_of_death() -> None:
+def test_a_lock_that_stood_alone_for_longer_than_an_interval_is_no_silence() -> None:
     """Two faults of the network, say: the process may not have heard of them yet."""
-    judge = Membership(TTL)
+    judge = Membership(TTL, ping_interval_seconds=0.5)
     judge.judge(0.0, HERE, [member("a", 1)])
-    assert judge.judge(0.5, HERE, [member("a", 0)]).suspect == ("a",)
-    assert judge.judge(3.4, HERE, [member("a", 0)]).suspect == ("a",)
-    assert judge.judge(3.5, HERE, [member("a", 0)]).dead == ("a",)
+    judge.judge(0.6, HERE, [member("a", 1)])
+    assert judge.judge(0.7, HERE, [member("a", 0)]).suspect == ("a",)
+    assert judge.judge(3.6, HERE, [member("a", 0)]).suspect == ("a",)
+    assert judge.judge(3.7, HERE, [member("a", 0)]).dead == ("a",)
+
+
+def silent_node(chance: random.Random) -> tuple[float, tuple[float, float]]:
+    """Cut a node off, or freeze it; return when, and when the server frees its two locks."""
+    phase, cut = chance.uniform(0, PING), 10 + chance.uniform(0, PING)
+    last = [phase + index * PING / 2 for index in (0, 1)]
+    last = [
+        at + PING * ((cut - at) // PING) - chance.uniform(0, PING / 2) for at in last
+    ]  # pings may be late
+    return cut, (last[0] + TTL, last[1] + TTL)
+
+
+def read_until_dead(judge: Membership, freed: tuple[float, float], distance: float, first: float) -> float:
+    now = first
+    while True:
+        locks = sum(at > now for at in freed)
+        if judge.judge(now, HERE, [member("a", locks)]).dead:
+            return now
+        now += distance
+
+
+@pytest.mark.parametrize("distance", [0.005, 0.01, 0.05, 0.09, 0.11, 0.17, 0.25])
+def test_a_silent_node_is_dead_with_the_first_reading_after_its_locks(distance: float) -> None:
+    """However often the coordinator reads, and whenever its readings fall."""
+    chance = random.Random(distance)
+    for _ in range(100):
+        cut, freed = silent_node(chance)
+        judge = Membership(TTL, ping_interval_seconds=PING)
+        dead = read_until_dead(judge, freed, distance, first=9 + chance.uniform(0, distance))
+        assert dead <= max(freed) + distance
+        assert dead <= cut + 3.5
+        last_ping = max(freed) - TTL
+        assert dead > last_ping + OWN_LIMIT * 1.1, "whatever its clock, it handles nothing any more"
+
+
+@pytest.mark.parametrize("distance", [0.005, 0.01, 0.09, 0.17, 0.25, 0.6])
+def test_a_node_that_hears_of_neither_of_two_faults_is_not_dead_while_its_lease_may_hold(
+    distance: float,
+) -> None:
+    """As far as it can be told from silence: the faults lie further apart than a ping interval and two readings."""
+    chance = random.Random(distance)
+    for _ in range(100):
+        first = 10.0
+        second = first + PING + 2 * distance + chance.uniform(0.001, 2.5)
+        judge = Membership(TTL, ping_interval_seconds=PING)
+        dead = read_until_dead(judge, (first, second), distance, first=9 + chance.uniform(0, distance))
+        assert dead >= second + OWN_LIMIT * 1.1
 
 
 def test_a_restart_gives_everyone_the_full_ttl() -> None:
