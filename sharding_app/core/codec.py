@@ -61,6 +61,8 @@ class _Envelope(msgspec.Struct, array_like=True, gc=False):
     ack: int
     credit: int
     body: list[msgspec.Raw]
+    clock: int = 0
+    yours: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,7 +86,7 @@ def encode_frame(frame: Frame) -> bytes:
     writer = FrameWriter(frame.source, frame.target, frame.wire)
     body = [encode_message(message) for message in frame.body]
     numbers = (frame.stream, frame.seq, frame.ack_stream, frame.ack, frame.credit)
-    return writer.write(*numbers, len(body), body)
+    return writer.write(*numbers, len(body), body, frame.clock, frame.yours)
 
 
 class FrameWriter:
@@ -93,15 +95,25 @@ class FrameWriter:
     __slots__ = ("_prefix",)
 
     def __init__(self, source: Incarnation, target: Incarnation, wire: int = WIRE_WRITTEN) -> None:
-        # 0x99: an array of nine, the fields of Frame in their order.
-        self._prefix = b"\x99" + _encode(wire) + _encode(source) + _encode(target)
+        # 0x9b: an array of eleven, the fields of Frame in their order.
+        self._prefix = b"\x9b" + _encode(wire) + _encode(source) + _encode(target)
 
     def write(
-        self, stream: int, seq: int, ack_stream: int, ack: int, credit: int, count: int, body: Sequence[bytes]
+        self,
+        stream: int,
+        seq: int,
+        ack_stream: int,
+        ack: int,
+        credit: int,
+        count: int,
+        body: Sequence[bytes],
+        clock: int = 0,
+        yours: int = 0,
     ) -> bytes:
         """Return a frame of `count` messages, which `body` holds encoded, in one piece or in many."""
         numbers = _encode((stream, seq, ack_stream, ack, credit))
-        return b"".join((self._prefix, numbers[1:], _array_header(count), *body))
+        clocks = _encode((clock, yours))
+        return b"".join((self._prefix, numbers[1:], _array_header(count), *body, clocks[1:]))
 
 
 def _array_header(count: int) -> bytes:
@@ -140,7 +152,8 @@ def salvage_frame(data: bytes) -> tuple[Frame, int]:
         except _UNREADABLE:
             continue
     numbers = (envelope.stream, envelope.seq, envelope.ack_stream, envelope.ack, envelope.credit)
-    frame = Frame(envelope.wire, envelope.source, envelope.target, *numbers, body)
+    clocks = (envelope.clock, envelope.yours)
+    frame = Frame(envelope.wire, envelope.source, envelope.target, *numbers, body, *clocks)
     return frame, len(envelope.body) - len(body)
 
 
@@ -149,7 +162,10 @@ def _check(frame: Frame | _Envelope) -> None:
         raise DecodeError(f"more than {MAX_BODY_MESSAGES} messages")
     if not (0 < len(frame.source) <= MAX_NAME and 0 < len(frame.target) <= MAX_NAME):
         raise DecodeError("a name of impossible length")
-    numbers = (frame.stream, frame.seq, frame.ack_stream, frame.ack, frame.credit)
+    numbers = (
+        *(frame.stream, frame.seq, frame.ack_stream, frame.ack, frame.credit),
+        *(frame.clock, frame.yours),
+    )
     if min(numbers) < 0 or max(numbers) > MAX_NUMBER:
         raise DecodeError("a number out of range")
 

@@ -23,9 +23,18 @@ Repeated is, after the patience (measured round trips, at least `resend_after_se
 2 s), the oldest frame alone. When it is acknowledged and others of its time are not, these follow at once. Any frame
 from a peer that was silent makes the next repetition due; so does `retry` (the layer works again).
 
+Time. A frame carries its writer's clock, and what the reader's clock had reached by then *at least*: the writer has read
+that in an earlier frame, and counted on by its own clock. So the reader knows how long a frame may have been under way, with
+no two clocks compared, and turns the times in its commands (`born_ms`, `deadline_ms`) into times of its own clock: waits in
+a queue, in flight, in Redis or in a process that was frozen all count. To be sure it counts too much rather than too little:
+up to the time that the earlier frame needed to come the other way. A frame that may have been under way for longer than
+`max_flight_seconds` is not taken in; the acknowledgement that it causes brings the writer a newer time, and the
+repetition is written with that. The times of a recorded frame stay those of its record, so it is refused by the same rule.
+To a peer that was never heard no command is sent, but an empty frame that asks for a word.
+
 Bounds. `put` refuses beyond the queue's count and bytes. At most a window (frames, bytes) is under way and
 unacknowledged, and at most a window is held by the receiver out of order. *Credit* is the receiver's: its window less
-what its consumer has taken in and not handled yet (`waiting`). Only commands (`Deliver`) wait for credit. Answers and
+what its consumer has taken in and not handled yet (`waiting`). Only commands (`Deliver`, `Steer`) wait for credit. Answers and
 protocol messages do not: they are as many as the commands that caused them, and holding them back could stop two
 nodes whose handlers ask each other for good. So there are two lanes; each keeps its order, and the second one
 overtakes the first only where the first has no credit. A sender without credit asks by an empty numbered frame, at
@@ -44,10 +53,13 @@ from sharding_app.core.ids import Incarnation
 from sharding_app.core.link_limits import LinkLimits, LinkStatistics, MessageTooLarge
 from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
-from sharding_app.core.messages import AnyMessage, Frame
+from sharding_app.core.messages import AnyMessage, Deliver, Frame
 from sharding_app.core.wire import WIRE, Wire
 
 __all__ = ["Link", "LinkLimits", "LinkStatistics", "MessageTooLarge", "Position"]
+
+DRIFT = 0.001
+"""Clocks of two machines run apart by less than this, for as long as nothing is heard."""
 
 Position = tuple[int, int]
 """The peer's stream, and the last of its frames that was taken in."""
@@ -75,6 +87,8 @@ class Link:
         self._writer = FrameWriter(source, target, wire.written)
         self._heard_at: float | None = None
         self._active_at: float | None = None
+        self._ahead: float | None = None
+        "The peer's clock less ours, at least."
         self._acks_sent = 0
         self._bytes_sent = 0
 
@@ -97,15 +111,16 @@ class Link:
             return []
         credit = receiver.credit()
         write, stream = self._writer.write, self._sender.stream
+        clocks = self._clocks(now)
         data: list[bytes] = []
         if receiver.unknown_stream:
-            data.append(write(0, 0, receiver.unknown_stream, 0, credit, 0, ()))
+            data.append(write(0, 0, receiver.unknown_stream, 0, credit, 0, (), *clocks))
             receiver.unknown_stream = 0
             self._acks_sent += 1
         ack = (receiver.stream, receiver.taken_in, credit)
-        data += [write(stream, sent.seq, *ack, sent.count, (sent.body,)) for sent in frames]
+        data += [write(stream, sent.seq, *ack, sent.count, (sent.body,), *clocks) for sent in frames]
         if not data:
-            data.append(write(0, 0, *ack, 0, ()))
+            data.append(write(0, 0, *ack, 0, (), *clocks))
             self._acks_sent += 1
         receiver.told(credit, now)
         self._bytes_sent += sum(map(len, data))
@@ -118,13 +133,46 @@ class Link:
             self._receiver.refused += 1
             return []
         sender = self._sender
-        sender.heard(now, 0.0 if self._heard_at is None else now - self._heard_at)
+        silence = 0.0 if self._heard_at is None else now - self._heard_at
+        sender.heard(now, silence)
+        ahead = frame.clock / 1000 - now
+        if self._ahead is None:
+            self._ahead = ahead
+        else:
+            before = self._ahead - silence * DRIFT
+            self._ahead = max(ahead, before)
+            if ahead - before > self.limits.max_flight_seconds:
+                sender.repeat(now)  # the peer took what we sent for late: what we knew of its clock was
         self._heard_at = self._active_at = now
         if frame.ack_stream:
             sender.answered(frame.ack_stream, frame.ack, frame.credit, now)
         if frame.seq == 0:
             return []
+        if not self._times_are_ours(frame, int(now * 1000)):
+            self._receiver.late += 1
+            self._receiver.ack_at = now
+            return []
         return self._receiver.take(frame, size, now)
+
+    def _times_are_ours(self, frame: Frame, now_ms: int) -> bool:
+        """Turn the times of its commands into times of our clock. False: it may have been under way for too long."""
+        sent_at = min(frame.yours or now_ms, now_ms)
+        if now_ms - sent_at > self.limits.max_flight_seconds * 1000:
+            return False
+        shift = sent_at - frame.clock
+        for message in frame.body:
+            if type(message) is Deliver:
+                message.born_ms += shift
+                if message.deadline_ms:
+                    message.deadline_ms = message.deadline_ms + shift or 1
+        return True
+
+    def _clocks(self, now: float) -> tuple[int, int]:
+        """Our clock, and what the peer's has reached at least."""
+        if self._ahead is None or self._heard_at is None:
+            return int(now * 1000), 0
+        theirs = now + self._ahead - (now - self._heard_at) * DRIFT
+        return int(now * 1000), max(0, int(theirs * 1000))
 
     def last_word(self, now: float) -> bytes | None:
         """Return the acknowledgement that is still owed, alone; None: none is."""
@@ -134,7 +182,7 @@ class Link:
         credit = receiver.credit()
         receiver.told(credit, now)
         self._acks_sent += 1
-        return self._writer.write(0, 0, receiver.stream, receiver.taken_in, credit, 0, ())
+        return self._writer.write(0, 0, receiver.stream, receiver.taken_in, credit, 0, (), *self._clocks(now))
 
     def waiting(self, size: int) -> None:
         """The consumer has taken in so many bytes of this peer's commands and not handled them: credit is less by it."""
@@ -194,6 +242,7 @@ class Link:
             duplicates_dropped=receiver.duplicates,
             out_of_order=receiver.out_of_order,
             frames_refused=receiver.refused,
+            frames_late=receiver.late,
             queued_messages=sender.queued,
             queued_bytes=sender.others.size + sender.deliveries.size,
             in_flight_frames=len(sender.in_flight),

@@ -27,6 +27,8 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
     "The shortest wait for an acknowledgement; measured round trips make it longer, silence doubles it up to 2 s."
     ack_delay_seconds: float = 0.02
     "How long an acknowledgement may wait for a frame to ride on."
+    max_flight_seconds: float = 30.0
+    "A frame that may have been under way for longer is not taken in: its writer sends it again. So is a recorded one."
     idle_after_seconds: float = 60.0
     suspect_after_seconds: float = 0.05
     halve_messages: int = 64
@@ -36,6 +38,7 @@ class LinkLimits(msgspec.Struct, frozen=True, kw_only=True):
         positive = (
             *(self.max_frame_bytes, self.max_frame_messages, self.max_message_bytes, self.max_queue_messages),
             *(self.max_queue_bytes, self.window_frames, self.resend_after_seconds, self.ack_delay_seconds),
+            self.max_flight_seconds,
             self.halve_messages - 1,
         )
         if min(positive) <= 0:
@@ -71,6 +74,8 @@ class LinkStatistics(msgspec.Struct, frozen=True, kw_only=True):
     "Frames that came before their turn, held or not."
     frames_refused: int
     "Of another wire version, of an earlier stream, beyond the bounds, or of a stream that nothing is known of."
+    frames_late: int
+    "They may have been under way for longer than `max_flight_seconds`."
     queued_messages: int
     queued_bytes: int
     in_flight_frames: int

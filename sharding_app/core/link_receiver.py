@@ -16,7 +16,7 @@ class LinkReceiver:
         self.held_bytes = 0
         self.unknown_stream = 0
         self.ack_at: float | None = None
-        self.messages = self.frames = self.duplicates = self.out_of_order = self.refused = 0
+        self.messages = self.frames = self.duplicates = self.out_of_order = self.refused = self.late = 0
         self._told_credit = limits.window_bytes
         self._look_at = 0.0
         self._untold_frames = 0

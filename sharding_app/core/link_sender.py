@@ -4,7 +4,7 @@ from collections import deque
 
 from sharding_app.core.codec import encode_message
 from sharding_app.core.link_limits import MAX_RESEND_SECONDS, LinkLimits, MessageTooLarge
-from sharding_app.core.messages import AnyMessage, Deliver
+from sharding_app.core.messages import AnyMessage, Deliver, Steer
 
 
 class Lane:
@@ -62,6 +62,7 @@ class LinkSender:
         self.in_flight_bytes = 0
         self.credit = 0
         self.acked = 0
+        self.known = False  # the peer was heard: its clock can be told
         self.messages = self.frames = self.resent = self.refused = self.restarts = 0
         self.round_trip = 0.0
         self._variation = 0.0
@@ -85,7 +86,8 @@ class LinkSender:
             size = len(data)
             if size > limits.max_message_bytes:
                 raise MessageTooLarge(size, limits.max_message_bytes)
-            lane = self.deliveries if type(message) is Deliver else self.others
+            kind = type(message)
+            lane = self.deliveries if kind is Deliver or kind is Steer else self.others
             if self.others.size + self.deliveries.size + size <= limits.max_queue_bytes:
                 lane.items.append(data)
                 lane.size += size
@@ -144,9 +146,10 @@ class LinkSender:
         body: list[bytes] = []
         if self.others.size and self._worth(self.others, frame_room):
             body = self.others.take(limits.max_frame_messages, frame_room, room)
-        if self.deliveries.size and len(body) < limits.max_frame_messages:
+        if self.deliveries.size and self.known and len(body) < limits.max_frame_messages:
             self._add_deliveries(body, room, frame_room, now)
-        if body or self._probe_due(now):
+        # To a peer that was never heard a stream opens without commands: how late they arrive could not be told.
+        if body or not self.known or self._probe_due(now):
             self.queued -= len(body)
             self.messages += len(body)
             return self._launch(len(body), b"".join(body), now)
@@ -249,9 +252,14 @@ class LinkSender:
 
     def heard(self, now: float, silence: float) -> None:
         """The peer said anything after `silence` seconds: what has backed off meanwhile is due."""
+        self.known = True
         if self._backoff and silence > self.limits.resend_after_seconds:
             self._backoff = 0
             self._resend_at = min(self._resend_at, now)
+
+    def repeat(self, now: float) -> None:
+        """What was sent was not taken in: repeat it without waiting for the patience."""
+        self._resend_at = min(self._resend_at, now)
 
     def retry(self, now: float) -> None:
         """The way is open again: send what waits now, and count the peer's silence from now."""

@@ -46,11 +46,11 @@ class Deliver(Message, tag=1):
     args: bytes
     command_id: str = ""
     attempt: int = 1
-    age_ms: int = 0
-    """Time since the call, counted by each hop's own clock: a window is never judged by wall clocks. A process that has
-    taken the message in keeps it as what has to be added to its clock."""
-    timeout_ms: int = 0
-    "What is left of the asker's patience when this was sent; 0: nobody waits (tell)."
+    born_ms: int = 0
+    """When it was called, by the clock of the process that holds the message: in a frame the writer's, as `Frame.clock` is,
+    and from its arrival on the reader's (`core.link`). No wait is left out, wherever it was."""
+    deadline_ms: int = 0
+    "Until when the asker waits, by the same clock; 0: no caller waits (tell)."
     chain: tuple[str, ...] = ()
     "Entities whose commands led to this one: 'type/id' of each, outermost first."
     trace: str = ""
@@ -402,3 +402,7 @@ class Frame(msgspec.Struct, array_like=True, gc=False):
     ack: int
     credit: int
     body: list[AnyMessage]
+    clock: int = 0
+    "The writer's clock when this frame was sent, or sent again, in milliseconds."
+    yours: int = 0
+    "What the reader's clock had reached by then, at least; 0: the writer has not heard the reader yet."

@@ -15,6 +15,7 @@ from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Answer, Deliver, Failed, HandBack
 from sharding_app.core.shard import Slot
 from sharding_app.errors import (
+    AskTimeout,
     EntityFailed,
     NotStorable,
     PartlyApplied,
@@ -55,7 +56,7 @@ class Answers:
     def answer(self, source: Incarnation, message: Deliver, value: bytes) -> None:
         if message is self._meter.watched:
             self._meter.done()
-        if message.timeout_ms:
+        if message.deadline_ms:
             self._owner.send(source, Answer(message.request, value))
         elif source == NOBODY:
             self._did_well(message.entity)
@@ -75,6 +76,12 @@ class Answers:
         kind, text, params = to_wire(error)
         packed = msgspec.msgpack.encode(params) if params else b""
         self._owner.send(source, Failed(message.request, kind, text, packed))
+
+    def expired(self, source: Incarnation, message: Deliver) -> None:
+        """Its caller has given up meanwhile: it is not worked on, so that a queue which is too long becomes shorter."""
+        self._counters["expired"] += 1
+        what = f"{self._type.name} {message.entity!r}: the time of {message.command} was over before its turn came"
+        self.fail(source, message, AskTimeout(what, code="expired"))
 
     def hand_back(self, source: Incarnation, message: Deliver) -> None:
         if source != NOBODY:

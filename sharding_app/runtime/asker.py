@@ -65,7 +65,7 @@ class Asker:
         self._timeout = default_timeout
         self._last = 0
         self._loop = asyncio.get_running_loop()
-        self._outgoing = Outgoing(incarnation, put)
+        self._outgoing = Outgoing(incarnation, put, self._not_sent)
         self._blocked, self._send = self._outgoing.blocked, self._outgoing.send  # needed for each command
         self._refusals = Refusals(limits.max_parcels)
         self.drops = self._refusals.drops
@@ -281,6 +281,10 @@ class Asker:
         region.resolved(parcel, self._clock.now())
         if region.out:
             self._carry_out(region, self._clock.now())
+
+    def _not_sent(self, parcel: Parcel) -> None:
+        if self.pending.pop(parcel.request, None) is not None:
+            self._resolve(parcel)
 
     def _let_go(self, late: list[Parcel]) -> None:
         """Their replies are lost: a home takes a process that was silent for minutes for dead. Routes must not wait for them;

@@ -82,6 +82,9 @@ class Execution:
 
     def run(self, slot: Slot, source: Incarnation, message: Deliver) -> bool:
         """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""
+        if message.deadline_ms and message.deadline_ms <= self.owner.now() * 1000:
+            self.answers.expired(source, message)
+            return True
         handler = self._commands.get(message.command)
         if handler is None and message.command in (EXISTS, START):
             self.answers.answer_seen(slot, source, message, b"1" if slot.seq else b"")

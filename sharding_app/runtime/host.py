@@ -125,11 +125,15 @@ class Host:
     def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None:
         """Take envelopes in their order. The caller has looked at the lease."""
         now = self._clock.now()
+        now_ms = now * 1000
         self.meter.batch(messages, now)
         shards = self.shards
         early = self.early.waiting
         execution = self.execution
         for message in messages:
+            if message.deadline_ms and message.deadline_ms <= now_ms:
+                execution.answers.expired(source, message)  # no entity is loaded for it
+                continue
             shard = shards.get(message.shard)
             if early or shard is None or shard.epoch < message.epoch:
                 if self.early.keep(source, message):
@@ -142,17 +146,21 @@ class Host:
             if slot is None:
                 self.counters["handed_back"] += 1
                 execution.answers.hand_back(source, message)
-            elif verdict is Verdict.RUN:
-                if execution.run(slot, source, message):
-                    self.finished(slot)
-            elif verdict is Verdict.QUEUED:
-                self.backlog.waits(source, message)
-                if self.recovery.delayed:
-                    self.recovery.load_now(slot)
-            elif verdict is Verdict.LOAD:
-                self._bring_in(slot, source, message)
-            elif verdict is Verdict.FULL:
-                self._refuse_full(source, message)
+            elif verdict is not Verdict.RUN:
+                self._keep(verdict, slot, source, message)
+            elif execution.run(slot, source, message):
+                self.finished(slot)
+
+    def _keep(self, verdict: Verdict, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        """Take in an envelope that cannot run now."""
+        if verdict is Verdict.QUEUED:
+            self.backlog.waits(source, message)
+            if self.recovery.delayed:
+                self.recovery.load_now(slot)
+        elif verdict is Verdict.LOAD:
+            self._bring_in(slot, source, message)
+        elif verdict is Verdict.FULL:
+            self._refuse_full(source, message)
 
     def again(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
         """Its object was thrown away before this command began: it is the next to run."""

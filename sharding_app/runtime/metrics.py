@@ -30,6 +30,7 @@ COUNTERS = {
     "loop_blocked": "How often a handler held the event loop for too long.",
     "link_messages_sent": "Messages that were sent on links.",
     "link_frames_resent": "Frames that were sent again.",
+    "link_frames_late": "Frames that may have been under way for too long, and were not taken in.",
     "link_put_refused": "Messages that a full link refused.",
     "link_frames_unreadable": "Frames that could not be decoded.",
     "link_messages_unreadable": "Messages that could not be decoded.",

@@ -8,21 +8,28 @@ from sharding_app.core.parcel import Parcel
 
 
 class Outgoing:
-    def __init__(self, me: Incarnation, put: Callable[[Incarnation, AnyMessage], bool]) -> None:
+    def __init__(
+        self,
+        me: Incarnation,
+        put: Callable[[Incarnation, AnyMessage], bool],
+        not_sent: Callable[[Parcel], None],
+    ) -> None:
+        """`not_sent` is told of a command whose caller gave up before the link had room: its home will never see it."""
         self.blocked: dict[Incarnation, list[Parcel]] = {}
         "Homes whose link takes nothing more, and what waits for it, in its order."
         self._me = me
         self._put = put
+        self._not_sent = not_sent
 
     def send(self, parcel: Parcel, home: Incarnation, now: float) -> bool:
         """Give a command to the link. False: it has no room."""
         command_id = parcel.command_id
         if parcel.attempt > 1 and not command_id:
             command_id = f"{self._me}:{parcel.request}"
-        timeout = 0 if parcel.reply is None else max(1, int((parcel.deadline - now) * 1000))
+        deadline = 0 if parcel.reply is None else int(parcel.deadline * 1000) or 1
         message = Deliver(
             parcel.type, parcel.shard, parcel.epoch, parcel.entity, parcel.request, parcel.command, parcel.args,
-            command_id, parcel.attempt, int((now - parcel.born) * 1000), timeout, parcel.chain, parcel.trace,
+            command_id, parcel.attempt, int(parcel.born * 1000), deadline, parcel.chain, parcel.trace,
         )  # fmt: skip
         return self._put(home, message)
 
@@ -51,8 +58,14 @@ class Outgoing:
         self.blocked.pop(incarnation, None)
 
     def _unblock(self, target: Incarnation, now: float) -> None:
-        waiting = self.blocked.pop(target)
+        waiting, late = self.blocked.pop(target), []
         for number, parcel in enumerate(waiting):
-            if parcel.home == target and not self.send(parcel, target, now):
+            if parcel.home != target:
+                continue
+            if parcel.told and parcel.reply is not None:
+                late.append(parcel)
+            elif not self.send(parcel, target, now):
                 self.blocked[target] = waiting[number:]
-                return
+                break
+        for parcel in late:
+            self._not_sent(parcel)

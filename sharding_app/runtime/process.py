@@ -201,9 +201,6 @@ class Process:
             if type(message) is Answer:
                 asker.answered(message, now)
             elif type(message) is Deliver:
-                if message.command_id:
-                    # From here on its age is this clock's time less this: it counts every wait in this process.
-                    message.age_ms -= self.now_ms()
                 envelopes.append(message)
             else:
                 try:

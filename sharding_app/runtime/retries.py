@@ -2,7 +2,7 @@
 
 Contract: the effect of a command happens once, and its first reply is given again, as long as its id is remembered (the
 *window*). An attempt that is still under way is joined: this one waits in the mailbox until it is over. What is older than
-the window is refused, by its age as each hop has counted it, and never by wall clocks. A command that persisted nothing has
+the window is refused, by its age as each process has counted it by its own clock, and never by wall clocks. A command that persisted nothing has
 left nothing, and may run again. An id that comes with another command, or with other arguments, is an error of the
 caller's. Nothing of this is kept in memory.
 """
@@ -96,7 +96,7 @@ class Retries:
             self._execution.owner.again(slot, source, message)
 
     def _age_ms(self, message: Deliver) -> int:
-        return message.age_ms + int(self._execution.owner.now() * 1000)
+        return int(self._execution.owner.now() * 1000) - message.born_ms
 
     async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
         """The window is the command id's, not this call's: its owner may have called before."""

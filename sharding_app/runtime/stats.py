@@ -88,6 +88,7 @@ def _counters(node: Node, links: LinksStatistics) -> dict[str, int]:
         "cpu_milliseconds": round(time.process_time() * 1000),
         "link_messages_sent": sum(line.messages_sent for line in lines),
         "link_frames_resent": sum(line.frames_resent for line in lines),
+        "link_frames_late": sum(line.frames_late for line in lines),
         "link_put_refused": sum(line.put_refused for line in lines),
         **{f"link_{name}": count for name, count in links.counters.items()},
         **{f"transport_{name}": count for name, count in node.ports.transport.statistics().items()},

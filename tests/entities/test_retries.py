@@ -1,12 +1,25 @@
 """Retried commands: the effect happens once, and the first reply is given again."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from sharding_app import BadCall, EventSourced, PartlyApplied, ShardingSettings, applies, command, query
+from sharding_app import (
+    AskTimeout,
+    BadCall,
+    EventSourced,
+    PartlyApplied,
+    ShardingSettings,
+    applies,
+    command,
+    query,
+)
+from sharding_app.core.ids import shard_of
 from sharding_app.runtime.config import NodeConfig
+from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from sharding_app.testing.faults import DeadProcesses
 from tests.entities.shop import Added, Cart, HotCart, Room
 from tests.entities.waiting import travel, until
 
@@ -231,6 +244,91 @@ async def test_an_envelope_older_than_the_window_is_refused() -> None:
                 await late
             assert caught.value.code == "too_old"
             assert await Cart.ref("a").content() == {"pen": 1}
+
+
+class Silence:
+    """A layer that is silently away: frames are taken, and lost, or refused."""
+
+    def __init__(self, inner: DeadProcesses, *, loud: bool) -> None:
+        self.inner, self.loud, self.away = inner, loud, False
+
+    def refuses(self, client: str) -> bool:
+        return (self.away and self.loud) or self.inner.refuses(client)
+
+    def route(self, client: str, channel: str) -> Sequence[float] | None:
+        return () if self.away else self.inner.route(client, channel)
+
+
+@pytest.mark.parametrize("loud", [True, False], ids=["it refuses frames", "it loses frames"])
+@pytest.mark.parametrize("minutes", [5, 11])
+@pytest.mark.parametrize("patience", [5.0, 2000.0])
+async def test_the_time_that_a_retry_waits_in_a_link_counts(
+    cluster: MemoryCluster, patience: float, minutes: int, loud: bool
+) -> None:
+    """The layer goes away between the commit and the answer, and comes back when the id is forgotten, or before."""
+    layer = cluster.network.faults = Silence(cluster._faults, loud=loud)
+
+    def committed(rows: object) -> None:
+        layer.away = True
+
+    await Cart.ref("a").add("pen")
+    cluster.server.journal.on_commit = committed
+    loop = cluster.loop
+    assert isinstance(loop, TravelLoop)
+    with pytest.raises(AskTimeout):
+        await loop.hurry(Cart.ref("a", command_id="once").add("book", 5))
+    cluster.server.journal.on_commit = None
+    retry = asyncio.ensure_future(Cart.ref("a", command_id="once", timeout=patience).add("book", 5))
+    Cart.ref("a", command_id="once").add.tell("book", 5)
+    await travel(minutes * 60)
+    layer.away = False
+    await travel(10.0)
+    if patience < 60:
+        with pytest.raises(AskTimeout):
+            await retry
+    elif minutes < 10:
+        assert await retry == 5
+    else:
+        with pytest.raises(BadCall, match="older than the window"):
+            await retry
+    assert await Cart.ref("a").content() == {"pen": 1, "book": 5}, "once"
+
+
+async def test_what_its_caller_has_given_up_is_not_worked_on(cluster: MemoryCluster) -> None:
+    """It waited in the entity's mailbox, behind a command that took its time."""
+    slow = asyncio.ensure_future(Cart.ref("a", timeout=30).slow_add("pen", 3.0))
+    await asyncio.sleep(0)
+    late = asyncio.ensure_future(Cart.ref("a", timeout=2).add("book"))
+    Cart.ref("a").add.tell("ink")
+    patient = asyncio.ensure_future(Cart.ref("a", timeout=30).add("cap"))
+    await travel(4.0)
+    assert await slow == 1
+    with pytest.raises(AskTimeout):
+        await late
+    assert await patient == 1
+    assert await Cart.ref("a").content() == {"pen": 1, "ink": 1, "cap": 1}
+    counters = cluster.nodes["node1"].hosts["entities.Cart"].execution.counters
+    assert counters["expired"] == 1
+    assert not cluster.client.asker.pending, "its route does not wait for it either"
+
+
+async def test_what_its_caller_has_given_up_on_the_way_loads_no_entity(cluster: MemoryCluster) -> None:
+    layer = cluster.network.faults = Silence(cluster._faults, loud=True)
+    await Cart.ref("a").add("pen")
+    shards = cluster.config.number_of_shards
+    neighbour = next(
+        name for name in map(str, range(100_000)) if shard_of(name, shards) == shard_of("a", shards)
+    )
+    layer.away = True
+    late = asyncio.ensure_future(Cart.ref(neighbour, timeout=2).add("book"))
+    await travel(4.0)
+    with pytest.raises(AskTimeout):
+        await late
+    layer.away = False
+    await travel(4.0)
+    assert not cluster.is_in_memory(Cart, neighbour)
+    assert cluster.nodes["node1"].hosts["entities.Cart"].execution.counters["expired"] == 1
+    assert not cluster.client.asker.pending
 
 
 async def test_no_window_is_kept_in_memory(cluster: MemoryCluster) -> None:

@@ -25,6 +25,14 @@ def answer(number: int, size: int = 5) -> Answer:
     return Answer(number, b"y" * size)
 
 
+def timeless(messages: list[AnyMessage]) -> list[AnyMessage]:
+    """The messages of the links' own tests were born at 0: take their time at the reader off again."""
+    for each in messages:
+        if isinstance(each, Deliver):
+            each.born_ms = 0
+    return messages
+
+
 def lanes(messages: list[AnyMessage]) -> tuple[list[AnyMessage], list[AnyMessage]]:
     """Part commands from the rest: each keeps its order."""
     commands: list[AnyMessage] = [message for message in messages if isinstance(message, Deliver)]
@@ -74,7 +82,7 @@ class Wire:
     def arrive(self, side: Side, index: int = 0, *, keep: bool = False) -> None:
         under_way = self.to[side.name]
         data = under_way[index] if keep else under_way.pop(index)
-        side.got += side.link.receive(decode_frame(data), self.now, len(data))
+        side.got += timeless(side.link.receive(decode_frame(data), self.now, len(data)))
 
     def lose(self, side: Side, index: int = 0) -> None:
         del self.to[side.name][index]

@@ -47,6 +47,8 @@ FRAMES = st.builds(
     ack=NUMBERS,
     credit=NUMBERS,
     body=st.lists(MESSAGES, max_size=30),
+    clock=NUMBERS,
+    yours=NUMBERS,
 )
 
 
@@ -92,8 +94,9 @@ def harmless(data: bytes) -> None:
         assert decode_frame(encode_frame(frame)) == frame
 
 
-HEAD = encode_frame(Frame(WIRE_VERSION, "a", "b", 1, 1, 0, 0, 0, []))[:-1]
-TEN_FIELDS = b"\x9a" + HEAD[1:] + b"\x90"
+HEAD = b"\x99" + encode_frame(Frame(WIRE_VERSION, "a", "b", 1, 1, 0, 0, 0, []))[1:-3]
+"""Up to the body, of a frame without the clocks."""
+TWELVE_FIELDS = b"\x9c" + HEAD[1:] + b"\x90\x00\x00"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +107,8 @@ TEN_FIELDS = b"\x9a" + HEAD[1:] + b"\x90"
         HEAD + b"\x91\x92\x04\xdd\xff\xff\xff\xff",
         HEAD + b"\x91\x92\x04\xdd\x07\xff\xff\xff" + b"\x01" * 1000,
         HEAD + b"\x91" * 500_000 + b"\xc0",
-        TEN_FIELDS + b"\x91" * 500_000 + b"\xc0",
-        TEN_FIELDS + b"\x81" * 500_000 + b"\xc0",
+        TWELVE_FIELDS + b"\x91" * 500_000 + b"\xc0",
+        TWELVE_FIELDS + b"\x81" * 500_000 + b"\xc0",
         HEAD + b"\xdb\xff\xff\xff\xff",
         HEAD + b"\x90\x90",
         HEAD.replace(b"\xa1a", b"\xa1\xff") + b"\x90",
@@ -140,7 +143,7 @@ def test_fields_that_a_later_release_appends_are_skipped() -> None:
     later = msgspec.msgpack.decode(encode_message(answer(5)))
     data = HEAD + b"\x91" + msgspec.msgpack.encode([*later, {"new": [1, 2, 3]}])
     assert decode_frame(data).body == [answer(5)]
-    assert decode_frame(TEN_FIELDS + b"\x93\x01\x02\x03").body == []
+    assert decode_frame(TWELVE_FIELDS + b"\x93\x01\x02\x03").body == []
 
 
 def test_messages_of_a_later_release_are_left_out_one_by_one() -> None:

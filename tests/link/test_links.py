@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from sharding_app.adapters.memory.transport import MemoryNetwork, MemoryTransport
-from sharding_app.core.codec import encode_frame, encode_message
+from sharding_app.core.codec import FrameWriter, encode_frame, encode_message
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.link import LinkLimits, MessageTooLarge
 from sharding_app.core.messages import Answer, AnyMessage, Done, Echo, Frame
 from sharding_app.runtime import link_book
 from sharding_app.runtime.links import Links
 from tests.lease.virtual import VirtualLoop
-from tests.link.harness import answer, command, lanes
+from tests.link.harness import answer, command, lanes, timeless
 
 LIMITS = LinkLimits()
 
@@ -69,7 +69,7 @@ class Peer:
         self.bad: AnyMessage | None = None
 
     def _deliver(self, source: Incarnation, messages: list[AnyMessage]) -> None:
-        self.got[source] += messages
+        self.got[source] += timeless(messages)
         if self.bad in messages:
             raise RuntimeError("this consumer breaks")
 
@@ -329,7 +329,7 @@ def test_garbage_misdirected_and_unknown_messages_are_counted_and_stop_nothing()
         await two.transport.send("c.one", b"garbage")
         await two.transport.send("c.one", encode_frame(Frame(1, "two", "three", 1, 1, 0, 0, 0, [answer(9)])))
         good, later_release = encode_message(answer(0)), b"\x92\x7f\x01"
-        frame = encode_frame(Frame(1, "two", "one", 1, 1, 0, 0, 0, []))[:-1] + b"\x92" + later_release + good
+        frame = FrameWriter("two", "one").write(1, 1, 0, 0, 0, 2, [later_release, good])
         await two.transport.send("c.one", frame)
         await asyncio.sleep(0.1)
         assert one.got["two"] == [answer(0)]

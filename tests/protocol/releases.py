@@ -18,6 +18,7 @@ NEXT = Wire(1, 2, 2)
 FAR = Wire(2, 3, 3)
 
 SHARD_STOPPED = 21
+BODY = 8
 Body = list[list[object]]
 
 
@@ -39,8 +40,8 @@ class TranslatingTransport(MemoryTransport):
 
     async def send(self, channel: str, data: bytes) -> None:
         frame = msgspec.msgpack.decode(data)
-        frame[-1] = self.translate(frame[-1])
-        self.written += len(frame[-1])
+        frame[BODY] = self.translate(frame[BODY])
+        self.written += len(frame[BODY])
         await super().send(channel, msgspec.msgpack.encode(frame))
 
 

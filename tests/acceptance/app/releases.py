@@ -37,6 +37,9 @@ RELEASES: dict[str, tuple[Wire, Callable[[Body], Body]]] = {
     "next": (Wire(1, 2, 2), with_fields_from_the_future),
 }
 
+BODY = 8
+"""Its place in a frame."""
+
 
 def become(name: str) -> None:
     """Speak as that release from now on."""
@@ -52,7 +55,7 @@ def become(name: str) -> None:
 
     async def in_its_words(self: ChannelsTransport, channel: str, data: bytes) -> None:
         frame = msgspec.msgpack.decode(data)
-        frame[-1] = translate(frame[-1])
+        frame[BODY] = translate(frame[BODY])
         if frame[0] not in said:
             said.add(frame[0])
             logger.info("release %s sends frames of wire version %d", name, frame[0])
