@@ -132,7 +132,18 @@ class Journal(Protocol):
         ...
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
-        """After JournalUnavailable: end the old backend, see it gone, and say whether the batch was committed."""
+        """After JournalUnavailable: end the old backend, see it gone, and say whether the batch was committed.
+
+        Yes is said only of a commit that a synchronous standby has, where the server has one; until then it raises
+        JournalUnavailable, and is to be asked again.
+        """
+        ...
+
+    async def secure(self) -> None:
+        """Return when all that was visible at the call is as safe as a commit that was acknowledged.
+
+        Raises JournalUnavailable while that cannot be said.
+        """
         ...
 
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:

@@ -44,6 +44,8 @@ class EarlyEnvelopes:
         while True:
             row = await host.row_of(number)
             here = row is not None and row.home == host.me and row.epoch == epoch and row.step == "home"
+            if here and not await host.secure():
+                continue
             if not host.may_handle():
                 await host.lease()
             elif here and host.gate is not None and not host.shard_life.admits(number, epoch):

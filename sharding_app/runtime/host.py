@@ -17,6 +17,7 @@ from sharding_app.core.records import ShardRow
 from sharding_app.core.shard import Shard, Slot, SlotState, Verdict
 from sharding_app.errors import BadEntityId, BufferFull
 from sharding_app.model.types import EntityType
+from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
 from sharding_app.runtime.backlog import Backlog
 from sharding_app.runtime.config import NodeConfig, NodePorts
@@ -31,6 +32,7 @@ from sharding_app.runtime.meter import Meter
 from sharding_app.runtime.owner import NOBODY
 from sharding_app.runtime.recovery import Recovery
 from sharding_app.runtime.remembering import Remembering
+from sharding_app.runtime.rounds import Rounds
 from sharding_app.runtime.suspended import Suspended
 from sharding_app.runtime.traced import execution_class, loader_class, shard_life_class
 
@@ -53,6 +55,7 @@ class Host:
         send: Callable[[Incarnation, AnyMessage], None],
         writer: JournalWriter,
         recoveries: Permits,
+        secured: Rounds,
         may_handle: Callable[[], bool],
         shard_of: Callable[[str], ShardId],
         start_entity: Callable[[str, str], Awaitable[object]],
@@ -94,6 +97,7 @@ class Host:
         self.loader = loader_class()(
             entity_type, type_id, ports.journal, self.recovery.new, self.recovery.loaded, recoveries
         )
+        self._secured = secured
         self._store = ports.store
         self._clock = ports.clock
         self._mailbox_limit = config.mailbox_size
@@ -335,6 +339,15 @@ class Host:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
             else:
                 return rows[0] if rows else None
+
+    async def secure(self) -> bool:
+        """Make sure of all that a shard which is about to start will read (`Journal.secure`). False: not yet, look again."""
+        try:
+            await self._secured.next()
+        except JournalUnavailable:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            return False
+        return True
 
     async def at_home(self, slot: Slot) -> bool:
         row = await self.row_of(slot.shard.number)

@@ -39,6 +39,7 @@ from sharding_app.runtime.host import Host
 from sharding_app.runtime.journal_writer import JournalWriter
 from sharding_app.runtime.leasing import LeaseKeeper, ShardGate
 from sharding_app.runtime.loader import Permits
+from sharding_app.runtime.rounds import Rounds
 
 logger = logging.getLogger("sharding.node")
 
@@ -83,6 +84,7 @@ class Hosting:
         "Of the leases that types need, by where they come from."
         self._given_up: dict[ShardKey, Epoch] = {}
         "Stopped because their leases were lost, and not yet given to anybody by the coordinator."
+        self._secured = Rounds(ports.journal.secure)
         self._recoveries = Permits(node.config.max_concurrent_recoveries)
 
     def add(self, entity_type: EntityType, type_id: int) -> Host:
@@ -90,7 +92,7 @@ class Hosting:
         ports, node = self._ports, self._node
         host = self.hosts[entity_type.name] = Host(
             entity_type, type_id, node.incarnation, node.config, ports, send=node.send, writer=node.writer,
-            recoveries=self._recoveries, may_handle=node.may_handle,
+            recoveries=self._recoveries, secured=self._secured, may_handle=node.may_handle,
             shard_of=lambda entity: node.asker.shard_of(entity_type.name, entity),
             start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
             on_failed=node.fail,
@@ -157,7 +159,12 @@ class Hosting:
     # -- Shards ----------------------------------------------------------------------------------------------------
 
     async def start(self, source: Incarnation, message: HostShard) -> None:
-        """Start what the rows, not the message, say is ours; then say so."""
+        """Start what the rows, not the message, say is ours; then say so.
+
+        What a shard's entities are rebuilt from is visible, and may not be acknowledged: a former home's commit may still
+        wait for a standby. It is older than the row that makes us its home, so it is secured once, before anything of
+        it is told.
+        """
         host = self.hosts.get(message.type)
         if host is None:
             return
@@ -167,7 +174,10 @@ class Hosting:
             resumed = self._resumed
             try:
                 rows = await self._ports.store.homes(message.type, unknown)
-            except StoreUnavailable:
+                ours = [row for row in rows if self._names_us(row) and row.epoch == told[row.shard]]
+                if ours:
+                    await self._secured.next()
+            except (StoreUnavailable, JournalUnavailable):
                 return
             if resumed != self._resumed or not self._node.may_handle():
                 return  # as old as that, the rows say nothing any more: we are told again
@@ -175,14 +185,16 @@ class Hosting:
             for shard in unknown:
                 if shard not in there:
                     self._say_stopped(message.type, shard, told[shard], given_up=True)
-            for row in rows:
-                ours = row.home == self._node.incarnation and row.step == "home"
-                if ours and row.epoch == told[row.shard] and host.shard_life.admits(row.shard, row.epoch):
+            for row in ours:
+                if host.shard_life.admits(row.shard, row.epoch):
                     host.shard_life.start(row.shard, row.epoch)
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
         if started:
             epochs = [told[each] for each in started]
             self._node.try_send(source, ShardStarted(message.type, started, epochs))
+
+    def _names_us(self, row: ShardRow) -> bool:
+        return row.home == self._node.incarnation and row.step == "home"
 
     def hand_off(self, message: HandOff) -> None:
         host = self.hosts.get(message.type)

@@ -225,8 +225,13 @@ class JournalWriter:
         while True:
             try:
                 return await self._journal.settle(rows)
-            except JournalUnavailable:
+            except JournalUnavailable as error:
                 failures += 1
+                if failures & (failures - 1) == 0:  # each time that it has lasted about twice as long
+                    logger.warning(
+                        "what became of %d event(s) is not known yet: %s", len(rows), error,
+                        extra={"action": "journal_unsettled"},
+                    )  # fmt: skip
                 await asyncio.sleep(_pause(failures))
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, Session
+from sharding_app.adapters.memory.standby import GIVE_UP_SECONDS
 from sharding_app.core.records import Backend
 
 T = TypeVar("T")
@@ -74,12 +75,14 @@ class Connection:
     async def _through(self, kind: str, run: Callable[[], T]) -> T:
         faults = self.server.faults
         plan = faults.plan(self.client, kind) if faults is not None else None
-        return run() if plan is None else await self._planned(plan, run)
+        if plan is None and not self.server.standby.away:
+            return run()
+        return await self._planned(plan or Plan(), kind, run)
 
-    async def _planned(self, plan: Plan, run: Callable[[], T]) -> T:
+    async def _planned(self, plan: Plan, kind: str, run: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        later = self.server.later
+        later, standby = self.server.later, self.server.standby
 
         def tell(setter: Callable[[Any], None], value: object) -> None:
             if not answer.done():
@@ -92,8 +95,18 @@ class Connection:
                 value = run()
             except Exception as error:  # noqa: BLE001  (the answer is an error: the client raises it)
                 setter, value = answer.set_exception, error
-            if plan.answer_after is not None:
-                later(plan.answer_after, lambda: loop.call_soon_threadsafe(tell, setter, value))
+            answer_after = plan.answer_after
+            if answer_after is None:
+                return
+
+            def send() -> None:
+                later(answer_after, lambda: loop.call_soon_threadsafe(tell, setter, value))
+
+            if setter == answer.set_result and standby.holds(kind, value):
+                standby.hold(send)
+                later(GIVE_UP_SECONDS, lose)
+            else:
+                send()
 
         def lose() -> None:
             lost = ConnectionLost("the connection is lost")

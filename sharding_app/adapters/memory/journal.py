@@ -53,6 +53,9 @@ class MemoryJournal:
             self._writer.doubtful.remove(session)
         return committed
 
+    async def secure(self) -> None:
+        await self._write("secure", lambda: None)
+
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
         return await self._read("read", lambda: self._rows.read(type_id, entities))
 

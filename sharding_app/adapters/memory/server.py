@@ -15,6 +15,7 @@ from sharding_app.adapters.memory.faults import Later, ServerFaults
 from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
 from sharding_app.adapters.memory.sessions import ConnectionLost, Session, Sessions
+from sharding_app.adapters.memory.standby import Standby
 from sharding_app.core.records import Server
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ class MemoryServer:
         self.cluster = ClusterRows(lambda key: self.sessions.holder(key) is not None)
         self.journal = JournalRows(self.cluster.epochs)
         self.leases: dict[str, LeaseRow] = {}
+        self.standby = Standby(self.cluster, self.journal, self.leases)
         self.timeline = 1
         self.up = True
         self.serving: Session | None = None
@@ -80,10 +82,15 @@ class MemoryServer:
             self._started = self._stamp()
 
     def fail_over(self) -> None:
-        """A replica takes over, with every acknowledged commit."""
+        """The standby takes over, with every acknowledged commit."""
         self.stop()
-        self.timeline += 1
+        self.promote()
         self.start()
+
+    def promote(self) -> None:
+        """The standby is to go on from what it has, on a timeline of its own."""
+        self.timeline += 1
+        self.standby.take_over()
 
     def client_died(self, client: str) -> None:
         """The kernel of the client's machine has closed its sockets."""

@@ -3,6 +3,22 @@
 An append is one statement on an autocommit connection; the fence trigger judges it in the same transaction. After a lost
 connection nothing is known: a statement may still execute. `settle` ends the old server process, sees it gone, and
 reads one row of the batch back: all of a batch is committed or none.
+
+Visible is not acknowledged. With synchronous replication a commit waits for a standby after it has become durable here.
+Its row is hidden meanwhile, but not for ever: when the server process that waits is ended, by `settle` itself, by the burial
+of its node or by a restart of the server, the row becomes visible although the standby may not have it, and a failover
+may still lose it. So nothing may be said on the strength of a row that only was seen. There are two places where a node
+sees rows that the server has not acknowledged to it, and each makes a commit of its own first, whose acknowledgement covers
+all that came before it in the log:
+
+* `settle` finds the row of its own append.
+* `secure` is called between the reading of a shard's row and the start of that shard. All that former homes have
+  committed is older than the epoch in that row, since the fence holds the row while it commits. So one such commit covers
+  every event, snapshot and stored reply that the new home will ever read of them; what it reads later is its own, and was
+  acknowledged or settled.
+
+The usual path pays nothing: an append has its own acknowledgement, and a start of shards one small commit for each message
+that tells of them.
 """
 
 import asyncio
@@ -63,6 +79,7 @@ class PostgresJournal:
             connect_seconds=connect_seconds,
             answer_seconds=answer_seconds,
             settings=settings,
+            ends_former=True,
         )
         self._beside = Line(
             conninfo,
@@ -72,6 +89,7 @@ class PostgresJournal:
             answer_seconds=answer_seconds,
             settings=settings,
             prepare=_json_as_bytes,
+            ends_former=True,
         )
         self._lookups = Lookups(self._rows)
         self._answer_seconds = answer_seconds
@@ -117,6 +135,9 @@ class PostgresJournal:
         """The same for rows that were appended on somebody else's connection."""
         await self._see_gone(backend)
         return await self._was_committed(rows)
+
+    async def secure(self) -> None:
+        await self._asked(self._appends.rows("secure"))
 
     async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
         histories = {entity: History([], []) for entity in entities}
@@ -283,12 +304,16 @@ class PostgresJournal:
             raise ShardsFenced(frozenset((type_id, shard) for type_id, shard in stale))
 
     async def _was_committed(self, rows: Sequence[EventRow]) -> bool:
-        """All rows are there or none: one of them tells. The epoch tells it from the next home's of that number."""
+        """All rows are there or none: one of them tells. Yes is said only of what a synchronous standby has too.
+
+        One statement reads and writes: between two, another server could take over that has not the row. It goes through the
+        connection for appends, which has nothing else to do: they cannot be acknowledged either while it waits.
+        """
         if not rows:
             return True
         row = rows[0]
         key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
-        return bool((await self._rows("was_committed", key))[0][0])
+        return bool((await self._asked(self._appends.rows("settled", key)))[0][0])
 
     async def _see_gone(self, backend: Backend) -> None:
         """End an old server process and wait, outside the server, until it is not there any more."""

@@ -5,7 +5,8 @@ it passes, the socket is cut, which ends the wait at once even when the server o
 that is not idle after a failure is thrown away, and so is one whose server says that it is of no use: our tables are not
 found, or nothing may be written. Nothing is ever sent twice by itself. All that our statements rely upon is set when a
 connection is opened, whatever the role, the database or the server have been set to. A `pooled` line may lead through a
-transaction pooler: it has no settings of its own, leaves nothing behind, and knows of no server process.
+transaction pooler: it has no settings of its own, leaves nothing behind, and knows of no server process. A commit whose
+wait for a synchronous standby was cancelled is a failure here, though the server calls it a success (`NotReplicated`).
 """
 
 import asyncio
@@ -27,6 +28,8 @@ Conninfo = Mapping[str, Any]
 
 KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 _NAME_LIMIT = 63
+_REPLICATION_WAIT = "SyncRepWaitForLSN"
+"The function of the server that warns of a cancelled wait. Its name is in no language, unlike the warning's text."
 _CONNECTION_FAILED = (psycopg.OperationalError, OSError)
 _SPARE_SECONDS = 0.5
 """What the server's own timeout has before our deadline cuts the line."""
@@ -43,6 +46,21 @@ _UNUSABLE_CLASSES = {"3D", "3F", "42"}
 as long as the connection does. A new one costs little where the error has another reason."""
 _UNUSABLE = {"0A000", "25006", "26000"}
 """A plan of a table that was changed since, a server that is a standby now, a statement that something has forgotten."""
+
+
+class NotReplicated(psycopg.OperationalError):
+    """The commit is in the server's log, and the server did not wait until its synchronous standby has it.
+
+    An administrator has cancelled that wait. A failover may still lose the commit: it is in doubt.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the wait for the synchronous standby was cancelled: it may not have the commit")
+
+
+def is_about_replication(warning: psycopg.errors.Diagnostic) -> bool:
+    """Return whether a warning says that a commit was not waited for."""
+    return warning.source_function == _REPLICATION_WAIT
 
 
 def application_name(owner: str, purpose: str) -> str:
@@ -78,9 +96,16 @@ class Line:
         settings: Mapping[str, str] | None = None,
         prepare: Callable[[Connection], Awaitable[None]] | None = None,
         pooled: bool = False,
+        ends_former: bool = False,
     ) -> None:
+        """`ends_former`: what a connection that was given up still does is ended before the next one is used. The server
+        does not notice by itself: a commit that waits for a standby would keep its server process until that is back."""
         self.backend: Backend | None = None
         "The server process of the present or of the last connection."
+        self._ends_former = ends_former
+        self._former: Backend | None = None
+        "The server process of a connection that was given up in the middle of something."
+        self._unreplicated = False
         self._connect_seconds = connect_seconds
         self._answer_seconds = answer_seconds
         self._prepare = prepare
@@ -139,13 +164,7 @@ class Line:
     async def rows_as_login(self, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """The same as the role that has logged in, where another one is assumed: what concerns server processes."""
 
-        async def work(connection: Connection) -> list[tuple[Any, ...]]:
-            async with connection.transaction():
-                await connection.execute(QUERIES["act_as_login"])
-                cursor = await connection.execute(QUERIES[query], params, binary=True)
-                return await cursor.fetchall()
-
-        return await self.run(work)
+        return await self.run(lambda connection: _as_login(connection, query, params))
 
     def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
         """Call `heard`, again and again, while there is something to read, until what is returned is called.
@@ -179,6 +198,7 @@ class Line:
         async with asyncio.timeout(self._connect_seconds):
             connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
         self._connection = connection
+        connection.add_notice_handler(self._warned)
         if self._pooled:
             return connection
         try:
@@ -204,6 +224,11 @@ class Line:
                 f"role {login} may not end its own sessions, without which no append that is in doubt and no dead node "
                 f"could be settled: GRANT EXECUTE ON FUNCTION pg_terminate_backend(integer, bigint) TO {login}"
             )
+        former, self._former = self._former, None
+        if self._ends_former and former is not None:
+            params = {"pid": former.pid, "started": former.started}
+            with suppress(psycopg.DatabaseError):  # not ours to end: this connection is good all the same
+                await _as_login(connection, "end_backend", params)
         self.backend = Backend(pid=pid, started=started)
         cursor = await connection.execute(QUERIES["rely"], {"schema": self._schema})
         found = await cursor.fetchone()
@@ -212,26 +237,41 @@ class Line:
             await self._prepare(connection)
 
     async def _within(self, connection: Connection, work: Awaitable[T]) -> T:
-        loop = asyncio.get_running_loop()
+        loop, backend = asyncio.get_running_loop(), self.backend
         deadline = self._answer_seconds + _SPARE_SECONDS
         timer = loop.call_later(deadline, _cut, connection)
-        unusable = False
+        self._unreplicated = unusable = False
         try:
-            return await work
+            result = await work
+            if self._unreplicated:
+                raise NotReplicated
         except (*_CONNECTION_FAILED, psycopg.Error) as error:
             unusable = _is_unusable(error)
             if loop.time() >= timer.when() and isinstance(error, _CONNECTION_FAILED):
                 raise TimeoutError(f"no answer within {deadline:g} s") from error
             raise
+        else:
+            return result
         finally:
             timer.cancel()
             if unusable or connection is not self._connection or not _is_idle(connection):
+                self._former = backend
                 self._forget(connection)
                 await _hang_up(connection)
+
+    def _warned(self, warning: psycopg.errors.Diagnostic) -> None:
+        self._unreplicated = self._unreplicated or is_about_replication(warning)
 
     def _forget(self, connection: Connection) -> None:
         if self._connection is connection:
             self._connection = None
+
+
+async def _as_login(connection: Connection, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    async with connection.transaction():
+        await connection.execute(QUERIES["act_as_login"])
+        cursor = await connection.execute(QUERIES[query], params, binary=True)
+        return await cursor.fetchall()
 
 
 def _is_idle(connection: Connection) -> bool:

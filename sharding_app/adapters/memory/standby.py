@@ -1,0 +1,91 @@
+"""The virtual server's synchronous standby: while it is away, what is written is visible here and acknowledged to nobody.
+
+A failover in that time goes back to what the standby had. (A real server hides a row for as long as its session waits,
+and shows it when that is ended. This one shows it at once, which leaves more to go wrong.)
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+from sharding_app.adapters.memory.cluster_rows import ClusterRows
+from sharding_app.adapters.memory.journal_rows import JournalRows
+from sharding_app.adapters.memory.lease_row import LeaseRow
+
+GIVE_UP_SECONDS = 10.5
+"""After so long without an answer the real clients cut their connection."""
+WRITES = frozenset(
+    {
+        "append", "save_snapshots", "trim", "forget_states", "remember", "erase", "secure",
+        "register_types", "join", "update_member", "leave", "locate", "ask_to", "decide", "bury", "record", "raise_term",
+        "acquire_leases", "renew_leases", "release_leases",
+    }
+)  # fmt: skip
+"""Requests whose commit a real server acknowledges only when its standby has it."""
+
+
+class Standby:
+    def __init__(self, cluster: ClusterRows, journal: JournalRows, leases: dict[str, LeaseRow]) -> None:
+        self.away = False
+        self.on_lost: Callable[[], None] | None = None
+        "Told when a failover has gone back to an older state: for checks."
+        self._tables = (cluster, journal)
+        self._leases = leases
+        self._copy: tuple[list[dict[str, Any]], dict[str, LeaseRow]] = ([], {})
+        self._held: list[Callable[[], None]] = []
+
+    def part(self) -> None:
+        """Cut the way to the standby: it has what there is now, and gets nothing more."""
+        if not self.away:
+            self.away = True
+            self._copy = [_stored(each) for each in self._tables], copy.deepcopy(self._leases)
+
+    def join(self) -> None:
+        """The standby has caught up: what waited for it is acknowledged."""
+        self.away = False
+        held, self._held = self._held, []
+        for acknowledge in held:
+            acknowledge()
+
+    def holds(self, kind: str, result: object) -> bool:
+        """Whether the answer to a request waits for the standby. A question that found a commit proves it by another."""
+        return self.away and (kind in WRITES or (kind == "settle" and result is True))
+
+    def hold(self, acknowledge: Callable[[], None]) -> None:
+        self._held.append(acknowledge)
+
+    def take_over(self) -> None:
+        """It is the server now. What it did not get is lost, and those who wait for an answer wait in vain."""
+        if not self.away:
+            return
+        self.away = False
+        self._held.clear()
+        tables, leases = self._copy
+        for rows, stored in zip(self._tables, tables, strict=True):
+            for name, value in stored.items():
+                _put(rows, name, value)
+        self._leases.clear()
+        self._leases.update(leases)
+        if self.on_lost is not None:
+            self.on_lost()
+
+
+def _stored(rows: object) -> dict[str, Any]:
+    """What a table holds: all but hooks and views of others."""
+    return {
+        name: copy.deepcopy(value) for name, value in vars(rows).items() if not name.startswith(("_", "on_"))
+    }
+
+
+def _put(rows: object, name: str, value: Any) -> None:
+    """In its place: others look at the same mapping."""
+    present = getattr(rows, name)
+    if isinstance(present, MutableMapping):
+        present.clear()
+        present.update(value)
+    elif isinstance(present, deque):
+        present.clear()
+        present.extend(value)
+    else:
+        setattr(rows, name, value)
