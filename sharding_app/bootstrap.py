@@ -148,7 +148,7 @@ def node_ports(
 def make_runner(config: NodeConfig, watchdog: Watchdog, clock: BootClock) -> NodeRunner:
     """A node process; its loop is also where this process's own refs lead."""
     settings = get_settings()
-    portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds)
+    portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds, settings.node().region)
     _use(portal)
     return NodeRunner(
         config,
@@ -232,7 +232,10 @@ def portal() -> Portal:
         if _portal is not None:
             return _portal
         if _background is None:
-            _background = BackgroundPortal(client_process, new_loop, get_settings().ask_timeout_seconds)
+            settings = get_settings()
+            _background = BackgroundPortal(
+                client_process, new_loop, settings.ask_timeout_seconds, settings.node().region
+            )
         return _background.portal
 
 

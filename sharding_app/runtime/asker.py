@@ -116,8 +116,10 @@ class Asker:
         safe: bool = True,
         chain: tuple[str, ...] = (),
         trace: str = "",
+        waited: float = 0.0,
     ) -> "asyncio.Future[bytes]":
-        """Send a command; the future has its encoded result, or a ShardingError. `add_type` was called before."""
+        """Send a command; the future has its encoded result, or a ShardingError. `add_type` was called before. `waited`: so
+        long ago the caller has called."""
         region = self.regions[type_name]
         now = self._clock.now()
         future: asyncio.Future[bytes] = self._loop.create_future()
@@ -127,7 +129,7 @@ class Asker:
         shard = shard_of(entity, self._shards[type_name]) if own is None else own(entity)
         self._last = request = self._last + 1
         parcel = Parcel(
-            request, type_name, shard, entity, command, args, now, now + timeout, None if tell else future,
+            request, type_name, shard, entity, command, args, now - waited, now - waited + timeout, None if tell else future,
             command_id, safe, chain, trace,
         )  # fmt: skip
         self.asks += 1
@@ -140,7 +142,7 @@ class Asker:
         else:
             self._carry_out(region, now)
         if not tell and timeout < SHORT_TIMEOUT_SECONDS and not future.done():
-            timer = self._loop.call_later(timeout, self._time_out, parcel)
+            timer = self._loop.call_later(max(0.0, timeout - waited), self._time_out, parcel)
             future.add_done_callback(lambda _: timer.cancel())
         return future
 

@@ -171,8 +171,10 @@ class Process:
         tell: bool = False,
         chain: tuple[str, ...] | None = None,
         trace: str = "",
+        waited: float = 0.0,
     ) -> "asyncio.Future[bytes]":
-        """Send a command from this process's loop; `chain` and `trace` say who led to it, if not the present context."""
+        """Send a command from this process's loop; `chain` and `trace` say who led to it, if not the present context.
+        `waited`: for so long it has been on its way to this loop."""
         if type_name not in self.configs:
             raise BadCall(f"no entity type {type_name!r} is known here: is its app in INSTALLED_APPS?")
         if type_name in self.refused:
@@ -185,7 +187,7 @@ class Process:
                 calls.refuse_cycle(called_by, type_name, entity_id, command)
         return self.asker.ask(
             type_name, entity_id, command, args, timeout, command_id or "", tell=tell, chain=called_by,
-            trace=trace,
+            trace=trace, waited=waited,
         )  # fmt: skip
 
     def why_refused(self, type_name: str) -> str:

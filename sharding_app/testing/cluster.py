@@ -95,7 +95,7 @@ class MemoryCluster:
         self.client = Process(
             "p-client", dataclasses.replace(self.config, name="client"), self._ports("p-client"), self._list()
         )
-        self.portal = Portal(self.loop, self.config.ask_timeout_seconds)
+        self.portal = Portal(self.loop, self.config.ask_timeout_seconds, self.config.region)
         self._make_together = make_together or (
             lambda journal: MemoryTogether(journal, contextlib.nullcontext)
         )

@@ -8,13 +8,17 @@ import os
 import sys
 import threading
 import types
+from collections.abc import Callable
+from typing import cast
 
 import pytest
 
 from project.shop.entities import Cart
-from sharding_app import Unavailable, WrongContext, bootstrap
+from sharding_app import AskTimeout, BufferFull, ShardingError, Unavailable, WrongContext, bootstrap
+from sharding_app import portal as portal_module
+from sharding_app.core.region import RegionLimits
 from sharding_app.model import gateway
-from sharding_app.portal import BackgroundPortal, Portal, refuse_green_threads
+from sharding_app.portal import BackgroundPortal, Call, Portal, refuse_green_threads
 from sharding_app.runtime.process import Process
 from tests.live import Live, until
 
@@ -140,15 +144,159 @@ def test_real_threads_are_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.modules["uwsgi"] is not None
 
 
-def _never() -> Process:
-    raise RuntimeError("cannot be made")
+class Attempts:
+    """What a client's processes are made of: nothing, again and again."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def make(self) -> Process:
+        self.number += 1
+        raise RuntimeError("cannot be made")
 
 
-def test_a_background_loop_that_fails_tells_whoever_waits() -> None:
-    failing = BackgroundPortal(_never, asyncio.new_event_loop, 5.0)
-    until(lambda: failing.portal.closed, 10, "the portal closes")
-    with pytest.raises(Unavailable, match="cannot be made"):
-        failing.portal.ask_sync(("t", "e", "c", b"", 1.0, None, False, (), ""))
+def test_a_client_that_cannot_begin_says_why_and_tries_again() -> None:
+    attempts = Attempts()
+    failing = BackgroundPortal(attempts.make, asyncio.new_event_loop, 5.0)
+    try:
+        with pytest.raises(Unavailable, match="cannot be made"):
+            failing.portal.ask_sync(a_call(timeout=0.3))
+        until(lambda: attempts.number >= 3, 20, "it tries again")
+    finally:
+        failing.close()
+    assert failing.portal.closed
+
+
+def a_call(args: bytes = b"", timeout: float | None = None, *, tell: bool = False) -> Call:
+    return "t", "e", "c", args, timeout, None, tell, (), ""
+
+
+class Loop:
+    """The part of a loop that a portal needs, on which nothing runs until the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.wakes: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        self.wakes.append(callback)
+
+    def run(self) -> None:
+        wakes, self.wakes = self.wakes, []
+        for each in wakes:
+            each()
+
+
+class Asked:
+    """Stands for the process: takes calls, answers none."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def ask(self, *call: object, **more: object) -> "concurrent.futures.Future[bytes]":
+        self.calls.append((*call, more))
+        return concurrent.futures.Future()
+
+
+def standing(limits: RegionLimits | None = None, *, joined: bool = True) -> tuple[Portal, Loop, Asked]:
+    loop, process = Loop(), Asked()
+    portal = Portal(cast(asyncio.AbstractEventLoop, loop), 5.0, limits)
+    if joined:
+        portal.joined(cast(Process, process))
+    return portal, loop, process
+
+
+def in_a_thread(portal: Portal, call: Call) -> tuple[threading.Thread, list[ShardingError]]:
+    errors: list[ShardingError] = []
+
+    def ask() -> None:
+        try:
+            portal.ask_sync(call)
+        except ShardingError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, errors
+
+
+@pytest.fixture(autouse=True)
+def _no_margin(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "stands_still" in request.node.name:
+        monkeypatch.setattr(portal_module, "JOIN_SECONDS", 0.05)
+
+
+def test_a_call_that_was_taken_by_a_loop_that_stands_still_may_have_had_an_effect() -> None:
+    portal, loop, process = standing()
+    thread, errors = in_a_thread(portal, a_call(timeout=0.5))
+    until(lambda: bool(loop.wakes), 10, "it is posted")
+    loop.run()
+    thread.join(20)
+    assert len(process.calls) == 1
+    assert [type(each) for each in errors] == [AskTimeout]
+
+
+def test_a_call_that_a_loop_that_stands_still_never_took_is_not_begun_later() -> None:
+    portal, loop, process = standing()
+    thread, errors = in_a_thread(portal, a_call(timeout=0.01))
+    thread.join(20)
+    assert [type(each) for each in errors] == [Unavailable]
+    assert "not begun" in str(errors[0])
+    loop.run()
+    assert process.calls == []
+
+
+def test_the_time_before_a_call_is_begun_counts() -> None:
+    portal, loop, process = standing()
+    portal.tell(a_call(tell=True))
+    loop.now += 3.0
+    loop.run()
+    assert cast(dict[str, float], process.calls[0][-1])["waited"] == 3.0
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_what_waits_is_bounded_in_count(joined: bool) -> None:
+    portal, loop, process = standing(RegionLimits(max_parcels=3), joined=joined)
+    for _ in range(3):
+        portal.tell(a_call(tell=True))
+    loop.run()
+    if joined:
+        for _ in range(3):
+            portal.tell(a_call(tell=True))
+    with pytest.raises(BufferFull, match="3 calls"):
+        portal.tell(a_call(tell=True))
+    loop.run()
+    portal.joined(cast(Process, process))
+    assert len(process.calls) == (6 if joined else 3)
+    portal.tell(a_call(tell=True))
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    portal, loop, _ = standing(RegionLimits(max_bytes=10_000), joined=False)
+    portal.tell(a_call(b"x" * 8000, tell=True))
+    loop.run()
+    with pytest.raises(BufferFull):
+        portal.tell(a_call(b"x" * 8000, tell=True))
+    loop.now += 6.0
+    portal.expire()
+    portal.tell(a_call(b"x" * 8000, tell=True))
+    portal.close("over")
+    assert (portal._waiting, portal._waiting_bytes) == (0, 0)
+
+
+def test_a_call_that_comes_when_the_loop_is_over_is_told() -> None:
+    """`close` has taken what there was: nothing would ever take this one."""
+    portal, loop, _ = standing()
+    waits, errors = in_a_thread(portal, a_call(timeout=30))
+    until(lambda: bool(loop.wakes), 10, "it is posted")
+    portal.close("it ends")
+    waits.join(20)
+    assert [type(each) for each in errors] == [Unavailable]
+    with pytest.raises(Unavailable, match="it ends"):
+        portal.ask_sync(a_call(timeout=30))
 
 
 def test_calls_before_the_process_is_there_expire() -> None:
