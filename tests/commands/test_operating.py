@@ -17,6 +17,15 @@ from tests.live import Live, until
 
 BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'c{n}').sync.add('book')\n"
 TOTAL = "from project.shop.entities import Cart\nprint(Cart.ref('c2').sync.total())"
+OPERATED = """
+WITH operator AS (
+    INSERT INTO auth_user (username, password, first_name, last_name, email, is_superuser, is_staff, is_active, date_joined)
+    VALUES ('night operator', '', '', '', '', false, true, true, now()) RETURNING id
+)
+INSERT INTO django_admin_log (action_time, object_repr, action_flag, change_message, user_id)
+SELECT now(), 'cluster', 2, message, operator.id
+FROM operator, unnest(ARRAY['Passivate shop.Cart c1: done', 'Passivate shop.Cart c11: done']) message RETURNING 1
+"""
 BUY_AGAIN = "from project.shop.entities import Cart\nprint(Cart.ref('c2').sync.add('pen'))"
 
 
@@ -88,11 +97,16 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
 
     would = live.manage("sharding_erase", "shop.Cart", "c1", "--dry-run")
     assert would.stdout == "Would be erased: 1 event, 0 snapshots, 0 remembered ids.\n"
-    erased = live.manage("sharding_erase", "shop.Cart", "c1", "--yes")
-    assert (erased.returncode, erased.stdout.splitlines()[0]) == (
+    rows(live, OPERATED)
+    erased = live.manage("sharding_erase", "shop.Cart", "c1", "--yes", "--scrub")
+    assert (erased.returncode, erased.stdout.splitlines()[:2]) == (
         0,
-        "Erased: 1 event, 0 snapshots, 0 remembered ids.",
+        ["Erased: 1 event, 0 snapshots, 0 remembered ids.", "Scrubbed: 1 line of the admin's history."],
     )
+    told = rows(live, "SELECT change_message FROM django_admin_log ORDER BY 1")
+    assert told == [("Passivate shop.Cart (erased): done",), ("Passivate shop.Cart c11: done",)]
+    known = "SELECT FROM pg_stats WHERE attname = 'entity' AND most_common_vals::text LIKE '%c1,%'"
+    assert rows(live, known) == []
     assert rows(live, "SELECT FROM sharding_event WHERE entity = 'c1'") == []
     assert rows(live, "SELECT count(*) + 1 FROM sharding_event") == before
     noted = rows(live, "SELECT subject, detail FROM sharding_decision WHERE action = 'entity_erased'")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from sharding_app.adapters.postgres.line import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -73,3 +74,10 @@ def erase_entity(
             erased += Erasure(*row)
             progress(erased)
     return erased
+
+
+def scrub_tables(conninfo: Conninfo) -> None:
+    """Free the rows that were deleted, and let the planner's statistics forget them. Raises psycopg.Error."""
+    with psycopg.connect(**command_parameters(conninfo, "erasure"), autocommit=True) as connection:
+        for table in ("sharding_event", "sharding_snapshot", "sharding_remembered"):
+            connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(table)))

@@ -4,11 +4,22 @@ import asyncio
 from argparse import ArgumentParser
 from typing import Any
 
-from sharding_app.adapters.postgres.erasure import HomeAlive, Moved, count_entity, erase_entity
+from django.apps import apps
+from django.db.models import Value
+from django.db.models.functions import Replace
+
+from sharding_app.adapters.postgres.erasure import (
+    HomeAlive,
+    Moved,
+    count_entity,
+    erase_entity,
+    scrub_tables,
+)
 from sharding_app.bootstrap import new_loop
 from sharding_app.core.messages import Steer, Steered
 from sharding_app.core.records import TypeConfig
 from sharding_app.doctor.read_journal import shard_by_id
+from sharding_app.management.console import counted
 from sharding_app.management.operating import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.management.reach import joined, trouble
@@ -39,6 +50,8 @@ class Command(RemovingCommand):
         parser.add_argument("id", metavar="ID", help="the entity's id")
         parser.add_argument("--dry-run", action="store_true", help="only say what would be erased")
         parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--scrub", action="store_true",
+            help="also take the id out of the admin's history and of the planner's statistics")  # fmt: skip
         parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS",
             help="give up after so long without progress, while the entity is busy or moves (default: 30)")  # fmt: skip
 
@@ -55,6 +68,8 @@ class Command(RemovingCommand):
                 question = f"Erase {amount(self._counted(name, entity))} of {name} {entity!r} for good?"
             self.sure(question, yes=options["yes"], word="erase")
             found = self._erase(name, entity, options["timeout"])
+            if options["scrub"]:
+                self.say(f"Scrubbed: {counted(self._scrub(name, entity), 'line')} of the admin's history.")
         counts = {"events": found.events, "snapshots": found.snapshots, "remembered": found.remembered}
         self.result(dry_run=options["dry_run"], erased=counts)
 
@@ -62,6 +77,19 @@ class Command(RemovingCommand):
         found = self.on_database(lambda where: count_entity(where, name, entity))
         self._something(found, name, entity)
         return found
+
+    def _scrub(self, name: str, entity: str) -> int:
+        """Take the id out of places that only help to look things up; return how many lines named it."""
+        self.on_database(scrub_tables)
+        if not apps.is_installed("django.contrib.admin"):
+            return 0
+        from django.contrib.admin.models import LogEntry
+
+        named = f"{name} {entity}:"
+        lines = LogEntry.objects.filter(change_message__contains=named)
+        return lines.update(
+            change_message=Replace("change_message", Value(named), Value(f"{name} (erased):"))
+        )
 
     @staticmethod
     def _something(found: Erasure, name: str, entity: str) -> None:

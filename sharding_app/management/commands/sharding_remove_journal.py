@@ -6,17 +6,22 @@ from typing import Any
 
 import msgspec
 
-from sharding_app.adapters.postgres.journal_removal import Removed, count_journal, remove_journal
-from sharding_app.management.operating import refused
+from sharding_app.adapters.postgres.journal_removal import (
+    Removed,
+    TypeHosted,
+    count_journal,
+    remove_journal,
+)
+from sharding_app.management.operating import refused, signed
 from sharding_app.management.progress import Progress
 from sharding_app.management.removing import RemovingCommand, amount
 
 
 class Command(RemovingCommand):
     help = (
-        "DELETE every event, snapshot and remembered id of a type, for good. Refuses while any node is alive. The\n"
-        "type's name has to be typed in, or said twice. To forget only what the cluster keeps about itself there is\n"
-        "sharding_remove_data, and for one entity sharding_erase.\n\n"
+        "DELETE every event, snapshot and remembered id of a type, for good. Refuses while a living node hosts the type;\n"
+        "nodes that host other types go on. The type's name has to be typed in, or said twice. To forget only what the\n"
+        "cluster keeps about itself there is sharding_remove_data, and for one entity sharding_erase.\n\n"
         "Examples:\n"
         "  manage.py sharding_remove_journal shop.Cart --dry-run    count what would go\n"
         "  manage.py sharding_remove_journal shop.Cart              ask, then delete\n"
@@ -54,6 +59,10 @@ class Command(RemovingCommand):
                 found = self._on_journal(name, progress, dry_run=False)
                 progress.done()
                 self.say(f"Deleted: {amount(found)} of {name}.")
+                if found.events:
+                    self.say(
+                        "The space is used again after VACUUM (ANALYZE) sharding_event; run it when it is quiet."
+                    )
         finally:
             progress.done()
         self.result(dry_run=options["dry_run"], deleted=msgspec.structs.asdict(found))
@@ -61,6 +70,16 @@ class Command(RemovingCommand):
     def _on_journal(self, name: str, progress: Progress, *, dry_run: bool) -> Removed:
         if dry_run:
             return self.on_database(lambda where: count_journal(where, name))
-        return self.on_database(
-            lambda where: remove_journal(where, name, lambda done: progress(f"{done.events} events deleted"))
-        )
+        by = signed("sharding_remove_journal")
+        try:
+            return self.on_database(
+                lambda where: remove_journal(
+                    where, name, by, lambda done: progress(f"{done.events} events deleted")
+                )
+            )
+        except TypeHosted as error:
+            names = ", ".join(error.names) or "a node that has just joined"
+            raise refused(
+                f"{name} is hosted by {names}. Roll out a release without the type, or stop these nodes. Rows that "
+                "were deleted before are gone; run the command again for the rest."
+            ) from error

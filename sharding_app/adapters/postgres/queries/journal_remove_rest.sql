@@ -1,0 +1,14 @@
+-- The last piece of the events, with a piece of the snapshots and remembered ids that are left.
+WITH events AS (
+    DELETE FROM sharding_event WHERE type_id = %(type_id)s RETURNING 1
+), snapshots AS (
+    DELETE FROM sharding_snapshot s USING (
+        SELECT entity, seq FROM sharding_snapshot WHERE type_id = %(type_id)s ORDER BY entity, seq LIMIT %(rows)s
+    ) piece WHERE s.type_id = %(type_id)s AND s.entity = piece.entity AND s.seq = piece.seq RETURNING 1
+), remembered AS (
+    DELETE FROM sharding_remembered r USING (
+        SELECT shard, entity FROM sharding_remembered WHERE type_id = %(type_id)s
+        ORDER BY shard, entity LIMIT %(rows)s
+    ) piece WHERE r.type_id = %(type_id)s AND r.shard = piece.shard AND r.entity = piece.entity RETURNING 1
+)
+SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM snapshots), (SELECT count(*) FROM remembered);
