@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django.contrib import messages
+from django.contrib.admin.models import LogEntry
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -45,8 +46,12 @@ def steer(request: HttpRequest, action: str, admin: ClusterAdmin) -> HttpRespons
     if request.method != "POST":
         return _page(request, admin, {"title": plan.title, "plan": plan, "action": action, "given": given})
     plan.wish.by = request.user.get_username()
+    # The intent is written first: what happens next may end this process, or raise.
+    entry = _log(request, admin, plan)
     done, text = _carry_out(plan)
-    _log(request, admin, plan, text)
+    if entry is not None:
+        entry.change_message = f"{plan.title}: {text}"
+        entry.save(update_fields=["change_message"])
     messages.add_message(request, messages.SUCCESS if done else messages.WARNING, f"{plan.title}: {text}")
     return HttpResponseRedirect(admin.base() + plan.back)
 
@@ -64,10 +69,11 @@ def _carry_out(plan: Plan) -> tuple[bool, str]:
     return answer.ok, answer.text
 
 
-def _log(request: HttpRequest, admin: ClusterAdmin, plan: Plan, text: str) -> None:
+def _log(request: HttpRequest, admin: ClusterAdmin, plan: Plan) -> LogEntry | None:
     cluster = Cluster.objects.first()
-    if cluster is not None:
-        admin.log_change(request, cluster, f"{plan.title}: {text}")
+    if cluster is None:
+        return None
+    return admin.log_change(request, cluster, f"{plan.title}: {_('asked for, not answered yet')}")
 
 
 def _page(request: HttpRequest, admin: ClusterAdmin, context: View, status: int = 200) -> HttpResponse:

@@ -344,6 +344,20 @@ def test_a_wish_is_explained_then_passed_on_and_kept(
     assert "It is done." in text(client.get(f"{BASE}history/"))
 
 
+def test_a_wish_that_ends_in_an_error_has_left_its_intent(
+    person: Person, process: FakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(steering, "ask_cluster", fails)
+    permission, given, _ = WISHES["drain"]
+    client = person("view_cluster", permission)
+    client.raise_request_exception = False
+    assert client.post(f"{BASE}steer/drain/", given).status_code == 500
+    assert "asked for, not answered yet" in LogEntry.objects.get().get_change_message()
+
+
 @pytest.mark.parametrize("action", WISHES)
 def test_a_wish_without_its_permission_is_refused(person: Person, process: FakeProcess, action: str) -> None:
     permission, given, _ = WISHES[action]
