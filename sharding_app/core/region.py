@@ -189,6 +189,8 @@ class Region:
             route.next_home, route.next_epoch = home, epoch
             route.held = False
             return
+        if epoch > route.epoch:
+            route.bounces = 0
         route.home, route.epoch = home, epoch
         route.next_home, route.next_epoch = None, 0
         route.held = False
@@ -284,9 +286,13 @@ class Region:
         if route.next_home is not None:
             route.home, route.epoch = route.next_home, route.next_epoch
             route.next_home, route.next_epoch = None, 0
+            route.bounces = 0
         if route.home is None:
-            if route.waiting and (route.asked_at < 0 or route.bounces <= 1):
+            if route.waiting and route.bounces <= 1:
                 self._ask(route, now)
+            elif route.waiting and route.asked_at < 0:
+                # One home has handed back twice: `tick` asks after a pause, or the two would go in circles.
+                route.asked_at = now
         elif not route.held:
             self._forward_all(route)
 

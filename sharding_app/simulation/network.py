@@ -19,7 +19,7 @@ class CountingNetwork(MemoryNetwork):
         self.messages = messages
         "By type."
         self.frames = 0
-        self.on_send: Callable[[str, Sequence[AnyMessage]], None] | None = None
+        self.on_send: Callable[[str, str, Sequence[AnyMessage]], None] | None = None
         self.seen: deque[tuple[str, bytes]] = deque(maxlen=REMEMBERED)
         "Some frames of the past, for replays."
 
@@ -29,7 +29,7 @@ class CountingNetwork(MemoryNetwork):
         for message in body:
             self.messages[type(message).__name__] += 1
         if self.on_send is not None:
-            self.on_send(client, body)
+            self.on_send(client, channel, body)
         if self.frames % 16 == 0:
             self.seen.append((channel, data))
         super().send(client, channel, data)

@@ -15,7 +15,7 @@ import msgspec
 
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term, shard_of
-from sharding_app.core.messages import Answer, AnyMessage, Done, Failed
+from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack
 from sharding_app.core.records import ShardRow
 from sharding_app.errors import (
     AskTimeout,
@@ -61,6 +61,9 @@ def recorded(check: Check) -> Check:
 
 
 RESULTS = (Answer, Failed, Done)
+CIRCLES = 8
+CIRCLE_SECONDS = 0.2
+"""So often in so short a time one command may be handed back by one home. Frames that are repeated count."""
 
 
 class Handling(NamedTuple):
@@ -95,6 +98,8 @@ class Witness:
         self._looks = 0
         self._last: dict[str, Handling] = {}
         self._names: dict[int, str] = {}
+        self._bounces: dict[tuple[object, ...], tuple[int, float]] = {}
+        "Commands that were handed back by one home at one epoch: how often, and since when."
         self._answered: dict[str, list[Call]] = {}
         server.journal.on_commit = self.committed
         server.cluster.on_decide = self.decided
@@ -312,13 +317,28 @@ class Witness:
     # -- The layer -------------------------------------------------------------------------------------------------
 
     @recorded
-    def sent(self, client: str, body: Sequence[AnyMessage]) -> None:
-        """Promise 2, in the moment in which a frame goes out: nothing is answered without a lease."""
+    def sent(self, client: str, channel: str, body: Sequence[AnyMessage]) -> None:
+        """Promises 2 and 14, in the moment in which a frame goes out: nothing is answered without a lease, and nothing
+        goes to and fro between a region and a home without a pause."""
+        for message in body:
+            if isinstance(message, HandBack):
+                self._handed_back(client, channel, message)
         if not any(isinstance(message, RESULTS) for message in body):
             return
         node = self.world.node_of(client)
         if node is not None and not self.world.is_valid(node):
             raise PromiseBroken(2, "answers_while_valid", f"{client} answered without a lease")
+
+    def _handed_back(self, home: str, channel: str, message: HandBack) -> None:
+        for request in message.requests[:1]:
+            key = home, channel, message.type, message.epoch, request
+            times, since = self._bounces.get(key, (0, self.world.now))
+            if self.world.now - since > CIRCLE_SECONDS:
+                times, since = 0, self.world.now
+            self._bounces[key] = times + 1, since
+            if times >= CIRCLES:
+                detail = f"{home} hands back one command for the {times + 1}. time in {self.world.now - since:.3f} s"
+                raise PromiseBroken(14, "nothing_goes_in_circles", detail, f"{message.type}/{message.shard}")
 
     # -- After a turn ----------------------------------------------------------------------------------------------
 

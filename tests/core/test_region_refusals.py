@@ -1,7 +1,7 @@
 """A region says that a command was not taken only of what no home can have taken."""
 
 from sharding_app.core.parcel import Parcel
-from sharding_app.core.region import Refuse, Region
+from sharding_app.core.region import AskHomes, Refuse, Region
 
 
 def parcel(request: int) -> Parcel:
@@ -43,3 +43,28 @@ def test_what_a_home_has_handed_back_was_not_taken() -> None:
     region.handed_back("dead", 1, list(region.pending.values()), 0.2)
     region.no_home("no_host", 1.0)
     assert refusals(region) == {1: "no_host"}
+
+
+def test_a_home_that_hands_back_again_and_again_is_asked_for_after_a_pause() -> None:
+    """It is at home by its row and cannot take anything yet, such as one that waits for a lease."""
+    region = region_with_one_under_way()
+    asked = []
+    now = 0.2
+    while now < 1.2:
+        region.handed_back("dead", 1, list(region.pending.values()), now)
+        now = round(now + 0.002, 3)
+        region.tick(now)
+        if any(isinstance(each, AskHomes) for each in region.out):
+            asked.append(now)
+            region.home_told(3, "dead", 1, now)
+        region.out.clear()
+    assert 3 <= len(asked) <= 6, asked
+
+
+def test_another_home_is_asked_for_at_once() -> None:
+    region = region_with_one_under_way()
+    for epoch, home in ((1, "dead"), (1, "dead"), (2, "other")):
+        region.home_told(3, home, epoch, 0.1)
+        region.out.clear()
+        region.handed_back(home, epoch, list(region.pending.values()), 0.2)
+    assert [each.shards for each in region.out if isinstance(each, AskHomes)] == [[3]]

@@ -73,6 +73,15 @@ def _behind_the_others(real: Any) -> Any:
     return put_back
 
 
+def _to_the_same_home(real: Any) -> Any:
+    def handed_back(self: Region, home: Incarnation, epoch: int, parcels: Any, now: float) -> None:
+        real(self, home, epoch, parcels, now)
+        for shard in {each.shard for each in parcels}:
+            self.home_told(shard, home, epoch, now)
+
+    return handed_back
+
+
 def _waits_for_nobody(real: Any) -> Any:
     def home_told(self: Region, shard: int, home: Incarnation, epoch: int, now: float) -> None:
         route = self.routes.get(shard)
@@ -103,6 +112,7 @@ DELIVERY: dict[str, Mistake] = {
     "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
     "due_without_anything": Mistake((14,), LinkSender, "deadline", _due_without_anything),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
+    "handed_back_in_circles": Mistake((14,), Region, "handed_back", _to_the_same_home),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
     "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: nothing),
     "mailbox_without_limit": Mistake((9,), Shard, "deliver", _no_limit),
