@@ -38,6 +38,8 @@ class PostgresPair:
         self.stream = Proxy(primary.port)
         "Carries the log from the primary to the standby."
         self.promotions = 0
+        self.follows = False
+        "Whether the standby's data is a copy that can go on following the primary."
 
     # -- The standby ---------------------------------------------------------------------------------------------------
 
@@ -46,7 +48,9 @@ class PostgresPair:
         self.stream.forward()
         self.standby.kill()
         self.require(synchronous=False)
+        self.follows = False
         self._copy()
+        self.follows = True
         self.standby.start()
         self._until("SELECT true FROM pg_stat_replication WHERE state = 'streaming'", "the standby follows")
         if synchronous:
@@ -60,6 +64,7 @@ class PostgresPair:
         with self.connect() as connection:
             # A standby that is away for seconds finds what it missed.
             connection.execute("ALTER SYSTEM SET wal_keep_size = '256MB'")
+            connection.execute("ALTER SYSTEM SET wal_retrieve_retry_interval = '200ms'")
             connection.execute(
                 f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY if synchronous else ''}'"
             )
@@ -89,6 +94,7 @@ class PostgresPair:
         self.primary.kill()
         self.standby.stop()
         self.stream.refuse()
+        self.follows = False
         self._exchange()
         self.primary.start()
         self.promotions += 1

@@ -34,6 +34,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=len(NAMES))
     parser.add_argument("--faults", default="", help=f"only these, of {','.join(FAULTS)}")
     parser.add_argument(
+        "--no-standby", action="store_true", help="one PostgreSQL alone, without a synchronous standby"
+    )
+    parser.add_argument(
         "--keep", type=Path, help="a new folder for histories and logs (default: a temporary one)"
     )
     return parser.parse_args()
@@ -48,7 +51,7 @@ def main() -> int:
     print(f"seed {seed}, {given.minutes:g} minutes, in {place}", flush=True)
     for what in missing():
         print(f"left out: {what}", flush=True)
-    servers = Servers(place)
+    servers = Servers(place, standby=not given.no_standby)
     calls = events = rounds = 0
     registry: Registry | None = None
     ends = time.monotonic() + 60 * given.minutes

@@ -38,6 +38,7 @@ from tests.acceptance.machine import (
     works,
 )
 from tests.acceptance.proxy import Proxy
+from tests.postgres_pair import PostgresPair
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30.0
@@ -223,14 +224,18 @@ class Load(Process):
 
 
 class Servers:
-    """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a migrated one."""
+    """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a migrated one.
 
-    def __init__(self, place: Path) -> None:
+    With `standby`, a synchronous standby follows that Postgres: a commit is acknowledged when both have it.
+    """
+
+    def __init__(self, place: Path, *, standby: bool = False) -> None:
         self.disk = Disk() if may_mount() else None
         self.cable = Cable() if may_wire() else None
         data = self.disk.place if self.disk else place
         self.postgres = (OwnWiredPostgres if self.cable else OwnPostgres)(data).start()
         self.redis = (OwnWiredRedis if self.cable else OwnRedis)(place).start()
+        self.pair: PostgresPair | None = None
         self.made = 0
         environment = {**os.environ, "DATABASE_URL": self.postgres.url, "REDIS_URL": self.redis.url}
         environment["DJANGO_SETTINGS_MODULE"] = SETTINGS
@@ -238,6 +243,12 @@ class Servers:
             [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, env=environment, check=True,
             capture_output=True, timeout=120,
         )  # fmt: skip
+        if standby:
+            beside = data / "standby"
+            beside.mkdir()
+            beside.chmod(0o711)
+            self.pair = PostgresPair(self.postgres, beside)
+            self.pair.attach()
 
     def new_database(self) -> str:
         """Return the URL of a fresh database with the cluster's tables."""
@@ -256,7 +267,9 @@ class Servers:
                 connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def close(self) -> None:
-        # What it holds is thrown away: no need to let it write a last checkpoint.
+        if self.pair is not None:
+            self.pair.close()
+        # Its data is thrown away: no need to let it write a last checkpoint.
         self.postgres.kill()
         for server in (self.redis, self.postgres):
             server.close()

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.acceptance.cluster import Servers
+from tests.acceptance.faults import standby_again
 from tests.acceptance.machine import missing
 from tests.acceptance.scenario import REPORT_FOLDER, REPORTS, Scenario
 
@@ -26,19 +27,37 @@ def acceptance_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     servers.close()
 
 
+@pytest.fixture(scope="session")
+def servers_with_standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    servers = Servers(tmp_path_factory.mktemp("pair"), standby=True)
+    yield servers
+    servers.close()
+
+
 @pytest.fixture
 def scenario(
     acceptance_servers: Servers, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[NewScenario]:
     """Make the scenario of this test; ACCEPTANCE_SEED chooses another seed than a random one, which is printed."""
+    yield from _scenarios(acceptance_servers, tmp_path, request.node.name)
+
+
+@pytest.fixture
+def scenario_with_standby(
+    servers_with_standby: Servers, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[NewScenario]:
+    """Make a scenario on a primary that has a synchronous standby."""
+    standby_again(servers_with_standby)
+    yield from _scenarios(servers_with_standby, tmp_path, request.node.name)
+
+
+def _scenarios(servers: Servers, place: Path, name: str) -> Iterator[NewScenario]:
     seed = int(os.environ.get("ACCEPTANCE_SEED") or random.randrange(1_000_000))
     with ExitStack() as stack:
 
         def make(sharding: dict[str, object] | None = None) -> Scenario:
             print(f"seed {seed}")
-            return stack.enter_context(
-                Scenario(acceptance_servers, tmp_path, seed, request.node.name, sharding)
-            )
+            return stack.enter_context(Scenario(servers, place, seed, name, sharding))
 
         yield make
 

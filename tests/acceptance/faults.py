@@ -18,13 +18,15 @@ from typing import NamedTuple
 import psycopg
 
 from project.servers import ServersError
-from tests.acceptance.cluster import Cluster, Node
+from tests.acceptance.cluster import Cluster, Node, Servers
 from tests.acceptance.machine import clock_library, may_mount, may_wire
 from tests.acceptance.scenario import Scenario
 
 LEAVE_SECONDS = 5.0
 ROLL_SECONDS = 8.0
 """Of all nodes together. A free cluster needs less; where others hold it up, it must not keep up their end in turn."""
+FOLLOW_SECONDS = 4.0
+"""Until a standby that is back has found its primary. One that has not by then is made anew."""
 CROWD = 10
 SWELLING, SWOLLEN_MEGABYTES = 12, 64
 
@@ -143,7 +145,9 @@ def stop_postgres(stage: Stage) -> Made:
             postgres.kill()
         else:
             postgres.end_with(signal.SIGQUIT)
-    return Made(f"Postgres {'killed -9' if hard else 'stopped hard'}", lambda: postgres_again(stage.cluster))
+    return Made(
+        f"Postgres {'killed -9' if hard else 'stopped hard'}", lambda: postgres_again(stage.cluster.servers)
+    )
 
 
 def fill_disk(stage: Stage) -> Made:
@@ -154,9 +158,53 @@ def fill_disk(stage: Stage) -> Made:
 
     def clear() -> None:
         disk.clear()
-        postgres_again(stage.cluster)
+        postgres_again(stage.cluster.servers)
 
     return Made("the disk of Postgres is full", clear)
+
+
+def part_standby(stage: Stage) -> Made:
+    """Commits wait: the standby is cut off from the primary, or down. Nothing may be acknowledged meanwhile."""
+    pair = stage.cluster.servers.pair
+    assert pair is not None
+    if stage.cluster.chance.random() < 0.7:
+        pair.cut()
+        return Made("the standby is cut off", pair.mend)
+    pair.standby.kill()
+    return Made("the standby is killed -9", lambda: standby_again(stage.cluster.servers))
+
+
+def promote(stage: Stage) -> Made:
+    """The primary dies, and the standby takes its place. Often it has been cut off from the primary for a moment."""
+    servers, chance = stage.cluster.servers, stage.cluster.chance
+    pair = servers.pair
+    assert pair is not None
+    cut_seconds = chance.choice([0.0, chance.uniform(0.1, 2.0)])
+    if not pair.in_sync or (servers.disk is not None and servers.disk.full):
+        return Made("no promotion: the standby is not in sync", nothing)
+    if cut_seconds:
+        pair.cut()
+        time.sleep(cut_seconds)
+    pair.promote()
+    return Made(f"the standby is promoted, {cut_seconds:.1f} s after it was cut off", nothing)
+
+
+def standby_again(servers: Servers) -> None:
+    """Make sure that a synchronous standby follows the primary, a new one if need be."""
+    pair = servers.pair
+    if pair is None:
+        return
+    postgres_again(servers)
+    if pair.follows:
+        if not pair.standby.running:
+            pair.standby.start()
+        pair.mend()
+        deadline = time.monotonic() + FOLLOW_SECONDS
+        while time.monotonic() < deadline:
+            if pair.in_sync:
+                return
+            time.sleep(0.1)
+    pair.attach()
 
 
 def redis_again(cluster: Cluster) -> None:
@@ -164,9 +212,9 @@ def redis_again(cluster: Cluster) -> None:
         cluster.servers.redis.start()
 
 
-def postgres_again(cluster: Cluster) -> None:
+def postgres_again(servers: Servers) -> None:
     """Start it if it does not run. While its disk is full it may end again at once: whoever clears that starts it."""
-    postgres, disk = cluster.servers.postgres, cluster.servers.disk
+    postgres, disk = servers.postgres, servers.disk
     if postgres.running:
         return
     postgres.kill()
@@ -314,13 +362,17 @@ FAULTS: dict[str, tuple[Fault, float]] = {
     "clock": (step_clock, 1.0),
     "disk": (fill_disk, 1.0),
     "cable": (unplug, 1.5),
+    "standby": (part_standby, 2.0),
+    "promote": (promote, 2.0),
 }
 """By name, with how often each is chosen."""
 
 
-def possible() -> list[str]:
-    """Return the names of the faults that this machine allows."""
+def possible(*, standby: bool = False) -> list[str]:
+    """Return the names of the faults that this machine allows, with or without a standby."""
     lacking = {
+        "standby": not standby,
+        "promote": not standby,
         "descriptors": sys.platform != "linux",
         "memory": sys.platform != "linux",
         "clock": not clock_library(),

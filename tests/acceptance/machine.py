@@ -22,7 +22,7 @@ from project.servers.ports import LOOPBACK
 from project.servers.postgres import Postgres
 from project.servers.valkey import Valkey
 
-DISK_BYTES = 2 << 30
+DISK_BYTES = 3 << 30
 LIBRARIES = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")
 _NUMBER = os.getpid() % 16_000
 """Tells our network from that of another run on this machine."""

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 
-from tests.acceptance.faults import FAULTS, Made, Stage, possible
+from tests.acceptance.faults import FAULTS, Made, Stage, possible, standby_again
 from tests.acceptance.scenario import Report, Scenario
 
 HEAL_SECONDS = 30.0
@@ -33,9 +33,10 @@ class Mixed:
         unknown = set(faults) - set(FAULTS)
         if unknown:
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
+        with_standby = run.cluster.servers.pair is not None
         self.run = run
         self.say = say
-        self.faults = [name for name in faults or FAULTS if name in possible()]
+        self.faults = [name for name in faults or FAULTS if name in possible(standby=with_standby)]
         self.stage = Stage(run, names)
         self.chance = random.Random(run.cluster.seed)
         self.began = time.monotonic()
@@ -82,6 +83,7 @@ class Mixed:
 
     def _heal(self, touched: list[str]) -> None:
         run, cluster = self.run, self.run.cluster
+        standby_again(cluster.servers)
         at = time.monotonic()
         for name in self.stage.names:
             cluster.nodes[name].wait_up()
