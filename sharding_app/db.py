@@ -1,7 +1,20 @@
-"""Which database the cluster lives in: the alias that `SHARDING["DATABASE"]` names. Nothing here touches it."""
+"""Which database the cluster lives in: the alias that `SHARDING["DATABASE"]` names; and reads of it that end in time."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from django.conf import settings
+from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.translation import gettext as _
+
+READ_SECONDS = 5.0
+"""The longest that the server works on one statement for a page or for the site's metrics."""
+_QUERY_CANCELED = "57014"
+
+
+class ReadTooLong(DatabaseError):
+    """A read that the server gave up after READ_SECONDS."""
 
 
 def journal_alias() -> str:
@@ -13,3 +26,40 @@ def journal_alias() -> str:
 def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:
     """Tell whether our tables belong on this connection: it is PostgreSQL and the cluster's own alias."""
     return connection.vendor == "postgresql" and connection.alias == journal_alias()
+
+
+@contextmanager
+def bounded_reads(alias: str | None = None) -> Iterator[None]:
+    """Let the server end each statement inside after READ_SECONDS, even if this process is gone by then.
+
+    Raises ReadTooLong where it did. The limit is local to a transaction, so it holds behind a transaction pooler too,
+    and nothing of it stays on the connection.
+    """
+    alias = alias or journal_alias()
+    connection = connections[alias]
+    nested = connection.in_atomic_block
+    try:
+        with transaction.atomic(using=alias):
+            before = _set_timeout(connection, f"{READ_SECONDS * 1000:.0f}")
+            yield
+            if nested:  # the end of a savepoint does not end the setting
+                _set_timeout(connection, before)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) != _QUERY_CANCELED:
+            raise
+        raise ReadTooLong(
+            _(
+                "PostgreSQL did not finish a read for this page in {:g} s, and was told to give it up. Ask for less, or look "
+                "again when the server has less to do."
+            ).format(READ_SECONDS)
+        ) from error
+
+
+def _set_timeout(connection: BaseDatabaseWrapper, milliseconds: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)",
+            [milliseconds],
+        )
+        row = cursor.fetchone()
+    return str(row[0]) if row else "0"

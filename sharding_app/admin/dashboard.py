@@ -11,7 +11,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, re_path, reverse
+from django.urls import URLPattern, path, re_path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
@@ -21,6 +21,7 @@ from sharding_app.admin.pages import PAGES, build, pattern
 from sharding_app.admin.pages.page import Page
 from sharding_app.admin.permissions import Rights, may_view
 from sharding_app.admin.presenters.shard_map import table
+from sharding_app.db import ReadTooLong
 from sharding_app.http.collector import Unreachable, collector
 from sharding_app.models import Cluster
 
@@ -65,20 +66,16 @@ class ClusterAdmin(ReadOnlyAdmin):
 
         return self.admin_site.admin_view(never_cache(guarded))
 
-    def base(self) -> str:
-        """The dashboard's address on this site."""
-        return reverse("admin:sharding_cluster_changelist", current_app=self.admin_site.name)
-
     # -- Views -----------------------------------------------------------------------------------------------------
 
     def page(self, request: HttpRequest, **_parts: str) -> HttpResponse:
         topic = request.get_full_path()[len(self.base()) :]
         try:
             page = build(topic, collector.look(), Rights.of(request.user), self.base())
-        except Unreachable as error:
-            return self._nothing(request, _("The cluster cannot be seen"), str(error), 503)
+        except (Unreachable, ReadTooLong) as error:
+            return self.nothing(request, _("The cluster cannot be seen"), str(error), 503)
         except Http404 as error:
-            return self._nothing(request, _("Not found"), str(error), 404)
+            return self.nothing(request, _("Not found"), str(error), 404)
         return TemplateResponse(
             request, f"sharding_app/pages/{self._template(page)}.html", self._context(request, page, topic)
         )
@@ -89,7 +86,7 @@ class ClusterAdmin(ReadOnlyAdmin):
             page = build(
                 request.GET.get("page", ""), collector.look(), Rights.of(request.user), self.base(), live=True
             )
-        except Unreachable as error:
+        except (Unreachable, ReadTooLong) as error:
             return JsonResponse({"trouble": str(error)}, status=503)
         except Http404 as error:
             return JsonResponse({"trouble": str(error)}, status=404)
@@ -115,16 +112,6 @@ class ClusterAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(self.base())
 
     # -- Inside ----------------------------------------------------------------------------------------------------
-
-    def _nothing(self, request: HttpRequest, title: Any, trouble: str, status: int) -> HttpResponse:
-        """A page that says why there is nothing to see."""
-        context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "trouble": trouble,
-            "base": self.base(),
-        }
-        return TemplateResponse(request, "sharding_app/nothing.html", context, status=status)
 
     @staticmethod
     def _template(page: Page) -> str:

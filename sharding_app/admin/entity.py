@@ -6,6 +6,7 @@ from django.utils.translation import gettext as _
 from sharding_app.admin import words
 from sharding_app.admin.history import (
     EVENTS_SHOWN,
+    MAX_PAYLOAD_SHOWN,
     MAX_SEQ,
     History,
     State,
@@ -14,6 +15,8 @@ from sharding_app.admin.history import (
     state_at,
 )
 from sharding_app.admin.jsontext import pretty
+from sharding_app.admin.keyset import storable
+from sharding_app.admin.permissions import shown_command
 from sharding_app.admin.presenters import shard_map, trouble
 from sharding_app.admin.presenters.homes import View
 from sharding_app.core.ids import MAX_ENTITY_ID_BYTES
@@ -31,13 +34,15 @@ def entity_context(
     """All that the page shows. `at` is the number of an event; without it, the newest one counts."""
     if not entity:
         return {"entity": "", "refused": ""}
-    if "\x00" in entity or len(entity.encode(errors="replace")) > MAX_ENTITY_ID_BYTES:
+    if not storable(entity) or len(entity.encode()) > MAX_ENTITY_ID_BYTES:
         return {
             "entity": entity,
             "refused": _("No entity can have this id: it is too long, or has a null character."),
         }
     wanted = int(at) if at.isdecimal() and len(at) < 20 else None
-    history = read_history(row.number, row.config, entity, None if wanted is None else min(wanted, MAX_SEQ))
+    history = read_history(
+        row.number, row.config, entity, None if wanted is None else min(wanted, MAX_SEQ), payloads=payloads
+    )
     (cell,) = (
         shard_map.shard_map(look, row, range(history.shard, history.shard + 1))
         if history.shard is not None
@@ -80,12 +85,14 @@ def _event(event: Event, *, payloads: bool) -> View:
         "name": event.name,
         "version": event.version,
         "at": event.at,
-        "command": event.command or "",
+        "command": shown_command(event.command, payloads=payloads),
         "epoch": event.epoch,
         "partial": event.partial,
-        "payload": _content(event.payload) if payloads else None,
+        "payload": _content(event.shown_payload) if payloads else None,  # type: ignore[attr-defined] # annotated
     }
 
 
 def _content(payload: str) -> str:
+    if len(payload) > MAX_PAYLOAD_SHOWN:
+        return f"{payload[:MAX_PAYLOAD_SHOWN]} …"
     return payload if len(payload) <= SHORT else pretty(payload)

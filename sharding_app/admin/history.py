@@ -2,29 +2,48 @@
 
 The state is what the type's own code makes of the journal: the newest snapshot that is not newer than the wanted event,
 and the events from there on. That code runs here, in the web process; whatever it raises is shown and disturbs
-nothing. At most `MAX_REPLAY` events are replayed for one page, and every query walks along a key.
+nothing. At most `MAX_REPLAY` events and `MAX_REPLAY_BYTES` are read and replayed for one page, one page after the other in
+a process, and every query walks along a key. The server cuts what is only shown, before it is read.
 """
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.db.models import Func, IntegerField, Sum, TextField
+from django.db.models.functions import Cast, Left
 from django.utils.translation import gettext as _
 
 from sharding_app.admin.jsontext import fields
 from sharding_app.core.ids import shard_of
 from sharding_app.core.records import TypeConfig
+from sharding_app.db import READ_SECONDS, bounded_reads
 from sharding_app.model.registry import registry
 from sharding_app.model.types import EntityType
 from sharding_app.models import Event, RememberedEntity, Snapshot
 
 MAX_REPLAY = 20_000
+MAX_REPLAY_BYTES = 20_000_000
+MAX_PAYLOAD_SHOWN = 20_000
+"""More characters of one payload are not read for the list of events."""
 EVENTS_SHOWN = 50
 SNAPSHOTS_SHOWN = 20
 MAX_SEQ = 2**63 - 1
 
 Record = tuple[int, str, int, str]
 """Number, name, version, payload."""
+
+_replaying = threading.Lock()
+"""A replay may need a second of CPU and a lot of memory: one at a time in a process."""
+
+
+class _Bytes(Func):
+    """How long a JSON column is as text."""
+
+    function = "octet_length"
+    template = "%(function)s(%(expressions)s::text)"
+    output_field = IntegerField()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,8 +73,15 @@ class State:
     trouble: str = ""
 
 
-def read_history(number: int, config: TypeConfig, entity: str, at: int | None) -> History:
-    """Read what is stored of an entity."""
+def read_history(
+    number: int, config: TypeConfig, entity: str, at: int | None, *, payloads: bool = False
+) -> History:
+    """Read what is stored of an entity; what its events hold only if asked for, as `shown_payload`."""
+    with bounded_reads():
+        return _read_history(number, config, entity, at, payloads=payloads)
+
+
+def _read_history(number: int, config: TypeConfig, entity: str, at: int | None, *, payloads: bool) -> History:
     events = Event.objects.filter(type_id=number, entity=entity)
     snapshots = list(
         Snapshot.objects.filter(type_id=number, entity=entity)
@@ -66,7 +92,12 @@ def read_history(number: int, config: TypeConfig, entity: str, at: int | None) -
     last = events.order_by("-seq").values_list("seq", flat=True).first() or 0
     reach = max(last, snapshots[0].seq if snapshots else 0)
     wanted = reach if at is None else max(0, min(at, reach))
-    shown = list(events.filter(seq__lte=wanted).order_by("-seq")[:EVENTS_SHOWN])
+    shown_events = events.filter(seq__lte=wanted).order_by("-seq").defer("payload", "reply")
+    if payloads:
+        shown_events = shown_events.annotate(
+            shown_payload=Left(Cast("payload", TextField()), MAX_PAYLOAD_SHOWN + 1)
+        )
+    shown = list(shown_events[:EVENTS_SHOWN])
     stored = [*shown[:1], *snapshots[:1]]
     shard = stored[0].shard if stored else shard_by_id(config, entity)
     remembered = (
@@ -113,10 +144,21 @@ def state_at(number: int, config: TypeConfig, entity: str, at: int) -> State:
         )
     if known.kind != "event_sourced":
         return State()
-    snapshot = (
-        Snapshot.objects.filter(type_id=number, entity=entity, seq__lt=max(at, 1)).order_by("-seq").first()
-        or Snapshot.objects.filter(type_id=number, entity=entity, seq=at).first()
-    )
+    if not _replaying.acquire(timeout=READ_SECONDS):
+        return State(trouble=_("Other entities are being replayed for other pages: look again in a moment."))
+    try:
+        with bounded_reads():
+            found = _stored(number, entity, at)
+        return found if isinstance(found, State) else rebuilt(known, entity, *found)
+    finally:
+        _replaying.release()
+
+
+def _stored(number: int, entity: str, at: int) -> State | tuple[tuple[int, str] | None, list[Record]]:
+    """Read a snapshot and the events after it up to `at`; or say why they are not to be had."""
+    snapshots = Snapshot.objects.filter(type_id=number, entity=entity).defer("state")
+    sized = snapshots.annotate(length=_Bytes("state"))
+    snapshot = sized.filter(seq__lt=max(at, 1)).order_by("-seq").first() or sized.filter(seq=at).first()
     after = snapshot.seq if snapshot else 0
     if at - after > MAX_REPLAY:
         return State(
@@ -125,12 +167,21 @@ def state_at(number: int, config: TypeConfig, entity: str, at: int) -> State:
             ).format(at - after)
         )
     rows = Event.objects.filter(type_id=number, entity=entity, seq__gt=after, seq__lte=at).order_by("seq")
+    length = (snapshot.length if snapshot else 0) + (
+        rows.order_by().aggregate(length=Sum(_Bytes("payload")))["length"] or 0
+    )
+    if length > MAX_REPLAY_BYTES:
+        return State(
+            trouble=_(
+                "The events up to this one and the snapshot before them have {} bytes: too many to replay for a page."
+            ).format(length)
+        )
     records: list[Record] = list(rows.values_list("seq", "name", "version", "payload"))
     if [seq for seq, *_rest in records] != list(range(after + 1, at + 1)):
         return State(
             trouble=_("The journal no longer has all events up to this one, and no snapshot before it.")
         )
-    return rebuilt(known, entity, (after, snapshot.state) if snapshot else None, records)
+    return (after, snapshot.state) if snapshot else None, records
 
 
 def rebuilt(

@@ -6,6 +6,8 @@ from typing import Any
 
 MAX_SHOWN = 100_000
 """More of a value than this many characters is cut off."""
+MAX_READ = 2_000_000
+"""Longer JSON is cut as it is: taken apart and indented, it would need many times its memory."""
 
 
 class _Word(str):
@@ -27,26 +29,37 @@ def parse(text: str) -> Any:
 
 def pretty(text: str) -> str:
     """Return the text indented; what is no JSON is returned as it is."""
+    if len(text) > MAX_READ:
+        return f"{text[:MAX_SHOWN]} …"
     try:
-        shown = "".join(_parts(parse(text), "\n"))
+        return _joined(parse(text))
     except (ValueError, RecursionError):
-        shown = text
-    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]} …"
+        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} …"
 
 
 def fields(text: str) -> list[tuple[str, str]]:
     """The members of an object as (name, JSON) pairs; anything else is one pair without a name."""
+    if len(text) > MAX_READ:
+        return [("", f"{text[:MAX_SHOWN]} …")]
     try:
         value = parse(text)
     except (ValueError, RecursionError):
         return [("", text[:MAX_SHOWN])]
     if not isinstance(value, _Object):
         return [("", pretty(text))]
-    return [(name, _cut("".join(_parts(part, "\n")))) for name, part in value]
+    return [(name, _joined(part)) for name, part in value]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} …"
+def _joined(value: Any) -> str:
+    """Indent a value; no further than it is shown."""
+    parts: list[str] = []
+    length = 0
+    for part in _parts(value, "\n"):
+        parts.append(part)
+        length += len(part)
+        if length > MAX_SHOWN:
+            return f"{''.join(parts)[:MAX_SHOWN]} …"
+    return "".join(parts)
 
 
 def _parts(value: Any, line: str) -> Iterator[str]:

@@ -1,17 +1,22 @@
 """The cluster's tables in the admin: to be looked at, never to be changed, whatever permissions somebody has."""
 
+from collections.abc import Callable
 from typing import Any
 
-from django.contrib.admin import ModelAdmin, display
+from django.contrib.admin import ModelAdmin, ShowFacets, SimpleListFilter, display
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from sharding_app.admin.jsontext import pretty
-from sharding_app.admin.keyset import KeysetChangeList, TypeFilter, parse_key
-from sharding_app.admin.permissions import may_see_payloads
+from sharding_app.admin.keyset import KeysetChangeList, TypeFilter, parse_key, storable
+from sharding_app.admin.permissions import may_see_payloads, shown_command
+from sharding_app.admin.presenters.trouble import ACTIONS
 from sharding_app.core.ids import shard_of
+from sharding_app.db import ReadTooLong, bounded_reads
 from sharding_app.models import EntityType
 
 
@@ -19,6 +24,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the typ
     """Shows rows. Nothing is counted beyond what is shown."""
 
     actions = None
+    # Facets count over a whole table, filtered by whatever stands in the address.
+    show_facets = ShowFacets.NEVER
     list_per_page = 50
     show_full_result_count = False
     change_form_template = "sharding_app/record.html"
@@ -34,6 +41,55 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the typ
 
     def has_delete_permission(self, request: HttpRequest, obj: object = None) -> bool:
         return False
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Take what the declared filters ask for, and no other look-up: each would be a question about hidden columns."""
+        return lookup in {
+            each.parameter_name
+            for each in self.list_filter
+            if isinstance(each, type) and issubclass(each, SimpleListFilter)
+        }
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        return super().get_object(request, object_id, from_field) if storable(object_id) else None
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return self._bounded(
+            request, lambda: super(ReadOnlyAdmin, self).changelist_view(request, extra_context)
+        )
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        view = super().changeform_view
+        return self._bounded(request, lambda: view(request, object_id, form_url, extra_context))
+
+    def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        return self._bounded(
+            request, lambda: super(ReadOnlyAdmin, self).history_view(request, object_id, extra_context)
+        )
+
+    def _bounded(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
+        """Show what a view shows, or that its reads took too long."""
+        try:
+            with bounded_reads():
+                return view()
+        except ReadTooLong as error:
+            return self.nothing(request, _("This takes too long"), str(error), 503)
+
+    def nothing(self, request: HttpRequest, title: Any, trouble: str, status: int) -> HttpResponse:
+        """A page that says why there is nothing to see."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "trouble": trouble,
+            "base": self.base(),
+        }
+        return TemplateResponse(request, "sharding_app/nothing.html", context, status=status)
+
+    def base(self) -> str:
+        """The dashboard's address on this site."""
+        return reverse("admin:sharding_cluster_changelist", current_app=self.admin_site.name)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         names = [
@@ -55,6 +111,8 @@ class KeysetAdmin(ReadOnlyAdmin):
     """A table that may have any number of rows."""
 
     change_list_template = "sharding_app/keyset_list.html"
+    large: tuple[str, ...] = ()
+    "Columns that lists do not read."
     list_filter = (TypeFilter,)
     sortable_by = ()
     search_fields = ("entity",)
@@ -64,11 +122,14 @@ class KeysetAdmin(ReadOnlyAdmin):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         key = parse_key(object_id, self.model)
-        return None if key is None else self.model._default_manager.filter(pk=key).first()
+        if key is None:
+            return None
+        hidden = () if may_see_payloads(request.user) else self.large
+        return self.model._default_manager.filter(pk=key).defer(*hidden).first()
 
     def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
         """Rows of one type that a search finds along the index; None: it has none."""
-        if "\x00" in query:
+        if not storable(query):
             return None
         return rows.filter(entity__startswith=query) if query else rows
 
@@ -94,10 +155,23 @@ class LeaseAdmin(ReadOnlyAdmin):
     search_fields = ("name__startswith",)
 
 
+class ActionFilter(SimpleListFilter):
+    """By what was decided; the choices are known, so no table is read for them."""
+
+    title = _("action")
+    parameter_name = "action"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(name, name) for name in sorted(ACTIONS)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(action=self.value()) if self.value() else queryset
+
+
 class DecisionAdmin(ReadOnlyAdmin):
     list_display = ("at", "action", "subject", "detail", "term")
     search_fields = ("subject__startswith", "action__exact")
-    list_filter = ("action",)
+    list_filter = (ActionFilter,)
 
 
 class ShardAdmin(KeysetAdmin):
@@ -111,15 +185,26 @@ class ShardAdmin(KeysetAdmin):
 
 
 class EventAdmin(KeysetAdmin):
-    list_display = ("entity", "seq", "name", "at", "type", "command", "shard", "epoch")
+    list_display = ("entity", "seq", "name", "at", "type", "asked", "shard", "epoch")
     search_help_text = _("How an entity's id begins. Upper and lower case differ.")
-    payloads = ("payload", "reply")
+    payloads = ("payload", "reply", "command")
+    large = ("payload", "reply")
+
+    @display(description=_("command"))
+    def asked(self, row: Any) -> str:
+        """The command without the digest of its arguments."""
+        return shown_command(row.command, payloads=False) or self.get_empty_value_display()
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        names = super().get_fields(request, obj)
+        return [*names, "command" if may_see_payloads(request.user) else "asked"]
 
 
 class SnapshotAdmin(KeysetAdmin):
     list_display = ("entity", "seq", "at", "type", "shard", "epoch")
     search_help_text = EventAdmin.search_help_text
     payloads = ("state",)
+    large = ("state",)
 
 
 class RememberedEntityAdmin(KeysetAdmin):
@@ -130,7 +215,7 @@ class RememberedEntityAdmin(KeysetAdmin):
         if not query:
             return rows
         shards = EntityType.objects.filter(id=number).values_list("number_of_shards", flat=True).first()
-        if shards is None or "\x00" in query:
+        if shards is None or not storable(query):
             return None
         return rows.filter(shard=shard_of(query, shards), entity=query)
 

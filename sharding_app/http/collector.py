@@ -20,7 +20,7 @@ from sharding_app import bootstrap
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import NodeStats, ShardRegionState
 from sharding_app.core.records import Member
-from sharding_app.db import journal_alias
+from sharding_app.db import ReadTooLong, journal_alias
 from sharding_app.errors import ShardingError
 from sharding_app.http.figures import Figures, figures
 from sharding_app.http.rows import Rows, read_rows
@@ -123,6 +123,8 @@ class Collector:
     def _take(self) -> Look:
         try:
             rows = self._read()
+        except ReadTooLong as error:
+            raise Unreachable(str(error)) from error
         except DatabaseError as error:
             raise Unreachable(str(database_trouble(journal_alias(), error))) from error
         places = self._placed(rows.members)

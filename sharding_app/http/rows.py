@@ -14,7 +14,7 @@ from django.db import connections
 
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
-from sharding_app.db import journal_alias
+from sharding_app.db import bounded_reads, journal_alias
 
 LOCKS = """
     WITH held AS MATERIALIZED (
@@ -71,7 +71,8 @@ class Rows:
 
 def read_rows(alias: str | None = None) -> Rows:
     """Look once."""
-    with connections[alias or journal_alias()].cursor() as cursor:
+    alias = alias or journal_alias()
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
         now, cluster_id, term, leader, elected, events = _all(cursor, ONCE)[0]
         nodes = _all(cursor, LOCKS)
         types = _all(cursor, TYPES)

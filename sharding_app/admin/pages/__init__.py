@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 from django.http import Http404
 from django.utils.translation import gettext as _
 
+from sharding_app.admin.keyset import storable
 from sharding_app.admin.pages import cluster, types
 from sharding_app.admin.pages.page import Asked, Builder, Page
 from sharding_app.admin.permissions import Rights
@@ -42,7 +43,12 @@ _PATTERNS = tuple((re.compile(pattern(address), re.ASCII), builder) for _name, a
 
 def build(topic: str, look: Look, rights: Rights, base: str, *, live: bool = False) -> Page:
     """Build the page of that name. Raises Http404."""
-    parts = urlsplit(topic)
+    try:
+        parts = urlsplit(topic)
+    except ValueError:  # "http://["
+        raise Http404(_("There is no such page.")) from None
+    if not storable(topic):
+        raise Http404(_("There is no such page."))
     query = {name: given[-1] for name, given in parse_qs(parts.query).items()}
     asked = Asked(rights=rights, base=base, query=query, live=live)
     for shape, builder in _PATTERNS:

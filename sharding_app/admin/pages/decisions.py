@@ -1,8 +1,10 @@
 """Lines of the timeline, newest first, as a page shows them. The coordinator keeps their table short."""
 
+from sharding_app.admin.keyset import storable
 from sharding_app.admin.presenters import trouble
 from sharding_app.admin.presenters.homes import View, homes
 from sharding_app.core.moves import within
+from sharding_app.db import bounded_reads
 from sharding_app.http.collector import Look
 from sharding_app.models import Decision
 
@@ -21,18 +23,22 @@ def decisions(
 ) -> list[View]:
     rows = Decision.objects.order_by("-id")
     if subject:
-        rows = rows.filter(subject=subject) if "\x00" not in subject else rows.none()
+        rows = rows.filter(subject=subject) if storable(subject) else rows.none()
     if without:
         rows = rows.exclude(action=without)
     if action:
-        rows = rows.filter(action=action) if "\x00" not in action else rows.none()
+        rows = rows.filter(action=action) if storable(action) else rows.none()
     if before.isdecimal() and len(before) < 19:
         rows = rows.filter(id__lt=int(before))
-    return trouble.decision_rows(rows[:count], homes(look), look.rows.now)
+    with bounded_reads():
+        found = list(rows[:count])
+    return trouble.decision_rows(found, homes(look), look.rows.now)
 
 
 def about_shard(look: Look, type_name: str, shard: int) -> list[View]:
     """The lines about one shard: its own, and those that name it among others."""
     rows = Decision.objects.filter(subject__in=(f"{type_name}/{shard}", type_name)).order_by("-id")
-    about = [each for each in rows[:SEARCHED] if each.subject != type_name or within(each.detail, shard)]
+    with bounded_reads():
+        found = list(rows[:SEARCHED])
+    about = [each for each in found if each.subject != type_name or within(each.detail, shard)]
     return trouble.decision_rows(about[:SHOWN], homes(look), look.rows.now)
