@@ -45,7 +45,7 @@ from sharding_app.runtime.process import Process
 from sharding_app.runtime.runner import NodeRunner
 from sharding_app.runtime.stats import read_stats
 from sharding_app.runtime.watchdog import Watchdog
-from sharding_app.signals import SignalListener
+from sharding_app.signals import SignalListener, SignalThread
 from sharding_app.testing.names import in_tests
 from sharding_app.together import DjangoTogether
 
@@ -138,11 +138,15 @@ def node_ports(
             lifeline=lifeline,
             endpoint=region_endpoint,
             watch=watchdog,
-            listener=SignalListener(),
+            listener=SignalListener(signal_thread),
             threads=DjangoThreads(),
         )
 
     return make
+
+
+signal_thread = SignalThread()
+"""One for the process: what its incarnations tell comes in one order."""
 
 
 def make_runner(config: NodeConfig, watchdog: Watchdog, clock: BootClock) -> NodeRunner:

@@ -47,12 +47,19 @@ def shown(value: object) -> str:
 def told(error: BaseException) -> str:
     """An exception in an error, a log line or a span. Those of ours speak for themselves: they quote nothing."""
     name = type(error).__qualname__
-    return f"{name}: {text}" if _is_open(error) and (text := str(error)) else name
+    return f"{name}: {text}" if _is_open(error) and (text := _text(error)) else name
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001  (a user's exception may raise when it is shown)
+        return ""
 
 
 def told_reading(error: BaseException) -> str:
     """Why bytes cannot be read. Decoders name types and places; what they quote beside that is left out."""
-    text = str(error)
+    text = _text(error)
     if _is_open(error):
         return text
     place = _PLACE.search(text)

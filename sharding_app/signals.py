@@ -1,7 +1,8 @@
-"""What happens to the cluster, as Django signals. Sent with `send_robust`: a receiver that raises disturbs nothing.
+"""What happens to the cluster, as Django signals. A receiver that raises disturbs nothing.
 
-They are sent in the node's process, on its event loop: a receiver is a plain function that returns at once (hand longer
-work to a thread or a task queue). Each carries plain values by keyword, never an entity's state or a message's content.
+They are sent in the node's process, in their order, by one thread of their own: a receiver that blocks delays those behind
+it, and nothing else. Beyond `MAX_WAITING` signals are dropped, counted and logged. Each carries plain values by keyword,
+never an entity's state or a message's content.
 The sender is the entity's class where there is one, else None.
 
 ==================== ===================================================================================
@@ -15,10 +16,23 @@ The sender is the entity's class where there is one, else None.
 ==================== ===================================================================================
 """
 
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.db import close_old_connections
 from django.dispatch import Signal
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.model.types import EntityType
+from sharding_app.quoting import traceable
+
+logger = logging.getLogger("sharding.node")
+
+MAX_WAITING = 10_000
 
 node_up = Signal()
 node_down = Signal()
@@ -29,30 +43,78 @@ entity_failed = Signal()
 
 
 class SignalListener:
-    """`runtime.listener.Listener`: sends the signals above."""
+    """`runtime.listener.Listener`: sends the signals above, by `run`."""
+
+    def __init__(self, run: Callable[[Callable[[], None]], None] = lambda work: work()) -> None:
+        self._run = run
 
     def node_up(self, incarnation: Incarnation, name: str) -> None:
-        node_up.send_robust(None, incarnation=incarnation, name=name)
+        self._send(node_up, None, incarnation=incarnation, name=name)
 
     def node_down(self, incarnation: Incarnation, name: str) -> None:
-        node_down.send_robust(None, incarnation=incarnation, name=name)
+        self._send(node_down, None, incarnation=incarnation, name=name)
 
     def coordinator_changed(self, term: Term, incarnation: Incarnation | None) -> None:
-        coordinator_changed.send_robust(None, term=term, incarnation=incarnation)
+        self._send(coordinator_changed, None, term=term, incarnation=incarnation)
 
     def shard_started(self, entity_type: EntityType, shard: ShardId, epoch: Epoch) -> None:
-        shard_started.send_robust(entity_type.cls, entity_type=entity_type.name, shard=shard, epoch=epoch)
+        self._send(shard_started, entity_type.cls, entity_type=entity_type.name, shard=shard, epoch=epoch)
 
     def shard_stopped(self, entity_type: EntityType, shard: ShardId, epoch: Epoch) -> None:
-        shard_stopped.send_robust(entity_type.cls, entity_type=entity_type.name, shard=shard, epoch=epoch)
+        self._send(shard_stopped, entity_type.cls, entity_type=entity_type.name, shard=shard, epoch=epoch)
 
     def entity_failed(
         self, entity_type: EntityType, entity_id: str, command: str, error: BaseException
     ) -> None:
-        entity_failed.send_robust(
+        self._send(
+            entity_failed,
             entity_type.cls,
             entity_type=entity_type.name,
             entity_id=entity_id,
             command=command,
             error=type(error).__qualname__,
         )
+
+    def _send(self, signal: Signal, sender: type | None, **facts: Any) -> None:
+        if signal.receivers:
+            self._run(partial(_sent, signal, sender, facts))
+
+
+def _sent(signal: Signal, sender: type | None, facts: dict[str, Any]) -> None:
+    try:
+        signal.send_robust(sender, **facts)
+    except BaseException as error:  # it takes no more than Exceptions, and no async receivers on a loop
+        logger.error(
+            "a receiver of a signal raised %s", type(error).__qualname__,
+            exc_info=traceable(error), extra={"action": "receiver_failed"},
+        )  # fmt: skip
+
+
+class SignalThread:
+    """Runs receivers one after the other beside the event loop, so that one that blocks holds up no entity."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._waiting: queue.Queue[Callable[[], None]] = queue.Queue(MAX_WAITING)
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="sharding-signals", daemon=True)
+            self._thread.start()
+        try:
+            self._waiting.put_nowait(work)
+        except queue.Full:
+            self.dropped += 1
+            if self.dropped == 1 or self.dropped % MAX_WAITING == 0:
+                logger.error(
+                    "receivers of signals are too slow: %d signals were dropped", self.dropped,
+                    extra={"action": "signals_dropped"},
+                )  # fmt: skip
+
+    def _serve(self) -> None:
+        while True:
+            work = self._waiting.get()
+            close_old_connections()
+            work()
+            close_old_connections()

@@ -39,7 +39,7 @@ class DurableState:
         """Whether an entity is as it was before a command that failed."""
         try:
             return fingerprint(self._type.dump_state(slot.entity)) == slot.stored
-        except NotStorable:
+        except BaseException:  # noqa: BLE001  (a user's `snapshot()` may raise anything)
             return False
 
 

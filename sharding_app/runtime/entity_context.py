@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -119,6 +120,8 @@ def last_word(slot: Slot, message: object) -> Work:
 
 def close_context(entity: object) -> None:
     """An object is thrown away, if there is one: its timers end."""
-    context = getattr(entity, "context", None)
+    context = None
+    with contextlib.suppress(BaseException):  # the user's class may have made an attribute of its own of it
+        context = getattr(entity, "context", None)
     if isinstance(context, HostContext):
         context.close()

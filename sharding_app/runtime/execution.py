@@ -82,6 +82,13 @@ class Execution:
 
     def run(self, slot: Slot, source: Incarnation, message: Deliver) -> bool:
         """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""
+        try:
+            return self._run(slot, source, message)
+        except BaseException as error:  # noqa: BLE001  (else the envelopes behind this one would be lost with it)
+            self.failing.unexpected(slot, source, message, error)
+            return False
+
+    def _run(self, slot: Slot, source: Incarnation, message: Deliver) -> bool:
         if message.deadline_ms and message.deadline_ms <= self.owner.now() * 1000:
             self.answers.expired(source, message)
             return True
@@ -95,6 +102,9 @@ class Execution:
             args = handler.decode(message.args)
         except ShardingError as error:
             self.answers.fail(source, message, error)
+            return True
+        except BaseException as error:  # noqa: BLE001  (types of the user's take part in decoding)
+            self.answers.fail(source, message, self.type.failed(slot.id, message.command, error))
             return True
         if message.command_id and not handler.is_query and not self._memory:
             self.owner.spawn(self._retries.run(slot, slot.generation, source, message, handler, args))

@@ -65,6 +65,13 @@ class Failing:
             self._supervise(slot, source, directive)
         return False
 
+    def unexpected(self, slot: Slot, source: Incarnation, message: Deliver, error: BaseException) -> None:
+        """Something has failed around a handler: it costs this command and this object, whatever it was."""
+        failed = self._failed(slot, message, error, partly=False)
+        self._execution.answers.fail(source, message, failed)
+        if slot.shard.slots.get(slot.id) is slot:
+            self._execution.owner.reload(slot)
+
     def did_well(self, entity: str) -> None:
         """A command that the entity gave itself has succeeded."""
         self._failures.forgive(entity)

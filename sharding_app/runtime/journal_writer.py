@@ -17,6 +17,7 @@ from sharding_app.core.histogram import ROWS, Histogram
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Slot
 from sharding_app.ports.journal import EventRow, Journal, JournalUnavailable, RowRefused, ShardsFenced
+from sharding_app.quoting import traceable
 from sharding_app.runtime.journal_stuck import Stuck
 
 logger = logging.getLogger("sharding.journal")
@@ -166,7 +167,7 @@ class JournalWriter:
         for commit in batch:
             self.commits += 1
             self.rows += len(commit.rows)
-            commit.resolved(None)
+            _resolve(commit, None)
 
     def _fail(
         self, failed: list[Commit], batch: list[Commit], why: NotCommitted, detail: str = ""
@@ -174,7 +175,7 @@ class JournalWriter:
         marked = {id(each) for each in failed}
         for commit in failed:
             self.failures += 1
-            commit.resolved(why, detail)
+            _resolve(commit, why, detail)
         return [each for each in batch if id(each) not in marked]
 
     async def _isolate(self, batch: list[Commit], refused: RowRefused) -> None:
@@ -233,6 +234,17 @@ class JournalWriter:
                         extra={"action": "journal_unsettled"},
                     )  # fmt: skip
                 await asyncio.sleep(_pause(failures))
+
+
+def _resolve(commit: Commit, why: NotCommitted | None, detail: str = "") -> None:
+    """What goes wrong behind one commit costs none of the others."""
+    try:
+        commit.resolved(why, detail)
+    except BaseException as error:
+        logger.error(
+            "a bug: what follows a commit of %s failed", commit.slot.shard.type, exc_info=traceable(error),
+            extra={"action": "internal_error"},
+        )  # fmt: skip
 
 
 def _pause(failures: int) -> float:

@@ -19,7 +19,7 @@ from sharding_app.model.types import EntityType
 from sharding_app.ports.journal import History, Journal, JournalUnavailable, StoredEvent
 from sharding_app.quoting import told
 from sharding_app.runtime.durable_state import fingerprint
-from sharding_app.runtime.owner import RAISED
+from sharding_app.runtime.owner import RAISED, ends_job
 
 logger = logging.getLogger("sharding.journal")
 
@@ -124,7 +124,8 @@ class Loader:
                 else:
                     await self._rebuild(slot, histories.get(slot.id) or History([], []))
             except RAISED as error:  # a user's applier may raise anything: only its entity fails
-                if _is_told_to_end(error):
+                task = asyncio.current_task()
+                if ends_job(error, task, cancelled=task is not None and task.cancelling() > 0):
                     raise
                 self._loaded(slot, error)
             else:
@@ -181,8 +182,3 @@ class Loader:
                 return await self._journal.read_from(self._type_id, slot.id, after)
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
-
-
-def _is_told_to_end(error: BaseException) -> bool:
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

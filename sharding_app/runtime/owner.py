@@ -11,11 +11,23 @@ from sharding_app.ports.journal import EventRow
 from sharding_app.runtime.listener import Listener
 from sharding_app.runtime.threads import Threads
 
-RAISED = (Exception, asyncio.CancelledError)
-"""What the user's code may raise without ending us. What it awaits may have been cancelled by somebody else, and nobody has
-wished our job to end by that: left to itself, it would end without a word, and its entity stay busy for ever."""
+RAISED = BaseException
+"""What the user's code may raise without ending us: `sys.exit()` in a handler is an error of that handler, and so is a
+cancellation of what it awaits. Left to itself, it would end the loop or this job, and its entity stay busy for ever."""
 NOBODY = ""
 """Who asked for what nobody waits for: a timer's command, a stop message."""
+
+
+def ends_job(error: BaseException, task: "asyncio.Task[Any] | None", *, cancelled: bool) -> bool:
+    """Whether it is the job itself that ends: `cancelled` by its owner, or thrown away together with its loop."""
+    if isinstance(error, asyncio.CancelledError):
+        return cancelled
+    if not isinstance(error, GeneratorExit):
+        return False
+    try:
+        return asyncio.current_task() is not task
+    except RuntimeError:
+        return True
 
 
 class Owner(Protocol):

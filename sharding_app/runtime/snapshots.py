@@ -60,7 +60,7 @@ class Snapshots:
             return False
         try:
             return bool(self._when(slot.entity, event, slot.seq))
-        except Exception as error:  # noqa: BLE001  (the user's predicate may raise anything: nothing else depends on it)
+        except BaseException as error:  # noqa: BLE001  (the user's predicate may raise anything: nothing else depends on it)
             self._failed(f"snapshot_when raised {told(error)}")
             return False
 
@@ -75,8 +75,10 @@ class Snapshots:
         slot.snapshot_seq = slot.seq
         try:
             state = self._type.dump_state(slot.entity)
-        except ShardingError as error:
-            self._failed(str(error))
+        except BaseException as error:  # noqa: BLE001  (so may its `snapshot()`)
+            self._failed(
+                str(error) if isinstance(error, ShardingError) else f"snapshot() raised {told(error)}"
+            )
             return
         if len(state) > self._max_bytes:
             self._failed(

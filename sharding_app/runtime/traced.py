@@ -68,7 +68,7 @@ class TracedAsker(Asker):
         carried = tracer.carry(span, parent)
         future = super().ask(type_name, entity, command, *rest, tell=tell, trace=carried, **more)
         if tell:
-            span.end()
+            tracer.end(span)
         else:
             future.add_done_callback(lambda done: tracer.end(span, _error(done)))
         return future
@@ -118,7 +118,9 @@ class TracedExecution(Execution):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._tracer = active_tracer()
-        self._traced = self.answers = TracedAnswers(self.type, self.owner, self.meter, self.counters)
+        self._traced = self.answers = TracedAnswers(
+            self.type, self.owner, self.meter, self.counters, self.failing.did_well
+        )  # fmt: skip
         self._commits_open: dict[int, tuple[Commit, Span]] = {}
         self.writer = cast(JournalWriter, _TracedWriter(self.writer, self))
 
@@ -190,7 +192,7 @@ class TracedLoader(Loader):
             with tracer.inside(span):
                 await super()._load(batch)
         finally:
-            span.end()
+            tracer.end(span)
 
 
 class TracedShardLife(ShardLife):
@@ -210,7 +212,7 @@ class TracedShardLife(ShardLife):
         super().ended(shard)
         span = self._handing_off.pop(shard.number, None)
         if span is not None:
-            span.end()
+            self._tracer.end(span)
 
 
 def asker_class() -> type[Asker]:

@@ -7,11 +7,15 @@ not even made. Context crosses processes in the envelope's field `trace`, as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from sharding_app.quoting import told, traceable
+
+logger = logging.getLogger("sharding.node")
 
 if TYPE_CHECKING:
     from opentelemetry import trace as otel
@@ -23,6 +27,45 @@ MAX_TRACE = 4096
 NAME = "sharding_app"
 Kind = Literal["client", "producer", "consumer", "internal"]
 Attributes = dict[str, str | int]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _harmless(instead: Callable[[], Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Let what the project's span processors, samplers and propagators raise cost a span, and no command."""
+
+    def around(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return function(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001
+                _failed(error)
+                return cast(T, instead())
+
+        return call
+
+    return around
+
+
+_failures = 0
+
+
+def _failed(error: BaseException) -> None:
+    """Log the first failure, and then one of a thousand."""
+    global _failures
+    if _failures % 1000 == 0:
+        logger.error(
+            "tracing raised %s: spans are lost, commands are not", type(error).__qualname__,
+            exc_info=traceable(error), extra={"action": "tracing_failed"},
+        )  # fmt: skip
+    _failures += 1
+
+
+def _no_span() -> Any:
+    from opentelemetry.trace import INVALID_SPAN
+
+    return INVALID_SPAN
 
 
 class Tracer:
@@ -34,6 +77,7 @@ class Tracer:
         self._api, self._context, self._propagate = trace, context, propagate
         self._tracer = provider.get_tracer(NAME)
 
+    @_harmless(str)
     def carry(self, span: Span | None = None, parent: Context | None = None) -> str:
         """The present context, or that of a span which was begun in `parent`, in a form that travels."""
         context = None if span is None else self._api.set_span_in_context(span, parent)
@@ -42,12 +86,14 @@ class Tracer:
         text = "\n".join(f"{name}:{value}" for name, value in carrier.items())
         return text if len(text) <= MAX_TRACE else f"traceparent:{carrier.get('traceparent', '')}"
 
+    @_harmless(lambda: None)
     def context(self, trace: str) -> Context | None:
         """What was carried; None: nothing, so that the present context counts."""
         if not trace:
             return None
         return self._propagate.extract(dict(line.partition(":")[::2] for line in trace.split("\n")))
 
+    @_harmless(_no_span)
     def start(
         self, name: str, kind: Kind, attributes: Attributes, parent: Context | None = None,
         traces: Sequence[str] = (),
@@ -55,9 +101,10 @@ class Tracer:
         """Begin a span; `traces` are contexts that it is linked with."""
         found = (self._api.get_current_span(self.context(trace)).get_span_context() for trace in traces)
         links = [self._api.Link(each) for each in found if each.is_valid]
-        return self._tracer.start_span(
+        span: Span = self._tracer.start_span(
             name, parent, self._api.SpanKind[kind.upper()], {f"sharding.{k}": v for k, v in attributes.items()}, links
         )  # fmt: skip
+        return span
 
     def child(self, name: str, attributes: Attributes, parent: Span | None) -> Span:
         """Begin a span inside another one, or in the present context."""
@@ -68,12 +115,22 @@ class Tracer:
     @contextmanager
     def inside(self, span: Span, parent: Context | None = None) -> Iterator[None]:
         """What is called, or begun as a task, belongs to the span, which was begun in `parent`. It is not ended here."""
-        token = self._context.attach(self._api.set_span_in_context(span, parent))
+        token = self._attached(span, parent)
         try:
             yield
         finally:
+            self._detach(token)
+
+    @_harmless(lambda: None)
+    def _attached(self, span: Span, parent: Context | None) -> Any:
+        return self._context.attach(self._api.set_span_in_context(span, parent))
+
+    @_harmless(lambda: None)
+    def _detach(self, token: Any) -> None:
+        if token is not None:
             self._context.detach(token)
 
+    @_harmless(lambda: None)
     def end(self, span: Span, error: BaseException | str | None = None) -> None:
         """End a span, with what went wrong."""
         if isinstance(error, BaseException):

@@ -6,10 +6,11 @@ stored, else by `PartlyApplied`.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Deliver
@@ -22,11 +23,14 @@ from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused,
 from sharding_app.runtime.calls import within
 from sharding_app.runtime.commits import CommandCommit, StepCommit, StepFailed, number_rows
 from sharding_app.runtime.journal_writer import NotCommitted
-from sharding_app.runtime.owner import RAISED, Together
+from sharding_app.runtime.owner import RAISED, Together, ends_job
 from sharding_app.runtime.threads import depth_of
 
 if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
+
+
+T = TypeVar("T")
 
 
 class WaitingCommands:
@@ -63,6 +67,7 @@ class WaitingCommands:
             return
         entity: Any = slot.entity
         command = self._running[slot] = _Command(self, slot, generation, source, message)
+        task = asyncio.current_task()
         try:
             entity._sharding_staging = None if handler.is_query else command.staging
             with within(message.chain, execution.type.name, slot.id):
@@ -71,13 +76,14 @@ class WaitingCommands:
                 return
             value = command.staged(handler, result)
         except RAISED as error:
-            if owner.closing and isinstance(error, asyncio.CancelledError):
+            if ends_job(error, task, cancelled=owner.closing):
                 raise
             if not command.given_up:
                 command.failed(error)
             return
         finally:
-            entity._sharding_staging = None
+            with contextlib.suppress(BaseException):  # the user's class may refuse to be written to
+                entity._sharding_staging = None
             if self._running.get(slot) is command:
                 del self._running[slot]
         if generation != slot.generation:
@@ -125,12 +131,13 @@ class WaitingCommands:
         commit = CommandCommit(slot, rows, execution, source, message, value)
         commit.partly = partly
         commit.snapshot = bool(rows) and execution.snapshots.due(slot, staging.records[-1][3])
+        task = asyncio.current_task()
         try:
             await self.append_together(slot, rows, staging.also)
         except StepFailed as failed:
             execution.not_committed(commit, failed.why, failed.detail)
         except RAISED as error:
-            if execution.owner.closing and isinstance(error, asyncio.CancelledError):
+            if ends_job(error, task, cancelled=execution.owner.closing):
                 raise
             if generation == slot.generation:
                 execution.failing.raised(slot, source, message, error, staged=True, partly=partly)
@@ -144,7 +151,7 @@ class WaitingCommands:
         if handler.thread:
             work = functools.partial(contextvars.copy_context().run, handler.function, entity, *args)
             pool = owner.threads.executor(depth)
-            return await asyncio.get_running_loop().run_in_executor(pool, owner.threads.run, work)
+            return await asyncio.get_running_loop().run_in_executor(pool, owner.threads.run, sendable(work))
         if handler.is_async:
             with owner.threads.around(depth):
                 return await handler.function(entity, *args)
@@ -160,7 +167,7 @@ class WaitingCommands:
         if generation != slot.generation:
             raise StepFailed(NotCommitted.SUPERSEDED)
         try:
-            await self._together(rows, functions)
+            await self._together(rows, [sendable(each) for each in functions])
         except JournalUnavailable as lost:
             raise StepFailed(NotCommitted.UNAVAILABLE, str(lost)) from lost
         except ShardsFenced as fenced:
@@ -303,6 +310,29 @@ class _Command:
             failure = execution.answers.refusal(slot, self.message, error.why, error.detail, partly=partly)
             execution.answers.fail(self.source, self.message, failure)
             execution.owner.reload(slot)
+
+
+class Escaped(RuntimeError):
+    """Stands for what was raised in a thread and no future may carry."""
+
+    speaks_for_itself = True
+
+
+def sendable(work: Callable[[], T]) -> Callable[[], T]:
+    """Let what a function in a thread raises reach its waiter: a future does not take a StopIteration, and on its way
+    through tasks a SystemExit would end the loop."""
+
+    def run() -> T:
+        try:
+            return work()
+        except StopIteration as error:
+            raise Escaped("StopIteration was raised") from error
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise Escaped(f"{type(error).__qualname__} was raised") from error
+
+    return run
 
 
 def is_gone(slot: Slot) -> bool:

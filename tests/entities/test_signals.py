@@ -1,13 +1,16 @@
 """Signals: what is sent when, and that a receiver that raises disturbs nothing."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from django.dispatch import Signal
 
 from sharding_app import EntityFailed, EventUnreadable, signals
-from sharding_app.signals import SignalListener
+from sharding_app.signals import SignalListener, SignalThread
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Cart
 from tests.entities.waiting import until
@@ -88,9 +91,48 @@ async def test_failures_of_entities_carry_no_content(sent: Sent) -> None:
     ]
 
 
-async def test_a_receiver_that_raises_disturbs_nothing() -> None:
+async def test_a_receiver_that_blocks_holds_up_no_entity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "close_old_connections", lambda: None)
+    goes_on, seen = threading.Event(), list[str]()
+
+    def blocks(sender: object, **facts: object) -> None:
+        goes_on.wait(60)
+        seen.append(str(facts["shard"]))
+
+    signals.shard_started.connect(blocks)
+    try:
+        async with MemoryCluster([Cart], listener=SignalListener(SignalThread())) as cluster:
+            with cluster.in_use():
+                assert await Cart.ref("a").add("book") == 1
+                assert not seen
+                goes_on.set()
+                await until(lambda: len(seen) >= 1)
+    finally:
+        goes_on.set()
+        signals.shard_started.disconnect(blocks)
+
+
+async def test_signals_that_wait_for_a_receiver_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "MAX_WAITING", 2)
+    monkeypatch.setattr(signals, "close_old_connections", lambda: None)
+    thread, goes_on, ran = SignalThread(), threading.Event(), list[int]()
+
+    def work(number: int) -> None:
+        goes_on.wait(60)
+        ran.append(number)
+
+    for number in range(10):
+        thread(partial(work, number))
+    assert thread.dropped >= 7
+    goes_on.set()
+    await until(lambda: len(ran) == 10 - thread.dropped)
+    assert ran == sorted(ran)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError, GeneratorExit])
+async def test_a_receiver_that_raises_disturbs_nothing(error: type[BaseException]) -> None:
     def raises(sender: object, **facts: object) -> None:
-        raise RuntimeError("a receiver's own mistake")
+        raise error("a receiver's own mistake")
 
     for name in NAMES:
         getattr(signals, name).connect(raises)

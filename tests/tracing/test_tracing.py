@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from opentelemetry import baggage, context, trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
@@ -215,3 +215,29 @@ def test_the_app_runs_without_the_package() -> None:
         "assert traced.asker_class() is Asker and tracing.carry() == ''"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class Angry(SpanProcessor):
+    """Of the project's, and broken."""
+
+    def on_start(self, span: object, parent_context: object = None) -> None:
+        raise SystemExit(3)
+
+    def on_end(self, span: object) -> None:
+        raise ValueError("cannot be exported")
+
+
+@pytest.mark.asyncio
+async def test_a_span_processor_that_raises_costs_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(Angry())
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    async with MemoryCluster([Echo]) as cluster:
+        with cluster.in_use():
+            assert await Echo.ref("1").hear("a") == 1
+            assert await Echo.ref("1").pass_on("b", "2") == 1
+            cluster.forget(Echo)
+            assert await Echo.ref("1").last() == "b"
+            with pytest.raises(EntityFailed):
+                await Echo.ref("1").choke()
+    tracing.active = None
