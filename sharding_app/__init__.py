@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sharding_app.errors import DeclarationError as DeclarationError
     from sharding_app.errors import EntityFailed as EntityFailed
     from sharding_app.errors import EventUnreadable as EventUnreadable
+    from sharding_app.errors import HistoryTooLong as HistoryTooLong
     from sharding_app.errors import NotStorable as NotStorable
     from sharding_app.errors import PartlyApplied as PartlyApplied
     from sharding_app.errors import Rejected as Rejected
@@ -60,8 +61,8 @@ if TYPE_CHECKING:
     from sharding_app.model.singleton import SingletonProxy as SingletonProxy
 
 _ERRORS = (
-    "AskTimeout BadCall BadEntityId BufferFull DeclarationError EntityFailed EventUnreadable NotStorable"
-    " PartlyApplied Rejected ShardingError StateUnreadable Unavailable WrongContext"
+    "AskTimeout BadCall BadEntityId BufferFull DeclarationError EntityFailed EventUnreadable"
+    " HistoryTooLong NotStorable PartlyApplied Rejected ShardingError StateUnreadable Unavailable WrongContext"
 )
 _HOMES = {
     **dict.fromkeys(_ERRORS.split(), "errors"),

@@ -13,6 +13,7 @@
      +-- BadEntityId           not an id (also a TypeError and a ValueError)
      +-- NotStorable           a value that cannot be sent or stored exactly (also a ValueError)
      +-- EventUnreadable       a journal holds an event that this code cannot read
+     |    +-- HistoryTooLong   ... or more of them than a recovery may read
      +-- StateUnreadable       a stored state that this code cannot read
      +-- WrongContext          right call, wrong place (also a RuntimeError)
      +-- DeclarationError      an entity, event or message is declared wrongly (also a TypeError)
@@ -36,6 +37,7 @@ __all__ = [
     "DeclarationError",
     "EntityFailed",
     "EventUnreadable",
+    "HistoryTooLong",
     "NotStorable",
     "PartlyApplied",
     "Rejected",
@@ -160,6 +162,15 @@ class EventUnreadable(ShardingError):
     kind = "event_unreadable"
 
 
+class HistoryTooLong(EventUnreadable):
+    """An entity has more events after its last snapshot than a recovery may read; it does not start.
+
+    The message names the setting to raise. With ``snapshot_every`` only what follows a snapshot is read.
+    """
+
+    kind = "history_too_long"
+
+
 class StateUnreadable(ShardingError):
     """A stored state or snapshot does not fit the class's annotated attributes."""
 
@@ -192,6 +203,7 @@ _KINDS: dict[str, type[ShardingError]] = {
         BadEntityId,
         NotStorable,
         EventUnreadable,
+        HistoryTooLong,
         StateUnreadable,
         WrongContext,
         DeclarationError,

@@ -15,6 +15,7 @@ from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.least_shards_old import ThresholdAllocation
 from sharding_app.core.link_limits import LinkLimits
+from sharding_app.core.recovery_limits import RecoveryLimits
 from sharding_app.core.region import RegionLimits
 from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.model.settings import ShardingSettings
@@ -25,6 +26,7 @@ _COORDINATOR = CoordinatorSettings()
 _LIFELINE = LifelineSettings()
 _LINK = LinkLimits()
 _NODE = NodeConfig()
+_RECOVERY = RecoveryLimits()
 _SHARD_LEASE = LeaseTerms()
 _REGION = RegionLimits()
 _STRATEGY = LeastShardAllocation()
@@ -167,6 +169,11 @@ class Settings:
         "Run an entity's next command while the reply of the former one still waits for its commit.")
     max_concurrent_recoveries: int = _knob(_NODE.max_concurrent_recoveries, "Entities",
         "Most entities, over all types of a node, that are read from the journal and rebuilt at a time.", at_least=1)
+    max_recovery_events: int = _knob(_RECOVERY.max_events, "Entities",
+        "An entity with more events after its last snapshot is not recovered: its callers are told `HistoryTooLong`. 0: no "
+        "such limit.", at_least=0)
+    max_history_bytes: int = _knob(_RECOVERY.max_bytes, "Entities",
+        "The same in bytes of those events.", at_least=0)
     max_reply_bytes: int = _knob(_NODE.max_reply_bytes, "Entities",
         "A command that persists and whose reply is larger fails, and stores nothing: the reply is kept with its last event.",
         at_least=1024)
@@ -346,6 +353,7 @@ class Settings:
             command_window_seconds=self.command_window_seconds,
             passivate_after_seconds=self.passivate_after_seconds,
             max_concurrent_recoveries=self.max_concurrent_recoveries,
+            recovery=RecoveryLimits(max_events=self.max_recovery_events, max_bytes=self.max_history_bytes),
             max_reply_bytes=self.max_reply_bytes,
             max_state_bytes=self.max_state_bytes,
             echo_interval_seconds=self.echo_interval_seconds,

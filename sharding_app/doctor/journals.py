@@ -28,6 +28,12 @@ def examine(look: Look) -> Iterator[Finding]:
                 "Somebody has deleted rows of sharding_event. Restore them from a backup: what follows the gap cannot be "
                 "trusted.",
             )  # fmt: skip
+        for entity, events in journal.long[:NAMED]:
+            yield warning(
+                "D198", f"{journal.type} {entity!r} has {events:,} events after its last snapshot.", where,
+                "Each of its recoveries reads them all, in some seconds for a million, and its callers wait. Give the type "
+                "`snapshot_every`. Beyond MAX_RECOVERY_EVENTS and MAX_HISTORY_BYTES it is not recovered any more.",
+            )  # fmt: skip
         yield from _remembered(journal)
 
 

@@ -160,6 +160,8 @@ class JournalLook:
     unreadable: tuple[Unreadable, ...] = ()
     gaps: tuple[tuple[str, int], ...] = ()
     "Entities whose sampled events skip a number: the id, and the number that is missing."
+    long: tuple[tuple[str, int], ...] = ()
+    "Entities whose recovery reads very many events: the id, and how many, the most first."
     remembered: int = 0
     "Remembered ids that were looked at."
     unreadable_ids: tuple[tuple[str, str], ...] = ()

@@ -19,12 +19,14 @@ from sharding_app.doctor.look import JournalLook, Unreadable
 from sharding_app.doctor.read_database import asking
 from sharding_app.errors import EventUnreadable
 from sharding_app.model.types import EntityType
+from sharding_app.runtime.loader import LONG_EVENTS
 
 ENTITIES = 20
 """From each end, and at random places."""
 EVENTS = 50
 """From each end of an entity's history."""
 PAGES = 16
+RANDOM_PAGES = 100
 LAST_ROWS = 500
 IDS = 200
 _LETTERS = string.digits + string.ascii_letters + "-_"
@@ -52,6 +54,13 @@ _WRITTEN_LAST = """
     SELECT DISTINCT entity FROM (
         SELECT type_id, entity FROM sharding_event WHERE ctid >= %s::tid LIMIT %s
     ) AS written WHERE type_id = %s
+"""
+_ANYWHERE = (
+    "SELECT DISTINCT entity FROM sharding_event WHERE ctid = ANY (%s::tid[]) AND type_id = %s LIMIT %s"
+)
+_LENGTH = """
+    SELECT COALESCE((SELECT max(seq) FROM sharding_event WHERE type_id = %s AND entity = %s), 0)
+        - COALESCE((SELECT max(seq) FROM sharding_snapshot WHERE type_id = %s AND entity = %s), 0)
 """
 _REMEMBERED = (
     "SELECT shard, entity FROM sharding_remembered WHERE type_id = %s ORDER BY shard, entity LIMIT %s"
@@ -81,6 +90,13 @@ def read_journal(
                     gaps += [(entity, seq) for seq in _gaps([each[0] for each in events])]
             elif known.kind == "durable_state" and events:
                 unreadable += list(_unreadable_value(known, config.name, entity, *events[-1]))
+        long: dict[str, int] = {}
+        if known is not None and known.kind == "event_sourced":
+            for entity in dict.fromkeys([*chosen, *_anywhere(cursor, number, random.Random(seed))]):  # noqa: S311
+                cursor.execute(_LENGTH, [number, entity] * 2)
+                length = cursor.fetchone()[0]
+                if length >= LONG_EVENTS:
+                    long[entity] = length
         cursor.execute(_REMEMBERED, [number, IDS])
         ids = cursor.fetchall()
     strange, moved = _remembered(config, known, ids)
@@ -91,6 +107,7 @@ def read_journal(
         looked_at=looked_at,
         unreadable=tuple(unreadable),
         gaps=tuple(gaps),
+        long=tuple(sorted(long.items(), key=lambda each: -each[1])),
         remembered=len(ids),
         unreadable_ids=tuple(strange),
         moved_ids=moved,
@@ -120,6 +137,15 @@ def _entities(cursor: Any, number: int, chance: random.Random) -> list[str]:
     written = [str(entity) for (entity,) in cursor.fetchall()]
     found.update(dict.fromkeys(written[:ENTITIES]))
     return list(found)
+
+
+def _anywhere(cursor: Any, number: int, chance: random.Random) -> list[str]:
+    """Entities of events at random places of the table: who has the most events is found the most likely."""
+    cursor.execute(_PAGES, [1])
+    last_page = cursor.fetchone()[0]
+    places = [f"({chance.randint(0, last_page)},{line})" for _ in range(RANDOM_PAGES) for line in (1, 8)]
+    cursor.execute(_ANYWHERE, [places, number, RANDOM_PAGES])
+    return [str(entity) for (entity,) in cursor.fetchall()]
 
 
 def _between(low: str, high: str, chance: random.Random) -> str:

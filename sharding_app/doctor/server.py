@@ -9,7 +9,7 @@ from sharding_app.doctor.finding import Finding, error, note, warning
 from sharding_app.doctor.look import DatabaseLook, Look
 from sharding_app.management.console import counted
 
-NODE_CONNECTIONS = 5
+NODE_CONNECTIONS = 6
 """As docs/running.md counts them."""
 FULL = 0.9
 _WEAK_COMMITS = ("off", "local", "remote_write")
@@ -84,7 +84,7 @@ def settings(look: Look) -> Iterator[Finding]:
 
 
 def connections(look: Look) -> Iterator[Finding]:
-    """Five for each node, and room for one that is being replaced."""
+    """Six for each node, and room for one that is being replaced."""
     database = look.database
     if database is None:
         return

@@ -27,6 +27,7 @@ from sharding_app.errors import (
     DeclarationError,
     EntityFailed,
     EventUnreadable,
+    HistoryTooLong,
     NotStorable,
     Rejected,
     ShardingError,
@@ -218,7 +219,8 @@ class EntityType:
 
     def unrecoverable(self, entity_id: str, error: BaseException) -> ShardingError:
         """What the callers of an entity learn that cannot be rebuilt from what is stored of it."""
-        kind = StateUnreadable if isinstance(error, StateUnreadable) else EventUnreadable
+        kinds: tuple[type[ShardingError], ...] = (StateUnreadable, HistoryTooLong)
+        kind = next((each for each in kinds if isinstance(error, each)), EventUnreadable)
         params = error.params if isinstance(error, ShardingError) else {"error": type(error).__qualname__}
         what = error.message if isinstance(error, ShardingError) else told(error)
         return kind(

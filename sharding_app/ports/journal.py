@@ -86,13 +86,29 @@ class Mark(NamedTuple):
     runs: bool
 
 
-class History(msgspec.Struct):
-    """What an entity is rebuilt from."""
+class Bounds(NamedTuple):
+    """How much one read brings at most; a row that is larger than all of it comes alone."""
 
-    snapshots: list[Snapshot]
-    "Newest first; those that the journal keeps."
+    events: int = 10_000
+    "Of each entity."
+    rows: int = 100_000
+    "Of all of them."
+    bytes: int = 64 * 1024 * 1024
+
+
+class History(msgspec.Struct):
+    """What an entity is rebuilt from, or a part of it."""
+
+    snapshot: Snapshot | None
+    "The newest one."
     events: list[StoredEvent]
-    "Ascending, all after the newest snapshot."
+    "Ascending, all after that snapshot."
+    more: bool = False
+    "There may be events after these: `read_from` goes on."
+
+
+EVERYTHING = Bounds()
+"""As much as a command of an operator, or a test, may read at once."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -146,16 +162,34 @@ class Journal(Protocol):
         """
         ...
 
-    async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
-        """Read what these entities are rebuilt from, in one query; an id without history has an empty one."""
+    async def read(
+        self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
+    ) -> dict[str, History]:
+        """Read what these entities are rebuilt from, in one query; an id without history has an empty one.
+
+        One that is not in the answer was not reached within the bounds. The first one is always in it.
+        """
         ...
 
-    async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
-        """Read one entity's events after a number, for an older snapshot's sake."""
+    async def read_from(self, type_id: int, entity: str, after: int, bounds: Bounds = EVERYTHING) -> History:
+        """Read one entity's events after a number."""
         ...
 
-    async def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
-        """Read the newest event of each of these entities that has one: a durable-state entity's value."""
+    async def read_snapshot(self, type_id: int, entity: str, before: int) -> Snapshot | None:
+        """Read the newest snapshot of an entity before a number, where a newer one is of no use."""
+        ...
+
+    async def last_seq(self, type_id: int, entity: str) -> int:
+        """Read the number of an entity's last event; 0: there is none."""
+        ...
+
+    async def read_last(
+        self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
+    ) -> dict[str, StoredEvent | None]:
+        """Read the newest event of each of these entities: a durable-state entity's value; None: there is none.
+
+        One that is not in the answer was not reached within the bounds. The first one is always in it.
+        """
         ...
 
     async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:

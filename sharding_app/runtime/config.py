@@ -11,6 +11,7 @@ from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.link import LinkLimits
 from sharding_app.core.messages import Deliver
 from sharding_app.core.records import Decision
+from sharding_app.core.recovery_limits import RecoveryLimits
 from sharding_app.core.region import RegionLimits
 from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.core.wire import WIRE, Wire
@@ -65,6 +66,7 @@ class NodeConfig:
     "Of a snapshot, and of a durable-state entity's value."
     max_concurrent_recoveries: int = 1000
     "Entities of all types that are read and rebuilt at a time."
+    recovery: RecoveryLimits = field(default_factory=RecoveryLimits)
     echo_interval_seconds: float = 1.0
     deaf_after_seconds: float = 3.0
     region: RegionLimits = field(default_factory=RegionLimits)
@@ -85,6 +87,7 @@ class NoWatch:
     """Where nothing watches the loop."""
 
     running: tuple[str, str] | None = None
+    recovering: tuple[str, str] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

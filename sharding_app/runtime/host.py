@@ -95,8 +95,9 @@ class Host:
             max_state_bytes=config.max_state_bytes, together=ports.together,
         )  # fmt: skip
         self.loader = loader_class()(
-            entity_type, type_id, ports.journal, self.recovery.new, self.recovery.loaded, recoveries
-        )
+            entity_type, type_id, ports.journal, self.recovery.new, self.recovery.loaded, recoveries,
+            config.recovery, ports.watch,
+        )  # fmt: skip
         self._secured = secured
         self._store = ports.store
         self._clock = ports.clock

@@ -1,8 +1,10 @@
-"""Recovery: entities that are wanted together are read together, in one query, and rebuilt a slice at a time.
+"""Recovery: entities that are wanted together are read together, and long histories a page at a time, in turn.
 
 Contract: `loaded` is called once for each wanted slot, with an error if it cannot be rebuilt, which names the event by
-its number; that concerns this entity only. While the journal is not reachable, slots wait. The event loop is given back
-between slices. No more entities are under way at a time, over all types of the node, than there are permits.
+its number; that concerns this entity only. While the journal is not reachable, slots wait. No read brings more than the
+limits say, in rows and in bytes; one that fails, or takes long, is followed by a smaller one. The event loop is given back
+between slices, inside one entity too. No more entities are under way at a time, over all types of the node, than there
+are permits.
 
 A snapshot that cannot be read falls back to the one before it, then to the events alone if they reach back to number
 1; else the recovery fails, and says why.
@@ -11,29 +13,34 @@ A snapshot that cannot be read falls back to the one before it, then to the even
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from sharding_app.core.recovery_limits import Pace, RecoveryLimits
 from sharding_app.core.shard import Slot
-from sharding_app.errors import EventUnreadable, ShardingError
+from sharding_app.errors import EventUnreadable
 from sharding_app.model.types import EntityType
-from sharding_app.ports.journal import History, Journal, JournalUnavailable, StoredEvent
-from sharding_app.quoting import told
+from sharding_app.ports.journal import Bounds, History, Journal, JournalUnavailable, RowRefused, StoredEvent
 from sharding_app.runtime.durable_state import fingerprint
-from sharding_app.runtime.owner import RAISED, ends_job
+from sharding_app.runtime.owner import RAISED, Watch, ends_job
+from sharding_app.runtime.rebuilding import Folding, Gap, Rebuilding
 
 logger = logging.getLogger("sharding.journal")
 
-MAX_BATCH = 250
 READERS = 2
 """While one of them rebuilds what it has read, the server reads for the other."""
-SLICE = 100
+LEAST_EVENTS = 50
+"""Of one read, however slow the server is."""
+LONG_EVENTS = 100_000
+"""From here on a recovery is said in the log before it begins."""
 RETRY_SECONDS = 0.1
+RETRY_MAX_SECONDS = 1.0
 
 
 class Permits:
     """How many entities of all types may be under way at a time."""
 
     def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.free = limit
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -64,6 +71,8 @@ class Loader:
         new: Callable[[Slot], object],
         loaded: Callable[[Slot, BaseException | None], None],
         permits: Permits,
+        limits: RecoveryLimits,
+        watch: Watch,
     ) -> None:
         self._type = entity_type
         self._type_id = type_id
@@ -71,10 +80,22 @@ class Loader:
         self._new = new
         self._loaded = loaded
         self._permits = permits
+        self._limits = limits
+        self._watch = watch
         self._wanted: list[Slot] = []
         self._wake = asyncio.Event()
+        self._long: deque[Rebuilding] = deque()
+        "Histories that go on, each a page at a time."
+        self._goes_on = asyncio.Event()
+        self._again: set[Slot] = set()
+        "Read from the beginning once more: what it is read from has changed meanwhile."
+        self._pace = Pace(min(limits.batch_entities, permits.limit))
+        self._page_pace = Pace(limits.page_events, LEAST_EVENTS)
+        self._failures = 0
         self.entities = 0
         self.reads = 0
+        self.longest_events = 0
+        "The most events that the recovery of one entity has read."
 
     def want(self, slot: Slot) -> None:
         self._wanted.append(slot)
@@ -84,101 +105,223 @@ class Loader:
         async with asyncio.TaskGroup() as group:
             for _ in range(READERS):
                 group.create_task(self._serve())
+                group.create_task(self._serve_long())
 
     async def _serve(self) -> None:
+        folding = Folding(self._type, self._watch)
         while True:
             await self._wake.wait()
             while self._wanted:
-                count = await self._permits.take(min(len(self._wanted), MAX_BATCH))
+                taken = await self._permits.take(min(len(self._wanted), self._pace.size))
+                kept = 0
                 try:
-                    batch, self._wanted = self._wanted[:count], self._wanted[count:]
+                    batch, self._wanted = self._wanted[:taken], self._wanted[taken:]
                     if batch:  # else the other reader has taken them meanwhile
-                        await self._load(batch)
+                        kept = await self._load(batch, folding)
                 finally:
-                    self._permits.give_back(count)
+                    self._permits.give_back(taken - kept)
             self._wake.clear()
 
-    async def _load(self, batch: list[Slot]) -> None:
+    async def _load(self, batch: list[Slot], folding: Folding) -> int:
+        """Read and rebuild; how many of them go on in pages, and keep their permits."""
         kind = self._type.kind
-        histories: dict[str, History] = {}
-        states: dict[str, StoredEvent] = {}
-        while kind != "memory":
-            try:
-                self.reads += 1
-                ids = [slot.id for slot in batch]
-                if kind == "durable_state":
-                    states = await self._journal.read_last(self._type_id, ids)
-                else:
-                    histories = await self._journal.read(self._type_id, ids)
-                break
-            except JournalUnavailable as lost:
-                logger.warning("entities cannot be read: %s", lost, extra={"action": "recovery_waits"})
-                await asyncio.sleep(RETRY_SECONDS)
-        for number, slot in enumerate(batch):
-            if number and number % SLICE == 0:
-                await asyncio.sleep(0)
-            self.entities += 1
-            try:
-                if kind == "durable_state":
-                    self._restore(slot, states.get(slot.id))
-                else:
-                    await self._rebuild(slot, histories.get(slot.id) or History([], []))
-            except RAISED as error:  # a user's applier may raise anything: only its entity fails
-                task = asyncio.current_task()
-                if ends_job(error, task, cancelled=task is not None and task.cancelling() > 0):
-                    raise
-                self._loaded(slot, error)
+        if kind == "memory":
+            for slot in batch:
+                await self._finish(Rebuilding(slot, None), folding)
+            return 0
+        began = asyncio.get_running_loop().time()
+        try:
+            if kind == "durable_state":
+                found: Mapping[str, History | StoredEvent | None] = await self._read_last(batch)
             else:
-                self._loaded(slot, None)
+                found = await self._read(batch)
+        except JournalUnavailable as lost:
+            # What was too much for the server would be too much for it again.
+            self._wanted[:0] = batch
+            self._pace.failed()
+            await self._wait("entities cannot be read", lost, batch[0] if len(batch) == 1 else None)
+            return 0
+        except RowRefused as refused:
+            return await self._alone(batch, folding, refused)
+        self._failures = 0
+        self._pace.took(asyncio.get_running_loop().time() - began)
+        self._wanted[:0] = [slot for slot in batch if slot.id not in found]
+        kept = 0
+        for slot in batch:
+            if slot.id in found:
+                kept += await self._begin(slot, found[slot.id], folding)
+        return kept
+
+    async def _alone(self, batch: list[Slot], folding: Folding, refused: RowRefused) -> int:
+        """The server does not take an id of the batch: no other entity is to blame for that."""
+        if len(batch) > 1:
+            return sum([await self._load([slot], folding) for slot in batch])
+        self._loaded(batch[0], EventUnreadable(f"{self._type.name}: {refused.reason}"))
+        return 0
+
+    async def _read(self, batch: list[Slot]) -> Mapping[str, History]:
+        limits, pace = self._limits, self._pace
+        self.reads += 1
+        bounds = Bounds(
+            pace.share(limits.batch_events, LEAST_EVENTS),
+            pace.share(limits.batch_rows, LEAST_EVENTS),
+            limits.batch_bytes,
+        )
+        return await self._journal.read(self._type_id, [slot.id for slot in batch], bounds)
+
+    async def _read_last(self, batch: list[Slot]) -> Mapping[str, StoredEvent | None]:
+        self.reads += 1
+        bounds = Bounds(bytes=self._limits.batch_bytes)
+        return await self._journal.read_last(self._type_id, [slot.id for slot in batch], bounds)
+
+    async def _begin(self, slot: Slot, found: History | StoredEvent | None, folding: Folding) -> bool:
+        """Rebuild from what was read first. True: more of its history is to be read."""
+        rebuilding = Rebuilding(slot, None)
+        if not isinstance(found, History):
+            await self._finish(rebuilding, folding, found)
+            return False
+        try:
+            rebuilding.entity = self._new(slot)
+            if found.snapshot is not None:
+                rebuilding.start_from(self._type, found.snapshot, self._new(slot))
+            if rebuilding.unreadable is None:
+                await rebuilding.go_on(self._type, self._limits, folding, found.events)
+        except RAISED as error:
+            self._failed(rebuilding, error)
+            return False
+        if found.more or rebuilding.unreadable is not None:
+            self._long.append(rebuilding)
+            self._goes_on.set()
+            return True
+        await self._finish(rebuilding, folding)
+        return False
+
+    # -- Long histories --------------------------------------------------------------------------------------------
+
+    async def _serve_long(self) -> None:
+        """Read a page of each in turn, so that one that has millions of events holds up none that has thousands."""
+        folding = Folding(self._type, self._watch)
+        while True:
+            await self._goes_on.wait()
+            while self._long:
+                rebuilding = self._long.popleft()
+                goes_on = False
+                try:
+                    goes_on = _is_wanted(rebuilding.slot) and await self._page(rebuilding, folding)
+                finally:
+                    if not goes_on:
+                        self._permits.give_back(1)
+                if goes_on:
+                    self._long.append(rebuilding)
+            self._goes_on.clear()
+
+    async def _page(self, rebuilding: Rebuilding, folding: Folding) -> bool:
+        """Read and fold the next page. False: this entity is through, one way or the other."""
+        slot, limits = rebuilding.slot, self._limits
+        began = asyncio.get_running_loop().time()
+        try:
+            if rebuilding.unreadable is not None:
+                return await self._snapshot_before(rebuilding)
+            if not rebuilding.pages:
+                last = await self._journal.last_seq(self._type_id, slot.id)
+                self._announce(slot, last - rebuilding.snapshot_seq)
+                rebuilding.check(self._type, limits, last - rebuilding.snapshot_seq)
+            self.reads += 1
+            bounds = Bounds(events=self._page_pace.size, bytes=limits.page_bytes)
+            page = await self._journal.read_from(self._type_id, slot.id, rebuilding.seq, bounds)
+        except JournalUnavailable as lost:
+            self._page_pace.failed()
+            await self._wait("a long history cannot be read", lost, slot)
+            return True
+        except RAISED as error:
+            self._failed(rebuilding, error)
+            return False
+        self._failures = 0
+        self._page_pace.took(asyncio.get_running_loop().time() - began)
+        rebuilding.pages += 1
+        try:
+            await rebuilding.go_on(self._type, limits, folding, page.events)
+        except RAISED as error:
+            self._failed(rebuilding, error)
+            return False
+        if not page.more:
+            await self._finish(rebuilding, folding)
+        return page.more
+
+    async def _snapshot_before(self, rebuilding: Rebuilding) -> bool:
+        slot, before = rebuilding.slot, rebuilding.unreadable or 0
+        snapshot = await self._journal.read_snapshot(self._type_id, slot.id, before)
+        rebuilding.unreadable = None
+        if snapshot is not None:
+            rebuilding.start_from(self._type, snapshot, self._new(slot))
+        return True
+
+    def _announce(self, slot: Slot, events: int) -> None:
+        if events >= LONG_EVENTS:
+            logger.warning(
+                "%s %r has %d events after its last snapshot: its recovery takes long. Give the type `snapshot_every`",
+                self._type.name, slot.id, events,
+                extra={"action": "long_history", "entity_type": self._type.name, "entity": slot.id, "events": events},
+            )  # fmt: skip
+
+    # -- Ends ------------------------------------------------------------------------------------------------------
+
+    async def _finish(
+        self, rebuilding: Rebuilding, folding: Folding, value: StoredEvent | None = None
+    ) -> None:
+        slot = rebuilding.slot
+        try:
+            if self._type.kind == "event_sourced":
+                rebuilding.finish(self._type)
+            else:
+                self._restore(slot, value)
+        except RAISED as error:  # a user's code may raise anything: only its entity fails
+            self._failed(rebuilding, error)
+        else:
+            self.entities += 1
+            self._again.discard(slot)
+            self.longest_events = max(self.longest_events, rebuilding.events)
+            self._loaded(slot, None)
+        await folding.one_more()
+
+    def _failed(self, rebuilding: Rebuilding, error: BaseException) -> None:
+        task = asyncio.current_task()
+        if ends_job(error, task, cancelled=task is not None and task.cancelling() > 0):
+            raise error
+        slot = rebuilding.slot
+        if isinstance(error, Gap):
+            # Between two pages events may go that a newer snapshot covers: the snapshot is to be seen then.
+            if rebuilding.pages and slot not in self._again and _is_wanted(slot):
+                self._again.add(slot)
+                self.want(slot)
+                return
+            error = EventUnreadable(
+                f"{self._type.name} {slot.id!r} cannot be rebuilt from its journal: {error}"
+            )
+        self.entities += 1
+        self._again.discard(slot)
+        self._loaded(slot, error)
 
     def _restore(self, slot: Slot, last: StoredEvent | None) -> None:
         entity = self._new(slot)
-        if last is not None:
-            self._type.load_state(entity, last.payload)
+        if self._type.kind == "durable_state":
+            if last is not None:
+                self._type.load_state(entity, last.payload)
+            slot.stored = fingerprint(self._type.dump_state(entity) if last is None else last.payload)
         slot.seq = 0 if last is None else last.seq
-        slot.stored = (
-            fingerprint(self._type.dump_state(entity)) if last is None else fingerprint(last.payload)
-        )
         slot.entity = entity
 
-    async def _rebuild(self, slot: Slot, history: History) -> None:
-        entity, seq, events = self._new(slot), 0, history.events
-        for number, snapshot in enumerate(history.snapshots):
-            try:
-                self._type.load_state(entity, snapshot.state)
-            except ShardingError as error:
-                logger.warning(
-                    "a snapshot of an entity of %s cannot be read: %s", self._type.name, told(error),
-                    extra={"action": "snapshot_unreadable", "entity_type": self._type.name},
-                )  # fmt: skip
-                entity = self._new(slot)
-                continue
-            seq = snapshot.seq
-            if number:
-                events = await self._read_from(slot, seq)
-            break
-        else:
-            if history.snapshots:
-                events = await self._read_from(slot, 0)
-        slot.snapshot_seq = seq
-        if events:
-            if events[0].seq != seq + 1 or events[-1].seq != seq + len(events):
-                lacks = f"the journal has no number {seq + 1}" if events[0].seq != seq + 1 else "it has a gap"
-                raise EventUnreadable(
-                    f"{self._type.name} {slot.id!r} cannot be rebuilt from its journal: {lacks}"
-                )
-            self._type.replay(entity, [event[1:] for event in events], first=seq + 1)
-            seq = events[-1].seq
-        elif history.snapshots and not seq:
-            raise EventUnreadable(
-                f"{self._type.name} {slot.id!r}: no snapshot can be read, and no event is left"
-            )
-        slot.seq = seq
-        slot.entity = entity
+    async def _wait(self, what: str, lost: JournalUnavailable, slot: Slot | None) -> None:
+        """The journal does not answer: say so, and for whom if that is one entity, and wait."""
+        whose = "" if slot is None else f" of {slot.id!r}"
+        logger.warning(
+            "%s: %s%s: %s", what, self._type.name, whose, lost,
+            extra={"action": "recovery_waits", "entity_type": self._type.name},
+        )  # fmt: skip
+        self._failures += 1
+        await asyncio.sleep(min(RETRY_SECONDS * self._failures, RETRY_MAX_SECONDS))
 
-    async def _read_from(self, slot: Slot, after: int) -> list[StoredEvent]:
-        while True:
-            try:
-                return await self._journal.read_from(self._type_id, slot.id, after)
-            except JournalUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
+
+def _is_wanted(slot: Slot) -> bool:
+    """Whether it is still to come into memory: its shard may have left meanwhile."""
+    return slot.shard.slots.get(slot.id) is slot

@@ -14,6 +14,7 @@ GAUGES = {
     "pending_asks": "Commands that this process has asked for and that are not answered yet.",
     "buffered_bytes": "Bytes of those commands.",
     "journal_waiting": "Commits that wait for the append under way.",
+    "longest_recovery_events": "The most events that the recovery of one entity has read.",
     "links": "Live links to other processes.",
     "link_queued_messages": "Messages that wait on links.",
     "link_queued_bytes": "Bytes that wait on links.",

@@ -77,6 +77,7 @@ class Watch(Protocol):
     """The watchdog's note of what holds the loop (`runtime.watchdog`)."""
 
     running: tuple[str, str] | None
+    recovering: tuple[str, str] | None
 
 
 class Together(Protocol):

@@ -66,6 +66,9 @@ def _gauges(node: Node, links: LinksStatistics, now: float) -> dict[str, float]:
         "pending_asks": float(len(node.asker.pending)),
         "buffered_bytes": float(sum(region.bytes for region in node.asker.regions.values())),
         "journal_waiting": float(node.writer.waiting),
+        "longest_recovery_events": float(
+            max((host.loader.longest_events for host in node.hosts.values()), default=0)
+        ),
         "links": float(len(links.links)),
         "link_queued_messages": float(sum(line.queued_messages for line in lines)),
         "link_queued_bytes": float(sum(line.queued_bytes for line in lines)),

@@ -24,6 +24,7 @@ from sharding_app.runtime.commits import CommandCommit, StepCommit
 from sharding_app.runtime.execution import Execution
 from sharding_app.runtime.journal_writer import Commit, JournalWriter, NotCommitted
 from sharding_app.runtime.loader import Loader
+from sharding_app.runtime.rebuilding import Folding
 from sharding_app.runtime.shard_life import ShardLife
 from sharding_app.runtime.tracing import Tracer
 
@@ -182,7 +183,7 @@ class _TracedWriter:
 
 
 class TracedLoader(Loader):
-    async def _load(self, batch: list[Slot]) -> None:
+    async def _load(self, batch: list[Slot], folding: Folding) -> int:
         waiting = [message.trace for slot in batch for _, message in slot.mailbox or () if message.trace]
         tracer = active_tracer()
         about: tracing.Attributes = {"type": self._type.name, "entities": len(batch)}
@@ -190,7 +191,7 @@ class TracedLoader(Loader):
         span = tracer.start(f"recover {self._type.name}", "internal", about, parent, waiting[:MAX_LINKS])
         try:
             with tracer.inside(span):
-                await super()._load(batch)
+                return await super()._load(batch, folding)
         finally:
             tracer.end(span)
 

@@ -2,7 +2,8 @@
 
 The loop beats by itself. Before it runs a handler, the host says which: `watchdog.running = (type, command)`, one
 assignment. When no beat has come for longer than the limit, the thread logs type, command and the main thread's
-stack, once, and how long it took when it is over. No arguments, no state, no ids: logs hold no payloads.
+stack, once, and how long it took when it is over. No arguments, no state: logs hold no payloads. Of a recovery it says
+the entity, since that one alone tells what is wrong.
 
 Only time in which the watching thread itself turned counts: after a SIGSTOP or a suspended machine, both threads
 wake together and nobody is to blame.
@@ -29,6 +30,8 @@ class Watchdog:
     def __init__(self, clock: Clock, limit_seconds: float = 0.5) -> None:
         self.running: tuple[str, str] | None = None
         "(entity type, command) of the handler that runs, or ran last."
+        self.recovering: tuple[str, str] | None = None
+        "(entity type, id) of the entity that is being rebuilt from its events."
         self.lag_seconds = 0.0
         "How late the last beat came."
         self.worst_lag_seconds = 0.0
@@ -105,11 +108,14 @@ class Watchdog:
 
     def _tell(self, held: float) -> None:
         self.blocked += 1
+        advice = "Make it async, or declare the command with thread=True"
+        if self.recovering is not None:
+            advice = "Make what applies its events quicker, or give the type `snapshot_every`"
         logger.warning(
-            "%s has held the event loop for %.1f s: every entity of this node waits. Make it async, or declare the "
-            "command with thread=True\n%s",
+            "%s has held the event loop for %.1f s: every entity of this node waits. %s\n%s",
             self._handler(),
             held,
+            advice,
             self.stack(),
             extra={"action": "handler_blocks_loop", "held_seconds": held, **self._names()},
         )
@@ -122,9 +128,13 @@ class Watchdog:
         )
 
     def _handler(self) -> str:
-        running = self.running
+        running, recovering = self.running, self.recovering
+        if recovering is not None:
+            return f"the recovery of {recovering[0]} {recovering[1]!r}"
         return "something outside of any handler" if running is None else f"{running[0]}.{running[1]}"
 
     def _names(self) -> dict[str, str]:
-        running = self.running
+        running, recovering = self.running, self.recovering
+        if recovering is not None:
+            return {"entity_type": recovering[0], "entity": recovering[1]}
         return {} if running is None else {"entity_type": running[0], "command": running[1]}

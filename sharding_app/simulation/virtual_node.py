@@ -13,6 +13,7 @@ from sharding_app.core.ids import Incarnation
 from sharding_app.core.lease import Lease
 from sharding_app.core.link import LinkLimits
 from sharding_app.core.lockkeys import lifeline_keys
+from sharding_app.core.recovery_limits import RecoveryLimits
 from sharding_app.core.region import RegionLimits
 from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.ports.lifeline import LifelineSession
@@ -43,6 +44,8 @@ LINKS = LinkLimits(
     suspect_after_seconds=0.06,
     halve_messages=3,
 )
+RECOVERY = RecoveryLimits(batch_entities=8, batch_events=5, batch_rows=20, page_events=3)
+"""So small that most histories are read in pages."""
 RESTART_BACKOFF_SECONDS = 1.0
 SHARD_LEASES = LeaseTerms(ttl_seconds=4.0, renew_seconds=1.0, retry_seconds=0.3, answer_seconds=1.0)
 
@@ -68,6 +71,7 @@ def config_of(world: World, name: str, number: int = -1, version: int = 1) -> No
         coordinator=cast.coordinator(nodes),
         restart_backoff_seconds=RESTART_BACKOFF_SECONDS,
         recovery_rate=cast.recovery_rate,
+        recovery=RECOVERY,
         shard_leases=SHARD_LEASES,
         strategy_of=lambda _: world.strategy,
     )

@@ -16,7 +16,7 @@ from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSess
 from sharding_app.core.ids import Term
 from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.core.records import Decision, HomeChange, Server
-from sharding_app.ports.journal import Mark, RowRefused, ShardsFenced, Snapshot
+from sharding_app.ports.journal import Bounds, Mark, RowRefused, ShardsFenced, Snapshot
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import StaleTerm
 from tests.contract.factories import MemoryWorld, PostgresWorld, World, postgres_world
@@ -129,9 +129,14 @@ class History:
     def _read(self) -> tuple[str, Operation]:
         async def read(side: Side) -> object:
             found = await side.journal.read(side.type_id, ENTITIES)
+            bounded = await side.journal.read(side.type_id, ENTITIES, Bounds(events=2, rows=5))
             after = await side.journal.read_from(side.type_id, "a", 2)
+            before = await side.journal.read_snapshot(side.type_id, "a", 4)
             last = await side.journal.read_last(side.type_id, ENTITIES)
-            return [(key, _untyped(found[key].snapshots), found[key].events) for key in ENTITIES], after, last
+            lengths = [await side.journal.last_seq(side.type_id, key) for key in ENTITIES]
+            histories = [(key, _untyped(found[key].snapshot), found[key].events) for key in ENTITIES]
+            part = [(key, _untyped(each.snapshot), each.events) for key, each in bounded.items()]
+            return histories, part, after.events, _untyped(before), last, lengths
 
         return "read", read
 
@@ -349,8 +354,8 @@ def _rest(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("entity", "seq")}
 
 
-def _untyped(snapshots: list[Snapshot]) -> list[tuple[object, ...]]:
-    return [(each.entity, each.seq, each.shard, each.epoch, each.state) for each in snapshots]
+def _untyped(each: Snapshot | None) -> tuple[object, ...] | None:
+    return None if each is None else (each.entity, each.seq, each.shard, each.epoch, each.state)
 
 
 async def outcome_of(operation: Operation, side: Side) -> object:

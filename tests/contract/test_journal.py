@@ -8,6 +8,7 @@ import pytest
 
 from sharding_app.core.records import HomeChange
 from sharding_app.ports.journal import (
+    Bounds,
     Erasure,
     History,
     Mark,
@@ -35,9 +36,9 @@ async def test_what_was_appended_is_read_back_in_order(world: World) -> None:
     await journal.append([event_row(number, "a", 1), event_row(number, "b", 1, shard=1, epoch=7)])
     await journal.append([event_row(number, "a", seq) for seq in (2, 3)])
     assert await journal.read(number, ["b", "a", "nobody"]) == {
-        "b": History([], [stored(1)]),
-        "a": History([], [stored(1), stored(2), stored(3)]),
-        "nobody": History([], []),
+        "b": History(None, [stored(1)]),
+        "a": History(None, [stored(1), stored(2), stored(3)]),
+        "nobody": History(None, []),
     }
 
 
@@ -46,21 +47,21 @@ async def test_an_empty_append_changes_nothing(world: World) -> None:
     journal = world.journal()
     await journal.append([])
     assert await journal.read(number, []) == {}
-    assert await journal.read(number, ["a"]) == {"a": History([], [])}
+    assert await journal.read(number, ["a"]) == {"a": History(None, [])}
 
 
 async def test_an_id_asked_for_twice_is_read_once(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()
     await journal.append([event_row(number, "a", 1)])
-    assert await journal.read(number, ["a", "a"]) == {"a": History([], [stored(1)])}
+    assert await journal.read(number, ["a", "a"]) == {"a": History(None, [stored(1)])}
 
 
 async def test_types_do_not_see_each_others_entities(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()
     await journal.append([event_row(number, "a", 1)])
-    assert await journal.read(number + 1, ["a"]) == {"a": History([], [])}
+    assert await journal.read(number + 1, ["a"]) == {"a": History(None, [])}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ async def test_a_number_is_given_once(world: World) -> None:
     with pytest.raises(RowRefused) as refused:
         await journal.append([event_row(number, "b", 1), event_row(number, "a", 1, payload=b"2")])
     assert refused.value.index == 1
-    assert await journal.read(number, ["a", "b"]) == {"a": History([], [stored(1)]), "b": History([], [])}
+    assert await journal.read(number, ["a", "b"]) == {"a": History(None, [stored(1)]), "b": History(None, [])}
 
 
 async def test_a_number_that_the_next_home_has_taken_is_fenced(world: World) -> None:
@@ -173,7 +174,7 @@ async def test_the_former_home_is_fenced_by_a_decision(world: World) -> None:
     with pytest.raises(ShardsFenced):
         await former.append([event_row(number, "a", 2)])
     await present.append([event_row(number, "a", 2, epoch=2)])
-    assert [event.seq for event in await present.read_from(number, "a", 0)] == [1, 2]
+    assert [event.seq for event in (await present.read_from(number, "a", 0)).events] == [1, 2]
 
 
 async def test_settle_does_not_take_the_next_homes_event_for_ones_own(world: World) -> None:
@@ -188,9 +189,72 @@ async def test_read_from_gives_the_events_after_a_number(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()
     await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])
-    assert await journal.read_from(number, "a", 3) == [stored(4), stored(5)]
-    assert await journal.read_from(number, "a", 5) == []
-    assert await journal.read_from(number, "b", 0) == []
+    assert await journal.read_from(number, "a", 3) == History(None, [stored(4), stored(5)])
+    assert await journal.read_from(number, "a", 5) == History(None, [])
+    assert await journal.read_from(number, "b", 0) == History(None, [])
+
+
+async def test_a_read_brings_so_many_events_of_each_entity_and_says_that_there_are_more(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, entity, seq) for entity in ("a", "b") for seq in range(1, 6)])
+    await journal.append([event_row(number, "c", 1)])
+    found = await journal.read(number, ["a", "nobody", "b", "c"], Bounds(events=3))
+    assert {entity: len(history.events) for entity, history in found.items()} == {
+        "a": 3, "nobody": 0, "b": 3, "c": 1
+    }  # fmt: skip
+    assert [history.more for history in found.values()] == [True, False, True, False]
+    page = await journal.read_from(number, "a", 3, Bounds(events=1))
+    assert page == History(None, [stored(4)], more=True)
+    page = await journal.read_from(number, "a", 4, Bounds(events=3))
+    assert page == History(None, [stored(5)])
+
+
+async def test_what_a_read_has_not_reached_is_not_in_its_answer(world: World) -> None:
+    """An entity that was not reached is no entity without a history."""
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, entity, seq) for entity in ("a", "b") for seq in range(1, 5)])
+    found = await journal.read(number, ["a", "b", "nobody"], Bounds(rows=6))
+    assert list(found) == ["a", "b"]
+    assert found["a"] == History(None, [stored(seq) for seq in range(1, 5)])
+    assert found["b"] == History(None, [stored(1), stored(2)], more=True)
+    found = await journal.read(number, ["nobody", "b"], Bounds(rows=1))
+    assert list(found) == ["nobody"]
+
+
+@pytest.mark.parametrize(
+    "letters", [b"x" * 50_000, b"".join(b"%x" % (n * 7919) for n in range(9000))[:50_000]]
+)
+async def test_a_read_is_bounded_in_bytes_however_well_they_compress(world: World, letters: bytes) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    large = b'"%s"' % letters
+    await journal.append(
+        [event_row(number, entity, seq, payload=large) for entity in ("a", "b") for seq in (1, 2, 3)]
+    )
+    await journal.save_snapshots([snapshot(number, "c", 1, state=large)])
+    bounds = Bounds(bytes=200_000)
+    found = await journal.read(number, ["a", "b", "c"], bounds)
+    assert list(found) == ["a", "b"]
+    assert len(found["a"].events) == 3
+    assert found["b"].more
+    assert 1 <= len(found["b"].events) <= 2
+    page = await journal.read_from(number, "a", 0, Bounds(bytes=60_000))
+    assert len(page.events) == 2
+    assert page.more
+    assert len((await journal.read_from(number, "a", 0, Bounds(bytes=1))).events) == 1, "one always comes"
+    assert (await journal.read(number, ["c", "a"], Bounds(bytes=1)))["c"].snapshot is not None
+    last = await journal.read_last(number, ["nobody", "a", "b", "c"], Bounds(bytes=10_000))
+    assert last == {"nobody": None, "a": stored(3, large)}
+
+
+async def test_the_number_of_the_last_event(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in (1, 2)])
+    assert await journal.last_seq(number, "a") == 2
+    assert await journal.last_seq(number, "nobody") == 0
 
 
 def snapshot(number: int, entity: str, seq: int, **changes: object) -> Snapshot:
@@ -204,7 +268,10 @@ async def test_recovery_starts_from_the_newest_snapshot(world: World) -> None:
     await journal.append([event_row(number, entity, seq) for seq in range(1, 6) for entity in ("a", "b")])
     await journal.save_snapshots([snapshot(number, "a", 2), snapshot(number, "a", 4)])
     histories = await journal.read(number, ["a", "b"])
-    assert histories["a"] == History([snapshot(number, "a", 4), snapshot(number, "a", 2)], [stored(5)])
+    assert histories["a"] == History(snapshot(number, "a", 4), [stored(5)])
+    assert await journal.read_snapshot(number, "a", 4) == snapshot(number, "a", 2)
+    assert await journal.read_snapshot(number, "a", 2) is None
+    assert await journal.read_snapshot(number, "b", 4) is None
     assert [event.seq for event in histories["b"].events] == [1, 2, 3, 4, 5]
 
 
@@ -214,7 +281,7 @@ async def test_a_snapshot_of_the_same_number_replaces_the_former(world: World) -
     await journal.save_snapshots([snapshot(number, "a", 2)])
     newer = snapshot(number, "a", 2, state=b'{"again": true}')
     await journal.save_snapshots([newer])
-    assert (await journal.read(number, ["a"]))["a"].snapshots == [newer]
+    assert (await journal.read(number, ["a"]))["a"].snapshot == newer
     await journal.save_snapshots([])
 
 
@@ -227,7 +294,7 @@ async def test_snapshots_are_fenced_as_events_are(world: World) -> None:
     await journal.save_snapshots([snapshot(number, "a", 1, epoch=2)])
     with pytest.raises(ShardsFenced):
         await journal.save_snapshots([snapshot(number, "a", 1, epoch=1)])
-    assert (await journal.read(number, ["a", "b"]))["b"].snapshots == []
+    assert (await journal.read(number, ["a", "b"]))["b"].snapshot is None
 
 
 async def test_a_snapshot_that_is_not_json_is_refused(world: World) -> None:
@@ -237,7 +304,7 @@ async def test_a_snapshot_that_is_not_json_is_refused(world: World) -> None:
         await journal.save_snapshots([snapshot(number, "a", 1, state=b"{")])
     with pytest.raises(RowRefused):
         await journal.save_snapshots([snapshot(number, "a", 1, state=b"\xff")])
-    assert (await journal.read(number, ["a"]))["a"].snapshots == []
+    assert (await journal.read(number, ["a"]))["a"].snapshot is None
 
 
 async def test_an_outcome_is_found_by_the_commands_id(world: World) -> None:
@@ -293,9 +360,11 @@ async def test_trim_forgets_what_a_kept_snapshot_covers(world: World) -> None:
     await journal.append([event_row(number, entity, seq) for seq in range(1, 8) for entity in ("a", "b")])
     await journal.save_snapshots([snapshot(number, "a", seq) for seq in (2, 4, 6)])
     await journal.trim(number, "a", 5, 2, -1)
-    assert [kept.seq for kept in (await journal.read(number, ["a"]))["a"].snapshots] == [6, 4]
-    assert [event.seq for event in await journal.read_from(number, "a", 0)] == [5, 6, 7]
-    assert [event.seq for event in await journal.read_from(number, "b", 0)] == [1, 2, 3, 4, 5, 6, 7]
+    assert (await journal.read_snapshot(number, "a", 99)) == snapshot(number, "a", 6)
+    assert (await journal.read_snapshot(number, "a", 6)) == snapshot(number, "a", 4)
+    assert (await journal.read_snapshot(number, "a", 4)) is None
+    assert [event.seq for event in (await journal.read_from(number, "a", 0)).events] == [5, 6, 7]
+    assert [event.seq for event in (await journal.read_from(number, "b", 0)).events] == [1, 2, 3, 4, 5, 6, 7]
 
 
 async def test_trim_keeps_what_no_kept_snapshot_covers(world: World) -> None:
@@ -303,10 +372,10 @@ async def test_trim_keeps_what_no_kept_snapshot_covers(world: World) -> None:
     journal = world.journal()
     await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])
     await journal.trim(number, "a", 6, 2, -1)
-    assert len(await journal.read_from(number, "a", 0)) == 5
+    assert len((await journal.read_from(number, "a", 0)).events) == 5
     await journal.save_snapshots([snapshot(number, "a", 2)])
     await journal.trim(number, "a", 6, 2, -1)
-    assert [event.seq for event in await journal.read_from(number, "a", 0)] == [3, 4, 5]
+    assert [event.seq for event in (await journal.read_from(number, "a", 0)).events] == [3, 4, 5]
 
 
 async def test_trim_keeps_what_the_retry_window_needs(world: World) -> None:
@@ -315,7 +384,7 @@ async def test_trim_keeps_what_the_retry_window_needs(world: World) -> None:
     await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])
     await journal.save_snapshots([snapshot(number, "a", 4)])
     await journal.trim(number, "a", 5, 1, 3600)
-    assert len(await journal.read_from(number, "a", 0)) == 5
+    assert len((await journal.read_from(number, "a", 0)).events) == 5
 
 
 async def test_trim_leaves_the_highest_number(world: World) -> None:
@@ -324,7 +393,7 @@ async def test_trim_leaves_the_highest_number(world: World) -> None:
     await journal.append([event_row(number, "a", seq) for seq in range(1, 4)])
     await journal.save_snapshots([snapshot(number, "a", 3)])
     await journal.trim(number, "a", 4, 1, -1)
-    assert [event.seq for event in await journal.read_from(number, "a", 0)] == [3]
+    assert [event.seq for event in (await journal.read_from(number, "a", 0)).events] == [3]
 
 
 async def test_trim_goes_on_where_a_piece_has_ended(world: World) -> None:
@@ -334,7 +403,7 @@ async def test_trim_goes_on_where_a_piece_has_ended(world: World) -> None:
     await journal.save_snapshots([snapshot(number, "a", 7)])
     left = []
     while await journal.trim(number, "a", 7, 1, -1, limit=2):
-        left.append([event.seq for event in await journal.read_from(number, "a", 0)])
+        left.append([event.seq for event in (await journal.read_from(number, "a", 0)).events])
     assert left == [[3, 4, 5, 6, 7], [5, 6, 7], [7]]
 
 
@@ -344,7 +413,7 @@ async def test_a_journal_opens_again_after_close(world: World) -> None:
     await journal.append([event_row(number, "a", 1)])
     await journal.close()
     await journal.append([event_row(number, "a", 2)])
-    assert len(await journal.read_from(number, "a", 0)) == 2
+    assert len((await journal.read_from(number, "a", 0)).events) == 2
 
 
 async def test_homes_of_another_type_do_not_open_the_fence(world: World) -> None:
@@ -362,11 +431,11 @@ async def test_an_id_that_cannot_be_stored_has_no_history(world: World) -> None:
     await journal.append([event_row(number, "a", 1)])
     strange = ["\ud800", "b\0", ""]
     histories = await journal.read(number, [*strange, "a"])
-    assert histories["a"] == History([], [stored(1)])
-    assert all(histories[entity] == History([], []) for entity in strange)
-    assert await journal.read_last(number, [*strange, "a"]) == {"a": stored(1)}
+    assert histories["a"] == History(None, [stored(1)])
+    assert all(histories[entity] == History(None, []) for entity in strange)
+    assert await journal.read_last(number, [*strange, "a"]) == {"a": stored(1)} | dict.fromkeys(strange)
     for entity in strange:
-        assert await journal.read_from(number, entity, 0) == []
+        assert await journal.read_from(number, entity, 0) == History(None, [])
         await journal.forget_states(number, entity, 5, 1.0)
         await journal.trim(number, entity, 5, 1, 1.0)
 
@@ -383,7 +452,7 @@ async def test_an_entity_is_erased_in_pieces_from_its_end(world: World) -> None:
     while not erased.whole:
         erased += await journal.erase(number, 0, 1, "a", at_most=2, before=erased, by="x")
         sums.append((erased.events, erased.snapshots, erased.remembered))
-        left.append([each.seq for each in await journal.read_from(number, "a", 0)])
+        left.append([each.seq for each in (await journal.read_from(number, "a", 0)).events])
     assert sums == [(2, 0, 0), (4, 0, 0), (5, 1, 1)]
     assert left == [[1, 2, 3], [1], []]
 
@@ -400,7 +469,7 @@ async def test_an_erased_entity_leaves_nothing_and_others_all(world: World) -> N
     for expected in (Erasure(events=2, snapshots=1, remembered=1), Erasure()):
         assert await journal.erase(number, 0, 1, "a", at_most=9, before=Erasure(), by="x") == expected
     assert await journal.read(number, ["a", "b"]) == {
-        "a": History([], []),
-        "b": History([], [stored(1), stored(2)]),
+        "a": History(None, []),
+        "b": History(None, [stored(1), stored(2)]),
     }
     assert await journal.recall(number, [0]) == {0: ["b"]}

@@ -9,6 +9,7 @@ from collections import Counter
 import psycopg
 from django.core.management import get_commands
 
+from sharding_app.doctor.server import NODE_CONNECTIONS
 from tests.docs.test_snippets import DOCS, WRITTEN
 from tests.live import ROOT, Live, Program, until
 
@@ -17,7 +18,8 @@ STAY = """
 import os, sys, django
 django.setup()
 from project.shop.entities import Cart
-Cart.ref("connections").sync.add("book")
+for _ in range(2):
+    Cart.ref("connections", command_id="twice").sync.add("book")
 print("called", flush=True)
 sys.stdin.read()
 """
@@ -51,16 +53,18 @@ def test_connections_are_as_many_as_stated(live_cluster: Live) -> None:
         found = counted(live_cluster)
     (node,) = [purposes for owner, purposes in found.items() if owner.startswith("n-")]
     (asks,) = [purposes for owner, purposes in found.items() if owner.startswith("p-")]
-    assert node == Counter({"lifeline-0": 1, "lifeline-1": 1, "journal": 1, "reads": 1, "control": 1})
-    assert node.total() == stated("a node") == 5
+    assert node == Counter(
+        dict.fromkeys(("lifeline-0", "lifeline-1", "journal", "recovery", "reads", "control"), 1)
+    )
+    assert node.total() == stated("a node") == NODE_CONNECTIONS == 6
     assert asks == Counter({"control": 1})
     assert asks.total() == stated("a client")
 
 
 def test_the_sum_of_the_example_is_right() -> None:
-    found = re.search(r"5 × 16 \+ 34 \+ 34 for Django \+ 5 \+ 3 =\s+(\d+), so (\d+)", RUNNING)
+    found = re.search(r"6 × 16 \+ 34 \+ 34 for Django \+ 6 \+ 3 =\s+(\d+), so (\d+)", RUNNING)
     assert found is not None
-    assert 5 * 16 + 34 + 34 + 5 + 3 == int(found[1]) < int(found[2])
+    assert 6 * 16 + 34 + 34 + 6 + 3 == int(found[1]) < int(found[2])
 
 
 def test_every_command_and_logger_that_is_named_exists() -> None:

@@ -167,6 +167,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D195", "note", look(journals=(journal(remembered=2),)), "remembered"),
     ("D196", "error", look(journals=(journal(remembers=True, unreadable_ids=(("x", "KeyError"),)),)), "KeyError"),
     ("D197", "note", look(journals=(journal(remembers=True, moved_ids=2),)), "2 remembered ids"),
+    ("D198", "warning", look(journals=(journal(long=(("alice", 123_456),)),)), "'alice' has 123,456 events"),
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from sharding_app import (
     query,
 )
 from sharding_app.adapters.memory import MemoryJournal
-from sharding_app.ports.journal import History
+from sharding_app.ports.journal import Bounds, History
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Cart, Profile
@@ -39,12 +39,14 @@ async def test_no_more_are_recovered_at_a_time_than_allowed(monkeypatch: pytest.
     under_way = [0, 0]
     read = MemoryJournal.read
 
-    async def slow_read(self: MemoryJournal, type_id: int, entities: list[str]) -> dict[str, History]:
+    async def slow_read(
+        self: MemoryJournal, type_id: int, entities: list[str], bounds: Bounds
+    ) -> dict[str, History]:
         under_way[0] += len(entities)
         under_way[1] = max(under_way)
         await asyncio.sleep(0.01)
         under_way[0] -= len(entities)
-        return await read(self, type_id, entities)
+        return await read(self, type_id, entities, bounds)
 
     class Other(Cart, name="entities.Other"):
         """A second type: the limit is the node's."""

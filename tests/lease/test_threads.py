@@ -256,6 +256,19 @@ def test_a_stall_is_reported_with_the_stack(caplog: pytest.LogCaptureFixture) ->
     assert "test_a_stall_is_reported_with_the_stack" in caplog.text
 
 
+def test_a_stall_in_a_recovery_names_type_and_entity(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = Watchdog(BootClock())
+    watchdog.recovering = ("shop.Cart", "alice")
+    watchdog._main = threading.get_ident()
+    with caplog.at_level(logging.WARNING, "sharding.node"):
+        watchdog.report_stall(10.0)
+        watchdog._tell(0.5)
+    for said in caplog.records:
+        assert "the recovery of shop.Cart 'alice'" in said.getMessage()
+        assert (said.__dict__["entity_type"], said.__dict__["entity"]) == ("shop.Cart", "alice")
+    assert "`snapshot_every`" in caplog.records[1].getMessage()
+
+
 def test_it_ends_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that gets no memory any more: its end must not hang for that."""
 

@@ -55,7 +55,7 @@ async def test_all_is_removed_but_the_journal(params: dict[str, Any]) -> None:
     assert (await store.members())[1] == []
     numbers = await store.type_ids()
     for number in numbers.values():
-        assert len(await journal.read_from(number, "alice", 0)) == 1
+        assert len((await journal.read_from(number, "alice", 0)).events) == 1
     await store.close()
     await journal.close()
 

@@ -20,7 +20,9 @@ PLANS = {
 }
 """What may become of a request to the server. "late": it is executed after the client has given it up."""
 LOOK_SECONDS = 1e-7
-REQUESTS = ("append", "read", "read_last", "outcome", "save_snapshots", "trim", "settle")
+REQUESTS = (
+    "append", "read", "read_from", "read_snapshot", "last_seq", "read_last", "outcome", "save_snapshots", "trim", "settle",
+)  # fmt: skip
 
 
 class VirtualLoop(TravelLoop):

@@ -1,4 +1,4 @@
-"""`ports.journal.Journal` over the virtual server: appends on one connection, reads on another."""
+"""`ports.journal.Journal` over the virtual server: appends on one connection, recovery and the rest on two others."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -9,7 +9,9 @@ from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
+    EVERYTHING,
     TRIM_LIMIT,
+    Bounds,
     Erasure,
     EventRow,
     History,
@@ -29,6 +31,7 @@ class MemoryJournal:
         self._rows = server.journal
         self._writer = Connection(server, client)
         self._reader = Connection(server, client)
+        self._recovery = Connection(server, client)
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -56,14 +59,28 @@ class MemoryJournal:
     async def secure(self) -> None:
         await self._write("secure", lambda: None)
 
-    async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
-        return await self._read("read", lambda: self._rows.read(type_id, entities))
+    async def read(
+        self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
+    ) -> dict[str, History]:
+        return await self._recovered("read", lambda: self._rows.read(type_id, entities, bounds))
 
-    async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
-        return await self._read("read_from", lambda: self._rows.read_from(type_id, entity, after))
+    async def read_from(self, type_id: int, entity: str, after: int, bounds: Bounds = EVERYTHING) -> History:
+        return await self._recovered(
+            "read_from", lambda: self._rows.read_from(type_id, entity, after, bounds)
+        )
 
-    async def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
-        return await self._read("read_last", lambda: self._rows.read_last(type_id, entities))
+    async def read_snapshot(self, type_id: int, entity: str, before: int) -> Snapshot | None:
+        return await self._recovered(
+            "read_snapshot", lambda: self._rows.read_snapshot(type_id, entity, before)
+        )
+
+    async def last_seq(self, type_id: int, entity: str) -> int:
+        return await self._recovered("last_seq", lambda: self._rows.last_seq(type_id, entity))
+
+    async def read_last(
+        self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
+    ) -> dict[str, StoredEvent | None]:
+        return await self._recovered("read_last", lambda: self._rows.read_last(type_id, entities, bounds))
 
     async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
         since = self._server.now() - window_seconds
@@ -120,6 +137,7 @@ class MemoryJournal:
     async def close(self) -> None:
         self._writer.close()
         self._reader.close()
+        self._recovery.close()
 
     async def _write(self, kind: str, request: Callable[[], T]) -> T:
         try:
@@ -140,8 +158,11 @@ class MemoryJournal:
         self._reader.doubtful = [each for each in self._reader.doubtful if each not in late]
         return answer
 
-    async def _read(self, kind: str, request: Callable[[], T]) -> T:
+    async def _recovered(self, kind: str, request: Callable[[], T]) -> T:
+        return await self._read(kind, request, self._recovery)
+
+    async def _read(self, kind: str, request: Callable[[], T], line: Connection | None = None) -> T:
         try:
-            return await self._reader.reach(kind, request)
+            return await (line or self._reader).reach(kind, request)
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from sharding_app.core.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 from sharding_app.ports.journal import (
+    EVERYTHING,
+    Bounds,
     Erasure,
     EventRow,
     History,
@@ -72,22 +74,48 @@ class JournalRows:
         found = self.events.get((rows[0].type_id, rows[0].entity), {}).get(rows[0].seq)
         return found is not None and found.row.epoch == rows[0].epoch
 
-    def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
-        histories = {}
+    def read(self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING) -> dict[str, History]:
+        histories: dict[str, History] = {}
+        count = size = 0
         for entity in entities:
+            if entity in histories:
+                continue
+            if count >= bounds.rows or size >= bounds.bytes:
+                break
             kept = self.snapshots.get((type_id, entity), {})
-            newest_first = [kept[seq] for seq in sorted(kept, reverse=True)]
-            after = newest_first[0].seq if newest_first else 0
-            histories[entity] = History(newest_first, self.read_from(type_id, entity, after))
+            newest = kept[max(kept)] if kept else None
+            if newest is not None:
+                count, size = count + 1, size + len(newest.state)
+            room = Bounds(min(bounds.events, bounds.rows - count), 0, bounds.bytes - size)
+            if room.events > 0 and room.bytes > 0:
+                history = self.read_from(type_id, entity, newest.seq if newest else 0, room)
+            else:
+                history = History(None, [], more=True)
+            history.snapshot = newest
+            histories[entity] = history
+            count += len(history.events) or (newest is None)
+            size += sum(len(event.payload) for event in history.events)
         return histories
 
-    def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
+    def read_from(self, type_id: int, entity: str, after: int, bounds: Bounds = EVERYTHING) -> History:
         events = self.events.get((type_id, entity), {})
-        return [
-            StoredEvent(seq, events[seq].row.name, events[seq].row.version, events[seq].row.payload)
-            for seq in sorted(events)
-            if seq > after
-        ]
+        history = History(None, [])
+        size = 0
+        for seq in sorted(seq for seq in events if seq > after):
+            if len(history.events) >= bounds.events or size >= bounds.bytes:
+                history.more = True
+                break
+            row = events[seq].row
+            size += len(row.payload)
+            history.events.append(StoredEvent(seq, row.name, row.version, row.payload))
+        return history
+
+    def read_snapshot(self, type_id: int, entity: str, before: int) -> Snapshot | None:
+        kept = self.snapshots.get((type_id, entity), {})
+        return kept.get(max((seq for seq in kept if seq < before), default=0))
+
+    def last_seq(self, type_id: int, entity: str) -> int:
+        return max(self.events.get((type_id, entity), ()), default=0)
 
     def remember(self, marks: Sequence[Mark]) -> None:
         newest = {(each.type_id, each.shard, each.entity): each for each in marks}
@@ -126,13 +154,20 @@ class JournalRows:
             remembered=len(remembered),
         )
 
-    def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
-        found = {}
+    def read_last(
+        self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
+    ) -> dict[str, StoredEvent | None]:
+        found: dict[str, StoredEvent | None] = {}
+        size = 0
         for entity in entities:
+            if size >= bounds.bytes:
+                break
             events = self.events.get((type_id, entity))
+            found[entity] = None
             if events:
                 seq = max(events)
                 row = events[seq].row
+                size += len(row.payload)
                 found[entity] = StoredEvent(seq, row.name, row.version, row.payload)
         return found
 

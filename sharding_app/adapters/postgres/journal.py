@@ -1,4 +1,4 @@
-"""`ports.journal.Journal` on PostgreSQL: appends on one connection, everything else beside it on another.
+"""`ports.journal.Journal` on PostgreSQL: appends on one connection, recovery on another, everything else on a third.
 
 An append is one statement on an autocommit connection; the fence trigger judges it in the same transaction. After a lost
 connection nothing is known: a statement may still execute. `settle` ends the old server process, sees it gone, and
@@ -36,7 +36,9 @@ from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.core.ids import Epoch, ShardId, is_entity_id
 from sharding_app.core.records import Backend
 from sharding_app.ports.journal import (
+    EVERYTHING,
     TRIM_LIMIT,
+    Bounds,
     Erasure,
     EventRow,
     History,
@@ -54,11 +56,18 @@ T = TypeVar("T")
 _ROWS_AT_ONCE = 2000
 """Rows made into objects before the loop may turn."""
 _LOOK_AGAIN_SECONDS = 0.005
+_HEADER_BYTES = 4
+"""The server's sizes hold them, or one of them, for each document."""
 
 
 async def _json_as_bytes(connection: Connection) -> None:
     """Documents come back as the bytes that were stored, not decoded."""
     connection.adapters.register_loader("json", ByteaBinaryLoader)
+
+
+async def _only_reads(connection: Connection) -> None:
+    await _json_as_bytes(connection)
+    await connection.execute("SET default_transaction_read_only = on")
 
 
 class PostgresJournal:
@@ -91,6 +100,16 @@ class PostgresJournal:
             prepare=_json_as_bytes,
             ends_former=True,
         )
+        # Nothing can be written here, so there is nothing of it that a coordinator would have to end.
+        self._recovery = Line(
+            conninfo,
+            purpose="recovery",
+            owner=owner,
+            connect_seconds=connect_seconds,
+            answer_seconds=answer_seconds,
+            settings=settings,
+            prepare=_only_reads,
+        )
         self._lookups = Lookups(self._rows)
         self._answer_seconds = answer_seconds
         self._doubtful: list[Backend] = []
@@ -106,6 +125,7 @@ class PostgresJournal:
     async def open(self) -> tuple[Backend, ...]:
         """Connect now rather than at the first use."""
         try:
+            await self._recovery.open()
             return await self._appends.open(), await self._beside.open()
         except LOST as error:
             raise JournalUnavailable(explain(error)) from error
@@ -139,25 +159,51 @@ class PostgresJournal:
     async def secure(self) -> None:
         await self._asked(self._appends.rows("secure"))
 
-    async def read(self, type_id: int, entities: Sequence[str]) -> dict[str, History]:
-        histories = {entity: History([], []) for entity in entities}
-        ids = [entity for entity in histories if is_entity_id(entity)]
-        try:
-            await self._beside.run(lambda connection: _read(connection, type_id, ids, histories))
-        except LOST as error:
-            raise JournalUnavailable(explain(error)) from error
-        return histories
+    async def read(
+        self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
+    ) -> dict[str, History]:
+        ids = dict.fromkeys(entities)
+        histories = {entity: History(None, []) for entity in ids if not is_entity_id(entity)}
+        wanted = [entity for entity in ids if entity not in histories]
+        found = await self._asked(
+            self._recovery.run(lambda connection: _read(connection, type_id, wanted, bounds))
+        )
+        return histories | found
 
-    async def read_from(self, type_id: int, entity: str, after: int) -> list[StoredEvent]:
+    async def read_from(self, type_id: int, entity: str, after: int, bounds: Bounds = EVERYTHING) -> History:
         if not is_entity_id(entity):
-            return []
-        rows = await self._rows("read_from", {"type_id": type_id, "entity": entity, "after": after})
-        return [StoredEvent(*row) for row in rows]
+            return History(None, [])
+        wanted = {"type_id": type_id, "entity": entity, "after": after}
+        wanted |= {"events": bounds.events, "bytes": bounds.bytes}
+        events = [StoredEvent(*row) for row in await self._recovered("read_from", wanted)]
+        size = sum(len(event.payload) + _HEADER_BYTES for event in events)
+        return History(None, events, more=len(events) >= bounds.events or size >= bounds.bytes)
 
-    async def read_last(self, type_id: int, entities: Sequence[str]) -> dict[str, StoredEvent]:
-        ids = [entity for entity in entities if is_entity_id(entity)]
-        rows = await self._rows("read_last", {"type_id": type_id, "entities": ids})
-        return {entity: StoredEvent(*row) for entity, *row in rows}
+    async def read_snapshot(self, type_id: int, entity: str, before: int) -> Snapshot | None:
+        if not is_entity_id(entity):
+            return None
+        wanted = {"type_id": type_id, "entity": entity, "before": before}
+        for seq, shard, epoch, state in await self._recovered("read_snapshot", wanted):
+            return Snapshot(type_id, entity, seq, shard, epoch, state)
+        return None
+
+    async def last_seq(self, type_id: int, entity: str) -> int:
+        if not is_entity_id(entity):
+            return 0
+        rows = await self._recovered("last_seq", {"type_id": type_id, "entity": entity})
+        return int(rows[0][0]) if rows else 0
+
+    async def read_last(
+        self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
+    ) -> dict[str, StoredEvent | None]:
+        found: dict[str, StoredEvent | None] = {
+            entity: None for entity in entities if not is_entity_id(entity)
+        }
+        wanted = [entity for entity in dict.fromkeys(entities) if entity not in found]
+        params = {"type_id": type_id, "entities": wanted, "bytes": bounds.bytes}
+        for entity, seq, *event in await self._recovered("read_last", params):
+            found[entity] = None if seq is None else StoredEvent(seq, *event)
+        return found
 
     async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
         if not is_entity_id(entity):
@@ -259,6 +305,7 @@ class PostgresJournal:
     async def close(self) -> None:
         await self._appends.close()
         await self._beside.close()
+        await self._recovery.close()
 
     async def _append(self, connection: Connection, rows: Sequence[EventRow]) -> None:
         """Unless the server itself says that the statement failed, and goes on, what becomes of it is not known."""
@@ -328,6 +375,9 @@ class PostgresJournal:
     async def _rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         return await self._asked(self._beside.rows(query, params))
 
+    async def _recovered(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return await self._asked(self._recovery.rows(query, params))
+
     @staticmethod
     async def _asked(asked: Awaitable[T]) -> T:
         try:
@@ -364,24 +414,37 @@ def _text(document: bytes, index: int) -> str:
 
 
 async def _read(
-    connection: Connection, type_id: int, entities: list[str], histories: dict[str, History]
-) -> None:
-    params = {"type_id": type_id, "entities": entities}
+    connection: Connection, type_id: int, entities: list[str], bounds: Bounds
+) -> dict[str, History]:
+    """The rows come in the order of the entities. When they end before the entities do, the last one is in part."""
+    params = {"type_id": type_id, "entities": entities, **bounds._asdict()}
     cursor = await connection.execute(QUERIES["read"], params, prepare=True, binary=True)
-    by_place = [histories[entity] for entity in entities]
+    histories: list[History] = []
+    history = History(None, [])
+    last, count, size = 0, 0, 0
     while rows := await cursor.fetchmany(_ROWS_AT_ONCE):
         for place, is_snapshot, seq, shard, epoch, name, version, content in rows:
-            history = by_place[place - 1]
+            if place != last:
+                if place != last + 1:
+                    raise JournalUnavailable("the rows of several entities came in no order")
+                last = place
+                history = History(None, [])
+                histories.append(history)
+            if seq is None:
+                continue
+            size += len(content) + _HEADER_BYTES
             if is_snapshot:
-                history.snapshots.append(Snapshot(type_id, entities[place - 1], seq, shard, epoch, content))
+                history.snapshot = Snapshot(type_id, entities[place - 1], seq, shard, epoch, content)
             else:
                 history.events.append(StoredEvent(seq, name, version, content))
+        count += len(rows)
         if len(rows) == _ROWS_AT_ONCE:
             await asyncio.sleep(0)
-    for history in by_place:
+    for history in histories:
         history.events.sort()  # in order as the server sends them: this only makes sure, at no cost
-        history.snapshots.sort(key=_seq, reverse=True)
-
-
-def _seq(snapshot: Snapshot) -> int:
-    return snapshot.seq
+        history.more = len(history.events) >= bounds.events
+    if count >= bounds.rows or size >= bounds.bytes:
+        histories[-1].more = True
+    elif len(histories) < len(entities):
+        raise JournalUnavailable("rows of some entities did not come")
+    return dict(zip(entities, histories, strict=False))

@@ -38,10 +38,10 @@ def _ends_no_backend(real: Any) -> Any:
 
 
 def _misses_the_last(real: Any) -> Any:
-    def read(self: JournalRows, type_id: int, entities: Sequence[str]) -> dict[str, History]:
-        histories: dict[str, History] = real(self, type_id, entities)
+    def read(self: JournalRows, type_id: int, entities: Sequence[str], *rest: Any) -> dict[str, History]:
+        histories: dict[str, History] = real(self, type_id, entities, *rest)
         for history in histories.values():
-            if len(history.events) > 1:
+            if len(history.events) > 1 and not history.more:
                 history.events.pop()
         return histories
 
@@ -53,6 +53,6 @@ STORING: dict[str, Mistake] = {
     "answer_before_commit": Mistake((2, 3), Execution, "commit", _answers_first),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
     "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
-    "recovery_misses_last_event": Mistake((2, 3, 4, 8), JournalRows, "read", _misses_the_last),
+    "recovery_misses_last_event": Mistake((1, 2, 3, 4, 8), JournalRows, "read", _misses_the_last),
     "retries_are_not_looked_up": Mistake((5,), JournalRows, "outcome", lambda _: nothing),
 }

@@ -1,0 +1,3 @@
+SELECT seq FROM sharding_event
+WHERE type_id = %(type_id)s AND entity = %(entity)s
+ORDER BY seq DESC LIMIT 1;
