@@ -44,8 +44,8 @@ class Burials:
     def buried(self, incarnation: Incarnation, now: float) -> None:
         coordinator = self._coordinator
         self._burying.pop(incarnation, None)
-        coordinator.members.pop(incarnation, None)
-        coordinator.placement.unbar(incarnation)
+        coordinator.placement.buried(incarnation)
+        coordinator.audience.changed()
         self.fence(incarnation, now)
 
     def unburied(self, incarnation: Incarnation) -> None:
@@ -98,8 +98,7 @@ class Burials:
 
     def _tell_gone(self, incarnation: Incarnation) -> None:
         coordinator = self._coordinator
-        for each in [*coordinator.members, *coordinator.proxies]:
-            coordinator.tells.to(each, NodeGone(coordinator.term, incarnation))
+        coordinator.tells.all(coordinator.audience.everybody(), NodeGone(coordinator.term, incarnation))
 
     def _note(self, action: str, subject: str, detail: str) -> None:
         self._coordinator.out.append(Note(Decision(action, subject, detail)))

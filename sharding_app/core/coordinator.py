@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from sharding_app.core.allocation import ShardAllocationStrategy
+from sharding_app.core.audience import Audience
 from sharding_app.core.burials import Burials
 from sharding_app.core.effects import CoordinatorEffect, Decide, Note, ReadShards
 from sharding_app.core.handoff import HandOffs
@@ -76,7 +77,6 @@ class Coordinator:
         self.settings = settings
         strategies = Strategies(strategy_of, strategy_clock, self._note)
         self.placement = Placement(strategies, settings.min_members, settings.min_members_of_role)
-        self.proxies: dict[Incarnation, tuple[tuple[str, ...], float]] = {}
         self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
         self.writing: dict[ShardKey, None] = {}
         self.starting: dict[ShardKey, _Starting] = {}
@@ -85,6 +85,7 @@ class Coordinator:
         "Changes of rows that the store refused, and when each is tried again: until then nothing is done about the shard."
         self.out: list[CoordinatorEffect] = []
         self.tells = Tells(self.out)
+        self.audience = Audience(self)
         self.moves = Moves(self.out)
         self.burials = Burials(self)
         self.handoffs = HandOffs(self)
@@ -126,6 +127,8 @@ class Coordinator:
         """A new reading of the member rows, and what `core.membership` concludes from it."""
         before = self.members
         self.placement.know(members, suspect)
+        if before.keys() != self.members.keys():
+            self.audience.changed()
         self.burials.found_dead(dead)
         self.burials.fence_orphans(now)
         for incarnation, member in self.members.items():
@@ -225,7 +228,7 @@ class Coordinator:
     # -- What regions say ------------------------------------------------------------------------------------------
 
     def proxy_registered(self, incarnation: Incarnation, types: Sequence[str], now: float) -> None:
-        self.proxies[incarnation] = tuple(types), now
+        self.audience.registered(incarnation, types, now)
         self.tells.to(incarnation, RegisterAck(self.term, self.me))
 
     def get_shard_home(
@@ -252,8 +255,6 @@ class Coordinator:
         epochs: Sequence[Epoch],
         now: float,
     ) -> None:
-        everybody = dict.fromkeys(self._everybody(type_name))
-        announced: list[tuple[ShardId, Epoch]] = []
         for shard, epoch in zip(shards, epochs, strict=True):
             key = type_name, shard
             start = self.starting.get(key)
@@ -264,12 +265,11 @@ class Coordinator:
                 self.moves.started(key, source, now)
             row = self.placement.rows[key]
             if start.announce:
-                announced.append((shard, epoch))
+                self.audience.moved(type_name, source, shard, epoch)
             for incarnation in self.waiters.pop(key, ()):
-                if not start.announce or incarnation not in everybody:
+                if not start.announce or not self.audience.includes(incarnation, type_name):
                     self.tells.home(incarnation, self.term, row)
-        if announced:
-            self.tells.homes(everybody, self.term, type_name, source, *zip(*announced, strict=True))
+        self.audience.tick(now)
 
     def given_up(
         self, source: Incarnation, type_name: str, shards: Sequence[ShardId], epochs: Sequence[Epoch]
@@ -306,9 +306,8 @@ class Coordinator:
             for change in again:
                 self._refused[change.type, change.shard] = change, now + REFUSED_AGAIN_SECONDS
             self.out.append(Decide(again))
-        for incarnation, (_, seen) in list(self.proxies.items()):
-            if now - seen > self.settings.proxy_expiry_seconds:
-                del self.proxies[incarnation]
+        self.audience.expire(now, self.settings.proxy_expiry_seconds)
+        self.audience.tick(now)
         self._tell_hosts(now)
         self.handoffs.tick(now)
         self.rounds.tick(now)
@@ -318,7 +317,12 @@ class Coordinator:
     def busy(self) -> bool:
         """Whether something waits for an acknowledgement, so that the shell should tick soon."""
         return bool(
-            self.starting or self.handoffs.active or self.undone or self.burials.busy or self.rounds.busy
+            self.starting
+            or self.handoffs.active
+            or self.undone
+            or self.burials.busy
+            or self.rounds.busy
+            or self.audience.busy
         )
 
     def change(
@@ -379,9 +383,6 @@ class Coordinator:
         self._note("decision_refused", f"{key[0]}/{key[1]}", why)
         for incarnation in self.waiters.pop(key, ()):
             self.tells.to(incarnation, NoHome(self.term, change.type, "refused", [change.shard]))
-
-    def _everybody(self, type_name: str) -> list[Incarnation]:
-        return [*self.members, *(each for each, (types, _) in self.proxies.items() if type_name in types)]
 
     def _tell_hosts(self, now: float) -> None:
         for (type_name, shard), start in self.starting.items():

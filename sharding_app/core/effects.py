@@ -3,8 +3,10 @@
 import msgspec
 
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import AnyMessage
+from sharding_app.core.messages import AnyMessage, BeginHandOff, NodeGone, ShardHome
 from sharding_app.core.records import Decision, HomeChange
+
+Word = ShardHome | BeginHandOff | NodeGone
 
 
 class Decide(msgspec.Struct, frozen=True):
@@ -32,10 +34,17 @@ class Tell(msgspec.Struct, frozen=True):
     message: AnyMessage
 
 
+class TellAll(msgspec.Struct, frozen=True):
+    """Send the same word to many processes, written once."""
+
+    to: tuple[Incarnation, ...]
+    word: Word
+
+
 class Note(msgspec.Struct, frozen=True):
     """One decision for the log, the timeline and the signals."""
 
     decision: Decision
 
 
-CoordinatorEffect = Decide | Bury | ReadShards | Tell | Note
+CoordinatorEffect = Decide | Bury | ReadShards | Tell | TellAll | Note

@@ -173,8 +173,8 @@ class HandOffs:
         )
         handoff.deadline = now + self.coordinator.settings.begin_hand_off_wait_seconds
         self._tell(key, handoff, now)
-        proxies = [each for each, (types, _) in self.coordinator.proxies.items() if key[0] in types]
-        self.coordinator.tells.begin_hand_off(proxies, self.coordinator.term, *key)
+        others = tuple(each for each in self.coordinator.audience.of(key[0]) if each not in handoff.acks)
+        self.coordinator.tells.begin_hand_off(others, self.coordinator.term, *key)
         self._stop_when_acknowledged(key, handoff, now)
 
     def _stop_when_acknowledged(self, key: ShardKey, handoff: _HandOff, now: float) -> None:
@@ -187,7 +187,7 @@ class HandOffs:
         handoff.told_at = now
         term, tells = self.coordinator.term, self.coordinator.tells
         if handoff.phase == "begin":
-            tells.begin_hand_off(list(handoff.acks), term, *key)
+            tells.begin_hand_off(tuple(handoff.acks), term, *key)
         elif handoff.phase == "stopping":
             tells.hand_off(handoff.home, term, *key, self.coordinator.placement.rows[key].epoch)
 

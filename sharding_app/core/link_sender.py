@@ -78,11 +78,15 @@ class LinkSender:
 
     # -- Putting -------------------------------------------------------------------------------------------------
 
-    def put(self, message: AnyMessage) -> bool:
-        """Queue a message; False: the queue is full. Raises MessageTooLarge, EncodeError."""
+    def put(self, message: AnyMessage, data: bytes | None = None) -> bool:
+        """Queue a message, which `data` holds encoded if it was; False: the queue is full.
+
+        Raises MessageTooLarge, EncodeError.
+        """
         limits = self.limits
         if self.queued < limits.max_queue_messages:
-            data = encode_message(message)
+            if data is None:
+                data = encode_message(message)
             size = len(data)
             if size > limits.max_message_bytes:
                 raise MessageTooLarge(size, limits.max_message_bytes)

@@ -197,6 +197,13 @@ class NodeGone(Message, tag=23):
     incarnation: Incarnation
 
 
+class Announcement(Message, tag=26):
+    """Words of the coordinator that are the same for many: written once, sent to all whom they concern. Each is taken as if
+    it had come alone."""
+
+    words: list[ShardHome | BeginHandOff | NodeGone]
+
+
 class Suspect(Message, tag=24):
     """I get no acknowledgement from that process: look at its lifeline now."""
 
@@ -379,7 +386,7 @@ class Entities(Message, tag=37):
 AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an alias on 3.11)
     Deliver, Answer, Failed, Done, HandBack,
     Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
-    BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Suspect, Echo,
+    BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Announcement, Suspect, Echo,
     GetShardRegionState, ShardRegionState, GetNodeStats, NodeStats, Steer, Steered,
     GetEntities, Entities,
 ]  # fmt: skip

@@ -122,8 +122,15 @@ class Placement:
         self._forget_views()
 
     def unbar(self, incarnation: Incarnation) -> None:
+        """It was not dead after all."""
         self._barred.pop(incarnation, None)
         self._forget_views()
+
+    def buried(self, incarnation: Incarnation) -> None:
+        """It is dead, and its row is gone."""
+        self.members.pop(incarnation, None)
+        self._barred.pop(incarnation, None)
+        self._leave_out(incarnation)
 
     def bar_region(self, incarnation: Incarnation, type_name: str) -> None:
         """Its region of that type is leaving: it gets nothing more."""
@@ -138,7 +145,7 @@ class Placement:
                 self._counted.pop((type_name, shard), None)
         if not self.at_home.get(incarnation):
             self.at_home.pop(incarnation, None)
-        self._forget_views()
+        self._leave_out(incarnation)
 
     # -- What follows ----------------------------------------------------------------------------------------------
 
@@ -206,6 +213,11 @@ class Placement:
     def _forget_views(self) -> None:
         self._views.clear()
         self._hosts.clear()
+
+    def _leave_out(self, incarnation: Incarnation) -> None:
+        """Work out anew only what it still appears in: mostly nothing, and a hundred may die at once."""
+        for type_name in [name for name, hosts in self._hosts.items() if incarnation in hosts]:
+            del self._hosts[type_name]
 
     def _view(self, type_name: str) -> ClusterView:
         members = self.members.values()

@@ -1,9 +1,8 @@
 """Messages that a machine wants to have sent, gathered: what goes to the same process in one step goes in one message."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sharding_app.core.effects import Tell
+from sharding_app.core.effects import Tell, TellAll, Word
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.core.messages import (
     AnyMessage,
@@ -30,27 +29,15 @@ class Tells:
         self.out.append(Tell(incarnation, message))
 
     def home(self, to: Incarnation, term: Term, row: ShardRow) -> None:
-        if row.home is not None:
-            self.homes((to,), term, row.type, row.home, (row.shard,), (row.epoch,))
-
-    def homes(
-        self,
-        to: Iterable[Incarnation],
-        term: Term,
-        type_name: str,
-        home: Incarnation,
-        shards: Sequence[ShardId],
-        epochs: Sequence[Epoch],
-    ) -> None:
-        """Tell each of these that all of these shards live there."""
-        for incarnation in to:
-            key = (incarnation, ShardHome, type_name, home)
-            message = self._open.get(key)
-            if message is None:
-                message = self._open[key] = ShardHome(term, type_name, home, [], [])
-                self.to(incarnation, message)
-            message.shards.extend(shards)
-            message.epochs.extend(epochs)
+        if row.home is None:
+            return
+        key = (to, ShardHome, row.type, row.home)
+        message = self._open.get(key)
+        if message is None:
+            message = self._open[key] = ShardHome(term, row.type, row.home, [], [])
+            self.to(to, message)
+        message.shards.append(row.shard)
+        message.epochs.append(row.epoch)
 
     def host(self, to: Incarnation, term: Term, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         key = (to, HostShard, type_name)
@@ -70,11 +57,14 @@ class Tells:
         message.shards.append(shard)
         message.epochs.append(epoch)
 
-    def begin_hand_off(self, to: Sequence[Incarnation], term: Term, type_name: str, shard: ShardId) -> None:
-        for incarnation in to:
-            key = (incarnation, BeginHandOff, type_name)
-            message = self._open.get(key)
-            if message is None:
-                message = self._open[key] = BeginHandOff(term, type_name, [])
-                self.to(incarnation, message)
-            message.shards.append(shard)
+    def begin_hand_off(self, to: tuple[Incarnation, ...], term: Term, type_name: str, shard: ShardId) -> None:
+        key = (to, BeginHandOff, type_name)
+        message = self._open.get(key)
+        if message is None:
+            message = self._open[key] = BeginHandOff(term, type_name, [])
+            self.all(to, message)
+        message.shards.append(shard)
+
+    def all(self, to: tuple[Incarnation, ...], word: Word) -> None:
+        if to:
+            self.out.append(TellAll(to, word))

@@ -31,7 +31,7 @@ class Coordinating:
         node = self._node
         ports, config = node.node_ports, node.config
         node.coordinator = CoordinatorShell(
-            node.incarnation, term, ports.store, ports.clock, node.try_send, config.coordinator,
+            node.incarnation, term, ports.store, ports.clock, node.try_send, node.try_send_all, config.coordinator,
             self._strategy_of, config.lease_ttl_seconds, self._decided, config.ping_interval_seconds,
         )  # fmt: skip
         node.homes.coordinator_told(node.incarnation, term)

@@ -92,8 +92,11 @@ class Links:
 
     # -- Sending -------------------------------------------------------------------------------------------------
 
-    def put(self, target: Incarnation, message: AnyMessage) -> bool:
-        """Queue a message; False: the queue is full, or the target is gone. Raises MessageTooLarge, EncodeError."""
+    def put(self, target: Incarnation, message: AnyMessage, data: bytes | None = None) -> bool:
+        """Queue a message, which `data` holds encoded if it was; False: the queue is full, or the target is gone.
+
+        Raises MessageTooLarge, EncodeError.
+        """
         line = self._lines.get(target)
         if line is None:
             if target == self.incarnation:
@@ -101,7 +104,7 @@ class Links:
             line = self._open(target)
             if line is None:
                 return False
-        if not line.put(message):
+        if not line.put(message, data):
             self._counters["puts_refused"] += 1
             return False
         line.wake.set()

@@ -6,11 +6,12 @@ Contract: a message that is too large, or cannot be encoded, never reaches the l
 import asyncio
 import logging
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from sharding_app.core.codec import EncodeError
+from sharding_app.core.codec import EncodeError, encode_message
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.link import MessageTooLarge
 from sharding_app.core.messages import Answer, AnyMessage, Deliver, Failed
@@ -60,6 +61,18 @@ class Outbox:
                 "a %s is too large: %s", type(message).__name__, error, extra={"action": "message_too_large"}
             )
             return True
+        except EncodeError as error:
+            logger.error("a message is not sent: %s", error, extra={"action": "message_not_encodable"})
+            return True
+
+    def try_send_all(self, targets: Iterable[Incarnation], message: AnyMessage) -> None:
+        """Send the same to many, encoded once."""
+        try:
+            data = encode_message(message)
+            for target in targets:
+                self.links.put(target, message, data)
+        except (MessageTooLarge, EncodeError) as error:
+            logger.error("a %s: %s", type(message).__name__, error, extra={"action": "message_too_large"})
 
     def put_command(self, target: Incarnation, message: AnyMessage) -> bool:
         """Send a command of ours: if that can never be done, its asker is told."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import (
+    Announcement,
     Answer,
     AnyMessage,
     BeginHandOff,
@@ -73,6 +74,7 @@ class Process:
         "Answers and the like that a peer would not take, by kind."
         self._outbox = Outbox(incarnation, self.drops)
         self.send, self.try_send = self._outbox.send, self._outbox.try_send
+        self.try_send_all = self._outbox.try_send_all
         self.region_states = RegionQuestions(self.try_send)
         self.questions = Questions(self.try_send)
         self.failed = asyncio.Event()
@@ -205,11 +207,12 @@ class Process:
             elif type(message) is Deliver:
                 envelopes.append(message)
             else:
-                try:
-                    if not asker.receive(source, message):
-                        self.control(source, message)
-                except Exception as error:  # noqa: BLE001  (the other messages of the frame are for others)
-                    self.links.undeliverable(message, error)
+                for word in message.words if type(message) is Announcement else (message,):
+                    try:
+                        if not asker.receive(source, word):
+                            self.control(source, word)
+                    except Exception as error:  # noqa: BLE001  (the other messages of the frame are for others)
+                        self.links.undeliverable(word, error)
         if envelopes:
             self.envelopes(source, envelopes)
 

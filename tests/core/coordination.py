@@ -7,7 +7,7 @@ import msgspec
 
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
-from sharding_app.core.effects import Bury, Decide, Note, ReadShards, Tell
+from sharding_app.core.effects import Bury, Decide, Note, ReadShards, Tell, TellAll
 from sharding_app.core.ids import ShardKey
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.messages import AnyMessage, BeginHandOff, HandOff, HostShard, NodeGone, ShardHome
@@ -111,7 +111,7 @@ class Play:
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
-    def play(self) -> None:
+    def play(self) -> None:  # noqa: C901  (one case for each effect)
         """Carry out what the machine wants, and let the processes answer, until nothing is left."""
         machine = self.machine
         while machine.out:
@@ -138,6 +138,11 @@ class Play:
                     case Tell():
                         self.told.append((effect.to, effect.message))
                         self._react(effect.to, effect.message)
+                    case TellAll():
+                        for who in effect.to:
+                            self.told.append((who, effect.word))
+                        for who in effect.to:
+                            self._react(who, effect.word)
                     case Note():
                         self.notes.append(effect.decision)
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 import pytest
 
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
-from sharding_app.core.effects import Bury, CoordinatorEffect, Decide, Tell
+from sharding_app.core.effects import Bury, CoordinatorEffect, Decide, Tell, TellAll
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.messages import BeginHandOff, HandOff, NodeGone, ShardHome
 from sharding_app.core.records import HomeChange, ShardRow
@@ -29,9 +29,7 @@ def test_m3_a_death_during_a_write_is_not_lost() -> None:
     (change,) = taken(machine, Decide).changes
     assert (change.home, change.epoch) == ("a", 2)
     machine.decided([change], rows([change]), 0.3)
-    assert [each.message for each in effects(machine, Tell) if isinstance(each.message, NodeGone)] == [
-        NodeGone(1, "b")
-    ]
+    assert [each.word for each in effects(machine, TellAll)] == [NodeGone(1, "b")]
 
 
 def test_m3_several_deaths_at_once() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.consistent_hashing import ConsistentHashAllocation
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
-from sharding_app.core.effects import Decide, Tell
+from sharding_app.core.effects import Decide, Tell, TellAll
 from sharding_app.core.external_allocation import ExternalAllocation
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.least_shards_old import ThresholdAllocation
@@ -74,6 +74,8 @@ class Echo:
         self.machine = Coordinator(members[0].incarnation, 1, settings, lambda _: strategy)
         self.machine.loaded([], members, 0.0)
         self.now = 0.0
+        self.bodies = 0
+        "Words for many that were written."
 
     def play(self) -> None:
         machine = self.machine
@@ -87,6 +89,10 @@ class Echo:
             for effect in effects:
                 if isinstance(effect, Tell):
                     self._react(effect)
+                elif isinstance(effect, TellAll):
+                    self.bodies += 1
+                    for to in effect.to:
+                        self._react(Tell(to, effect.word))
 
     def _row(self, change: HomeChange) -> ShardRow:
         row = ShardRow(change.type, change.shard, change.epoch, change.home, change.step)
@@ -156,3 +162,47 @@ def test_half_of_all_shards_move_to_as_many_nodes_that_join(record_property: Cal
     seconds = fewest_cpu_seconds(work)
     record_property("cpu_seconds", round(seconds, 3))
     assert seconds < LIMIT_SECONDS
+
+
+def test_a_death_costs_messages_by_processes_not_by_their_product_with_homes_and_types() -> None:
+    """100 nodes and 400 clients with 50 types: it was one message for each type, new home and process."""
+    nodes, clients = 100, 400
+    types = tuple(f"shop.Type{number}" for number in range(50))
+    members = [node(f"n{number}", number + 1, types=types) for number in range(nodes)]
+    rows = [
+        ShardRow(name, shard, 1, f"n{(place + shard) % nodes}", "home")
+        for place, name in enumerate(types)
+        for shard in range(nodes)
+    ]
+    machine = Coordinator("n0", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
+    machine.loaded(rows, members, 0.0)
+    for number in range(clients):
+        machine.proxy_registered(f"p-{number}", types, 0.0)
+    machine.starting.clear()
+    machine.out.clear()
+    machine.tells.taken()
+    machine.members_read([*members[:7], *members[8:]], [], [], 1.0)
+    changes = [change for each in machine.out if isinstance(each, Decide) for change in each.changes]
+    assert len(changes) == len(types)
+    machine.out.clear()
+    machine.decided(changes, [ShardRow(each.type, each.shard, 2, each.home, "home") for each in changes], 1.0)
+    machine.out.clear()
+    machine.tells.taken()
+    bodies = recipients = 0
+    for number, change in enumerate(changes):
+        now = 1.0 + number / 1000
+        machine.shard_started(str(change.home), change.type, [change.shard], [2], now)
+        machine.tick(now)
+        groups = {each.to for each in machine.out if isinstance(each, TellAll)}
+        assert not [each for each in machine.out if isinstance(each, Tell)]
+        bodies += len(groups)
+        recipients += sum(map(len, groups))
+        machine.out.clear()
+        machine.tells.taken()
+    # Fifty milliseconds in steps of twenty, to each process once.
+    assert bodies <= 3
+    assert recipients <= 3 * (nodes + clients)
+    assert machine.busy
+    machine.tick(2.0)
+    (last,) = {each.to for each in machine.out if isinstance(each, TellAll)}
+    assert len(last) == nodes - 1 + clients
