@@ -9,7 +9,7 @@ another shard now is forgotten here when it has started there, and not before.
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
@@ -60,7 +60,8 @@ class Remembering:
         self._now = now
         self._rate = rate
         self._wishes: dict[tuple[ShardId, str], tuple[Shard, Slot | None]] = {}
-        self._recalled: deque[tuple[Shard, str]] = deque()
+        self._recalled: OrderedDict[tuple[Shard, str], None] = OrderedDict()
+        "What is still to be started. One that stops before its turn is taken out: its row is gone by then."
         self._moved: deque[tuple[Shard, str]] = deque()
         "Rows of entities that belong to another shard now."
         self._wake = asyncio.Event()
@@ -78,6 +79,7 @@ class Remembering:
     def stopped(self, shard: Shard, entity: str) -> None:
         """It has passivated: it does not run again by itself."""
         self._wishes[shard.number, entity] = shard, None
+        self._recalled.pop((shard, entity), None)
         self._wake.set()
 
     def recall(self, shard: Shard) -> None:
@@ -116,8 +118,11 @@ class Remembering:
         for number, entities in found.items():
             shard = shards[number]
             for entity in entities:
+                wish = self._wishes.get((number, entity))
+                if wish == (shard, None):
+                    continue  # it has stopped since the rows were read
                 if self._shard_of(entity) == number:
-                    self._recalled.append((shard, entity))
+                    self._recalled[shard, entity] = None
                 else:
                     # The extractor has changed since: it lives in another shard from now on.
                     self.counters["moved"] += 1
@@ -162,7 +167,7 @@ class Remembering:
             while self._recalled:
                 many = len(self._recalled) if self._rate is None else self._rate[0]
                 for _ in range(min(many, len(self._recalled))):
-                    shard, entity = self._recalled.popleft()
+                    (shard, entity), _ = self._recalled.popitem(last=False)
                     slot = shard.start(entity, self._now())
                     if slot is not None:
                         self.counters["recalled"] += 1

@@ -1,0 +1,77 @@
+"""Remembered entities that stop while others of their shard are still being started again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from sharding_app.core.ids import ShardId
+from sharding_app.core.shard import Shard, Slot
+from sharding_app.ports.journal import Mark
+from sharding_app.runtime.remembering import Remembering
+
+
+class Rows:
+    """The journal's part of it: the entities of shard 0 that run, and what is done before a reading is answered."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.running = {"a", "b", "c", "d"}
+        self._meanwhile = meanwhile
+
+    async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        found = {0: sorted(self.running)}
+        self._meanwhile()
+        return found
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        for each in marks:
+            (self.running.add if each.runs else self.running.discard)(each.entity)
+
+
+class Loads:
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.on_load: Callable[[str], None] = lambda entity: None
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        raise NotImplementedError
+
+    def load(self, slot: Slot) -> None:
+        self.loaded.append(slot.id)
+        self.on_load(slot.id)
+
+    def start_elsewhere(self, entity: str) -> Awaitable[object]:
+        raise NotImplementedError
+
+    def fenced_shard(self, number: ShardId) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("when", ["while the rows are read", "before its turn"])
+def test_what_has_stopped_before_its_turn_is_not_started_again(when: str) -> None:
+    """Its row is gone: it would run without one."""
+
+    async def scenario() -> list[str]:
+        shard, region = Shard("shop.Cart", 0, 1), Loads()
+        early = when == "while the rows are read"
+        rows = Rows(lambda: remembering.stopped(shard, "c") if early else None)
+        remembering = Remembering(
+            1, rows, region, lambda entity: 0, lambda: 0.0, rate=(1, 0.01)  # type: ignore[arg-type]
+        )  # fmt: skip
+        last = asyncio.Event()
+
+        def loads(entity: str) -> None:
+            if entity == "a" and not early:
+                remembering.stopped(shard, "c")
+            if entity == "d":
+                last.set()
+
+        region.on_load = loads
+        job = asyncio.create_task(remembering.run())
+        remembering.recall(shard)
+        await last.wait()
+        job.cancel()
+        return region.loaded
+
+    assert asyncio.run(scenario()) == ["a", "b", "d"]
