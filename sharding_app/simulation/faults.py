@@ -43,6 +43,7 @@ KINDS = (
     Kind("late_commits", 0.5, 2.5),
     Kind("postgres_restart", 0.05, 3.5),
     Kind("fail_over", 0.05, 2.0),
+    Kind("standby_away", 1.0, 4.0),
     Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
     Kind("cut_off", 0.5, 6.0, aimed=True),
     Kind("leave_and_rejoin", 0.5, 3.0, aimed=True),

@@ -33,6 +33,8 @@ WEATHER = {
 """Kinds that are a field of the conditions, and its value while they last."""
 
 
+PROMOTED = 0.7
+"""So many of the standbys that were away for a while take over in the end."""
 MOVES = 12
 ROLL_LOOK_SECONDS = 0.1
 BACK_SECONDS = 8.0
@@ -289,10 +291,27 @@ class Injector:
         self.world.server.stop()
 
         def promote() -> None:
-            self.world.server.timeline += 1
+            self.world.server.promote()
             self.world.server.start()
 
         return promote
+
+    def _standby_away(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        """The synchronous standby confirms nothing for a while; then it is back, or it takes over."""
+        server = self.world.server
+        if not server.up or server.standby.away:
+            return None
+        self._count(fault.kind)
+        server.standby.part()
+        promoted = self._random.random() < PROMOTED
+
+        def end() -> None:
+            if server.standby.away and promoted:
+                server.fail_over()
+            elif server.standby.away:
+                server.standby.join()
+
+        return end
 
     def _lifeline_session_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
         sessions = [

@@ -53,6 +53,7 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("hand-off", "marking", "begin"),
         ("hand-off", "begin", "stopping"),
         ("hand-off", "stopping", "moving"),
+        ("commit", "not confirmed", "vanished"),
         ("shard row", "none", "home"),
         ("shard row", "home", "home"),
         ("shard row", "home", "handoff"),

@@ -136,6 +136,15 @@ def acknowledged_is_stored(call: Call, entries: Sequence[Entry]) -> None:
         )  # fmt: skip
 
 
+def newest_seen(call: Call) -> int:
+    """Return the number of the newest event that an answer tells of; 0: it tells of none."""
+    if not call.acknowledged:
+        return 0
+    if isinstance(call.value, tuple | list):
+        return _answer_of(call)[0]
+    return call.value if call.tokens and isinstance(call.value, int) else 0
+
+
 def stored_once(entity: str, entries: Sequence[Entry]) -> None:
     """No command has taken effect twice."""
     seen: dict[str, int] = {}

@@ -103,6 +103,7 @@ class Witness:
         self._answered: dict[str, list[Call]] = {}
         server.journal.on_commit = self.committed
         server.cluster.on_decide = self.decided
+        server.standby.on_lost = self.went_back
 
     # -- The journal -----------------------------------------------------------------------------------------------
 
@@ -143,6 +144,29 @@ class Witness:
             promises.no_gaps(entity, entries)
             promises.stored_once(entity, entries)
             promises.order_is_kept(entity, entries, self.by_token)
+
+    @recorded
+    def went_back(self) -> None:
+        """Promise 3, in the moment of a promotion: what the new server lacks was acknowledged to no caller."""
+        stored = {
+            (self.name_of(key[0]), key[1]): len(events) for key, events in self._server.journal.events.items()
+        }
+        for entity, entries in self.journal.items():
+            type_name, _, entity_id = entity.partition("/")
+            kept = stored.get((type_name, entity_id), 0)
+            lost = {entry.token: None for entry in entries[kept:]}
+            if not lost:
+                continue
+            del entries[kept:]
+            self.world.transition("commit", "not confirmed", "vanished")
+            self._trace.note("world", entity, "%s goes back to #%d", entity, kept)
+            for call in self._answered.get(entity, ()):
+                told = promises.newest_seen(call)
+                if told > kept or any(token in lost for token in call.tokens):
+                    raise PromiseBroken(
+                        3, "acknowledged_survives_promotion",
+                        f"{call.client}#{call.number} {call.command} was told of #{told}, the standby has {kept}", entity,
+                    )  # fmt: skip
 
     # -- Decisions -------------------------------------------------------------------------------------------------
 

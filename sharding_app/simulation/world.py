@@ -83,6 +83,7 @@ class World:
             faults=self.conditions,
             cluster_id=f"world{seed}",
         )
+        self.server.standby.give_up_seconds = self.conditions.answer_seconds
         self.network = CountingNetwork(
             self.coverage.messages, later=self.scheduler.later, faults=self.conditions
         )

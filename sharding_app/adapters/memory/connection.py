@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, Session
-from sharding_app.adapters.memory.standby import GIVE_UP_SECONDS
 from sharding_app.core.records import Backend
 
 T = TypeVar("T")
@@ -104,7 +103,7 @@ class Connection:
 
             if setter == answer.set_result and standby.holds(kind, value):
                 standby.hold(send)
-                later(GIVE_UP_SECONDS, lose)
+                later(standby.give_up_seconds, lose)
             else:
                 send()
 

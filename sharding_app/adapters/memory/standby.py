@@ -14,7 +14,7 @@ from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
 
 GIVE_UP_SECONDS = 10.5
-"""After so long without an answer the real clients cut their connection."""
+"""What the real clients take."""
 WRITES = frozenset(
     {
         "append", "save_snapshots", "trim", "forget_states", "remember", "erase", "secure",
@@ -28,6 +28,8 @@ WRITES = frozenset(
 class Standby:
     def __init__(self, cluster: ClusterRows, journal: JournalRows, leases: dict[str, LeaseRow]) -> None:
         self.away = False
+        self.give_up_seconds = GIVE_UP_SECONDS
+        "A client cuts its connection after so long without an answer."
         self.on_lost: Callable[[], None] | None = None
         "Told when a failover has gone back to an older state: for checks."
         self._tables = (cluster, journal)

@@ -6,11 +6,13 @@ from sharding_app.simulation.mistakes.mistake import Mistake
 from sharding_app.simulation.mistakes.nodes import NODES
 from sharding_app.simulation.mistakes.placement import PLACEMENT
 from sharding_app.simulation.mistakes.remembering import REMEMBERING
+from sharding_app.simulation.mistakes.server import SERVER
 from sharding_app.simulation.mistakes.storing import STORING
 
 MISTAKES: dict[str, Mistake] = {
     **DELIVERY,
     **STORING,
+    **SERVER,
     **NODES,
     **PLACEMENT,
     **REMEMBERING,
