@@ -86,6 +86,16 @@ class Mark(NamedTuple):
     runs: bool
 
 
+class Former(NamedTuple):
+    """The values of a durable-state entity before a number; those before `since` have lost their payload already."""
+
+    entity: str
+    shard: ShardId
+    epoch: Epoch
+    since: int
+    before: int
+
+
 class Bounds(NamedTuple):
     """How much one read brings at most; a row that is larger than all of it comes alone."""
 
@@ -192,8 +202,9 @@ class Journal(Protocol):
         """
         ...
 
-    async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
-        """Forget former values of a durable-state entity: those before a number and older than the retry window."""
+    async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:
+        """Forget former values of durable-state entities that are older than the retry window, and of the others all but
+        what a retry needs. Raises ShardsFenced as `append` does: then nothing is done."""
         ...
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:

@@ -53,6 +53,7 @@ class EntityLife:
                 if self.stop_message is not None:
                     self.passivate(slot)
                     continue
+                host.execution.snapshots.put_away(slot)
                 close_context(slot.entity)
                 shard.drop(slot)
         host.counters["passivated"] += forgotten

@@ -170,7 +170,7 @@ class Execution:
         rows = number_rows(self.type_id, slot, records, command_id, said, value, partial=False)
         commit = CommandCommit(slot, rows, self, source, message, value)
         commit.partly = partly
-        commit.snapshot = self.snapshots.due(slot, records[-1][3])
+        commit.snapshot = self.snapshots.due(slot, records[-1])
         self.writer.put(commit)
         if self._pipelined and not commit.snapshot and slot.pending < self._pipeline_limit:
             commit.overlapping = True

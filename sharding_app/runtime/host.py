@@ -193,6 +193,7 @@ class Host:
                 return
         if slot.entity is None:
             close_context(entity)
+            self.execution.snapshots.put_away(slot)
         if (slot.state is SlotState.LOADING or slot.ended) and self.erasing.wants(slot):
             return
         if slot.state is SlotState.LOADING:

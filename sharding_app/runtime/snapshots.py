@@ -9,10 +9,19 @@ import asyncio
 import logging
 from collections import Counter
 
+from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Slot
 from sharding_app.errors import ShardingError
+from sharding_app.model.staging import Record
 from sharding_app.model.types import EntityType
-from sharding_app.ports.journal import Journal, JournalUnavailable, RowRefused, ShardsFenced, Snapshot
+from sharding_app.ports.journal import (
+    Former,
+    Journal,
+    JournalUnavailable,
+    RowRefused,
+    ShardsFenced,
+    Snapshot,
+)
 from sharding_app.quoting import told
 
 logger = logging.getLogger("sharding.journal")
@@ -20,7 +29,9 @@ logger = logging.getLogger("sharding.journal")
 MAX_BATCH = 100
 RETRY_SECONDS = 0.5
 FORGET_EVERY = 100
-"""Of a durable-state entity: former values are removed after so many new ones."""
+"""Of a durable-state entity: former values are put away after so many new ones,"""
+FORGET_BYTES = 1024 * 1024
+"""or when they have about so many bytes."""
 
 
 class Snapshots:
@@ -47,19 +58,20 @@ class Snapshots:
         self._forgets = entity_type.kind == "durable_state"
         self._max_bytes = max_bytes
         self._waiting: dict[str, Snapshot] = {}
-        self._former: dict[str, int] = {}
+        self._former: dict[str, Former] = {}
         self._wake = asyncio.Event()
 
-    def due(self, slot: Slot, event: object) -> bool:
-        """Whether a snapshot is to be taken after the commit that ends with this event."""
+    def due(self, slot: Slot, record: Record) -> bool:
+        """Whether a snapshot is to be taken after the commit that ends with this record."""
         if not self._sourced:
-            return self._forgets and slot.seq % FORGET_EVERY == 0
+            former = slot.seq - slot.snapshot_seq
+            return self._forgets and (former >= FORGET_EVERY or former * len(record[2]) >= FORGET_BYTES)
         if self._every and slot.seq - slot.snapshot_seq >= self._every:
             return True
         if self._when is None:
             return False
         try:
-            return bool(self._when(slot.entity, event, slot.seq))
+            return bool(self._when(slot.entity, record[3], slot.seq))
         except BaseException as error:  # noqa: BLE001  (the user's predicate may raise anything: nothing else depends on it)
             self._failed(f"snapshot_when raised {told(error)}")
             return False
@@ -69,8 +81,7 @@ class Snapshots:
         if not due or slot.entity is None:
             return
         if self._forgets:
-            self._former[slot.id] = slot.seq
-            self._wake.set()
+            self.put_away(slot)
             return
         slot.snapshot_seq = slot.seq
         try:
@@ -89,6 +100,17 @@ class Snapshots:
         self._waiting[slot.id] = Snapshot(self._type_id, slot.id, slot.seq, shard.number, shard.epoch, state)
         self._wake.set()
 
+    def put_away(self, slot: Slot) -> None:
+        """Forget the former values of a durable-state entity, so far as no retry needs them: when it comes into memory,
+        when it leaves, and now and then between. For durable-state types `slot.snapshot_seq` is how far that is done."""
+        if not self._forgets or slot.seq <= max(1, slot.snapshot_seq):
+            return
+        waiting = self._former.get(slot.id)
+        since = slot.snapshot_seq if waiting is None else waiting.since
+        self._former[slot.id] = Former(slot.id, slot.shard.number, slot.shard.epoch, since, slot.seq)
+        slot.snapshot_seq = slot.seq
+        self._wake.set()
+
     def forget(self, entity: str) -> None:
         """The entity is to be erased: nothing of it that waits here is written any more."""
         self._waiting.pop(entity, None)
@@ -105,9 +127,8 @@ class Snapshots:
                     await asyncio.sleep(RETRY_SECONDS)
 
     async def _write(self) -> None:
-        for entity, seq in list(self._former.items()):
-            await self._journal.forget_states(self._type_id, entity, seq, self._window)
-            self._former.pop(entity, None)
+        if self._former:
+            await self._forget_former()
         batch = [self._waiting[entity] for entity in list(self._waiting)[:MAX_BATCH]]
         try:
             await self._journal.save_snapshots(batch)
@@ -122,6 +143,18 @@ class Snapshots:
                 self._drop(batch, refused.reason)
             return
         await self._saved(batch)
+
+    async def _forget_former(self) -> None:
+        former = list(self._former.values())[:MAX_BATCH]
+        fenced: frozenset[tuple[int, ShardId]] = frozenset()
+        try:
+            await self._journal.forget_states(self._type_id, former, self._window)
+        except ShardsFenced as error:
+            fenced = error.shards  # its next home forgets them
+        for each in former:
+            done = not fenced or (self._type_id, each.shard) in fenced
+            if done and self._former.get(each.entity) is each:
+                del self._former[each.entity]
 
     async def _one_by_one(self, batch: list[Snapshot]) -> None:
         for each in batch:

@@ -130,7 +130,7 @@ class WaitingCommands:
         ) if staging.records else []  # fmt: skip
         commit = CommandCommit(slot, rows, execution, source, message, value)
         commit.partly = partly
-        commit.snapshot = bool(rows) and execution.snapshots.due(slot, staging.records[-1][3])
+        commit.snapshot = bool(rows) and execution.snapshots.due(slot, staging.records[-1])
         task = asyncio.current_task()
         try:
             await self.append_together(slot, rows, staging.also)

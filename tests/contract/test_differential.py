@@ -16,7 +16,7 @@ from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSess
 from sharding_app.core.ids import Term
 from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.core.records import Decision, HomeChange, Server
-from sharding_app.ports.journal import Bounds, Mark, RowRefused, ShardsFenced, Snapshot
+from sharding_app.ports.journal import Bounds, Former, Mark, RowRefused, ShardsFenced, Snapshot
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import StaleTerm
 from tests.contract.factories import MemoryWorld, PostgresWorld, World, postgres_world
@@ -76,7 +76,7 @@ class History:
             *(self._append,) * 8,
             *(self._decide,) * 4,
             *(self._read,) * 3,
-            self._snapshot, self._trim, self._outcome, self._settle, self._remember, self._recall,
+            self._snapshot, self._trim, self._forget_states, self._outcome, self._settle, self._remember, self._recall,
             self._join, self._update, self._leave, self._members, self._open, self._lock, self._unlock,
             self._elect, self._resign, self._homes, self._bury, self._record, self._members,
         )  # fmt: skip
@@ -165,6 +165,22 @@ class History:
             return await side.journal.trim(side.type_id, entity, before, keep, window, limit)
 
         return f"trim {entity} {before} {keep} {window} {limit}", trim
+
+    def _forget_states(self) -> tuple[str, Operation]:
+        entity, since, before = (
+            self.random.choice(ENTITIES),
+            self.random.randint(0, 3),
+            self.random.randint(1, 8),
+        )
+        shard = len(entity) % len(SHARDS)
+        epoch = self.epochs.get(shard, 0) + self.random.choice((0, 0, 0, -1))
+        window = self.random.choice((0.0, 3600.0))
+        former = [Former(entity, shard, epoch, since, before)]
+
+        async def forget(side: Side) -> None:
+            await side.journal.forget_states(side.type_id, former, window)
+
+        return f"forget_states {former} {window}", forget
 
     def _outcome(self) -> tuple[str, Operation]:
         entity, command_id = self.random.choice(ENTITIES), self.random.choice(("x", "y", "z"))

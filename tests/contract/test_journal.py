@@ -10,6 +10,7 @@ from sharding_app.core.records import HomeChange
 from sharding_app.ports.journal import (
     Bounds,
     Erasure,
+    Former,
     History,
     Mark,
     Outcome,
@@ -396,6 +397,52 @@ async def test_trim_leaves_the_highest_number(world: World) -> None:
     assert [event.seq for event in (await journal.read_from(number, "a", 0)).events] == [3]
 
 
+async def values(world: World, number: int, entity: str) -> list[tuple[int, bytes]]:
+    history = await world.journal().read_from(number, entity, 0)
+    return [(event.seq, event.payload) for event in history.events]
+
+
+async def test_a_former_value_keeps_what_a_retry_needs_and_nothing_else(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append(
+        [
+            event_row(
+                number, entity, seq, payload=b"[%d]" % seq, command_id=f"c{seq}", command="set", reply=b"1"
+            )
+            for entity in ("a", "b")
+            for seq in range(1, 5)
+        ]
+    )
+    await journal.forget_states(number, [Former("a", 0, 1, 2, 99)], 3600.0)
+    assert await values(world, number, "a") == [(1, b"[1]"), (2, b"null"), (3, b"null"), (4, b"[4]")]
+    assert await values(world, number, "b") == [(seq, b"[%d]" % seq) for seq in range(1, 5)]
+    assert await journal.outcome(number, "a", "c2", WINDOW_MS) == Outcome(2, "set", b"1", False)
+    await journal.forget_states(number, [Former("b", 0, 1, 0, 3), Former("nobody", 0, 1, 0, 9)], 3600.0)
+    assert await values(world, number, "b") == [(1, b"null"), (2, b"null"), (3, b"[3]"), (4, b"[4]")]
+    await journal.forget_states(number, [Former("a", 0, 1, 0, 99), Former("b", 0, 1, 0, 3)], -1.0)
+    assert await values(world, number, "a") == [(4, b"[4]")]
+    assert await values(world, number, "b") == [(3, b"[3]"), (4, b"[4]")]
+
+
+async def test_former_values_are_put_away_by_their_home_alone(world: World) -> None:
+    """The next home's look at a number must not be misled by a changed epoch, nor the former one's."""
+    number = await homed(world, {0: 1}, home="former")
+    store, former, present = world.store(), world.journal("former"), world.journal("present")
+    await former.append([event_row(number, "a", seq) for seq in (1, 2)])
+    term = (await store.coordinator()).term
+    await store.decide(term, [HomeChange(CART.name, 0, 1, 2, "present", "home")])
+    with pytest.raises(ShardsFenced) as fenced:
+        await former.forget_states(number, [Former("a", 0, 1, 0, 99)], 3600.0)
+    assert fenced.value.shards == {(number, 0)}
+    await present.append([event_row(number, "a", seq, epoch=2) for seq in (3, 4)])
+    await present.forget_states(number, [Former("a", 0, 2, 0, 99)], 3600.0)
+    assert [payload for _, payload in await values(world, number, "a")] == [
+        *[b'{"sku": "book"}'] * 2, b"null", b'{"sku": "book"}',
+    ]  # fmt: skip
+    assert await former.settle([event_row(number, "a", 2)])
+
+
 async def test_trim_goes_on_where_a_piece_has_ended(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()
@@ -436,7 +483,7 @@ async def test_an_id_that_cannot_be_stored_has_no_history(world: World) -> None:
     assert await journal.read_last(number, [*strange, "a"]) == {"a": stored(1)} | dict.fromkeys(strange)
     for entity in strange:
         assert await journal.read_from(number, entity, 0) == History(None, [])
-        await journal.forget_states(number, entity, 5, 1.0)
+        await journal.forget_states(number, [Former(entity, 0, 1, 0, 5)], 1.0)
         await journal.trim(number, entity, 5, 1, 1.0)
 
 

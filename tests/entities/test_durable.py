@@ -124,6 +124,10 @@ async def test_a_retry_of_what_was_partly_stored(cluster: MemoryCluster) -> None
     assert await other.show() == ("", 1)
 
 
+def kept_bytes(cluster: MemoryCluster, entity_id: str = "p") -> int:
+    return sum(len(each) for each in values(cluster, entity_id) if each != b"null")
+
+
 async def test_former_values_are_forgotten_after_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "FORGET_EVERY", 10)
     async with MemoryCluster([Profile], config=NodeConfig(command_window_seconds=60.0)) as cluster:
@@ -136,6 +140,42 @@ async def test_former_values_are_forgotten_after_the_window(monkeypatch: pytest.
             await until(lambda: len(values(cluster)) == 3)
             cluster.forget()
             assert await Profile.ref("p").visit() == 13
+
+
+@pytest.mark.parametrize("leaves", ["idle", "stops"])
+async def test_an_entity_that_leaves_the_memory_leaves_one_value(leaves: str) -> None:
+    """What a retry needs stays beside it; the next recovery finds that old, and forgets it."""
+    async with MemoryCluster([Profile], config=NodeConfig(command_window_seconds=60.0)) as cluster:
+        with cluster.in_use():
+            for number in range(9):
+                await Profile.ref("p", command_id=f"c{number}").visit()
+            host = cluster.nodes["node1"].hosts["entities.Profile"]
+            if leaves == "idle":
+                await travel(0.01)
+                host.entity_life.passivate_idle(0.0)
+            else:
+                (slot,) = (each for shard in host.shards.values() for each in shard.slots.values())
+                host.entity_life.passivate(slot)
+            await until(lambda: values(cluster)[:8] == [b"null"] * 8)
+            assert await Profile.ref("p", command_id="c3").visit() == 4, "a retry has its reply"
+            assert await Profile.ref("p").show() == ("", 9)
+            await travel(121.0)
+            cluster.forget()
+            assert await Profile.ref("p").show() == ("", 9)
+            await until(lambda: len(values(cluster)) == 1)
+            assert await Profile.ref("p").visit() == 10
+
+
+async def test_large_former_values_go_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "FORGET_BYTES", 50_000)
+    async with MemoryCluster([Profile]) as cluster:
+        with cluster.in_use():
+            for number in range(90):
+                await Profile.ref("p").rename(f"{number}" + "x" * 10_000)
+            await until(lambda: kept_bytes(cluster) <= 60_000)
+            assert len(values(cluster)) == 90
+            cluster.forget()
+            assert await Profile.ref("p").show() == ("89" + "x" * 10_000, 0)
 
 
 async def test_a_state_too_large_fails_its_command_alone() -> None:

@@ -14,6 +14,7 @@ from sharding_app.ports.journal import (
     Bounds,
     Erasure,
     EventRow,
+    Former,
     History,
     JournalUnavailable,
     Mark,
@@ -82,9 +83,11 @@ class MemoryJournal:
     ) -> dict[str, StoredEvent | None]:
         return await self._recovered("read_last", lambda: self._rows.read_last(type_id, entities, bounds))
 
-    async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
-        since = self._server.now() - window_seconds
-        await self._read("forget_states", lambda: self._rows.forget_states(type_id, entity, before, since))
+    async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:
+        def forget() -> None:
+            self._rows.forget_states(type_id, former, self._server.now() - window_seconds)
+
+        await self._read("forget_states", forget)
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         return await self._read(

@@ -10,6 +10,7 @@ from sharding_app.ports.journal import (
     Bounds,
     Erasure,
     EventRow,
+    Former,
     History,
     Mark,
     Outcome,
@@ -171,11 +172,29 @@ class JournalRows:
                 found[entity] = StoredEvent(seq, row.name, row.version, row.payload)
         return found
 
-    def forget_states(self, type_id: int, entity: str, before: int, since: float) -> None:
-        events = self.events.get((type_id, entity), {})
-        newest = max(events, default=0)
-        for seq in [seq for seq, one in events.items() if seq < min(before, newest) and one.at < since]:
-            del events[seq]
+    def forget_states(self, type_id: int, former: Sequence[Former], since: float) -> None:
+        changed: list[Committed] = []
+        claims = []
+        for each in former:
+            events = self.events.get((type_id, each.entity), {})
+            newest = max(events, default=0)
+            recent = min((seq for seq, one in events.items() if one.at >= since), default=newest)
+            before = min(each.before, newest)
+            for seq, one in list(events.items()):
+                kept = max(each.since, recent) <= seq < before
+                if kept and one.row.epoch == each.epoch and one.row.payload != b"null":
+                    claims.append((type_id, one.row.shard, each.epoch))
+                    changed.append(one)
+        self.fence(claims)
+        for one in changed:
+            row = one.row._replace(payload=b"null")
+            self.events[row.type_id, row.entity][row.seq] = Committed(row, one.at)
+        for each in former:
+            events = self.events.get((type_id, each.entity), {})
+            newest = max(events, default=0)
+            recent = min((seq for seq, one in events.items() if one.at >= since), default=newest)
+            for seq in [seq for seq in events if seq < min(each.before, newest, recent)]:
+                del events[seq]
 
     def outcome(self, type_id: int, entity: str, command_id: str, since: float) -> Outcome | None:
         events = self.events.get((type_id, entity), {})

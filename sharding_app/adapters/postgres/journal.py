@@ -41,6 +41,7 @@ from sharding_app.ports.journal import (
     Bounds,
     Erasure,
     EventRow,
+    Former,
     History,
     JournalUnavailable,
     Mark,
@@ -205,11 +206,20 @@ class PostgresJournal:
             found[entity] = None if seq is None else StoredEvent(seq, *event)
         return found
 
-    async def forget_states(self, type_id: int, entity: str, before: int, window_seconds: float) -> None:
-        if not is_entity_id(entity):
-            return
-        wanted = {"type_id": type_id, "entity": entity, "before": before, "window": window_seconds}
-        await self._beside_rows("forget_states", wanted)
+    async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:
+        newest = {each.entity: each for each in former if is_entity_id(each.entity)}
+        ordered = [newest[entity] for entity in sorted(newest)]
+        await self._beside_rows(
+            "forget_states",
+            {
+                "type_id": type_id,
+                "window": window_seconds,
+                "entities": [each.entity for each in ordered],
+                "epochs": [each.epoch for each in ordered],
+                "sinces": [each.since for each in ordered],
+                "befores": [each.before for each in ordered],
+            },
+        )
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         if not (is_entity_id(entity) and _can_be_stored(command_id)):
