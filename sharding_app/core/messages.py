@@ -216,6 +216,12 @@ class Echo(Message, tag=25):
     number: int
 
 
+class Left(Message, tag=26):
+    """That node has given up all its shards and is about to end: what still comes there is handed back, for a moment."""
+
+    incarnation: Incarnation
+
+
 # -- Questions about what runs: best effort, nothing is decided by their answers ------------------------------------
 
 
@@ -387,6 +393,7 @@ AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an al
     Deliver, Answer, Failed, Done, HandBack,
     Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
     BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Announcement, Suspect, Echo,
+    Left,
     GetShardRegionState, ShardRegionState, GetNodeStats, NodeStats, Steer, Steered,
     GetEntities, Entities,
 ]  # fmt: skip

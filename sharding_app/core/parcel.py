@@ -22,7 +22,7 @@ class Parcel(msgspec.Struct, eq=False):
     "The shell's: the machine only carries it."
     command_id: str = ""
     safe: bool = True
-    "May be sent again after its home died: it has a command id, or changes nothing."
+    "May be handled again after its home died: it changes nothing, its effect is found in the journal, or its caller said so."
     chain: tuple[str, ...] = ()
     trace: str = ""
     attempt: int = 1

@@ -93,6 +93,15 @@ class Route:
         "Its home is wanted even without a message for it."
 
 
+def outstanding_at(home: Incarnation, pending: Iterable[Parcel]) -> dict[str, list[Parcel]]:
+    """The parcels that were sent to a process and are not resolved, by type: one walk for all types."""
+    found: dict[str, list[Parcel]] = {}
+    for parcel in pending:
+        if parcel.home == home:
+            found.setdefault(parcel.type, []).append(parcel)
+    return found
+
+
 class Region:
     """The routes of one type in one process. `pending` holds all unresolved parcels of the process, by request."""
 
@@ -107,6 +116,10 @@ class Region:
         self.term: Term = 0
         self.parcels = 0
         self.bytes = 0
+        self._unsettled: set[ShardId] = set()
+        "Those whose home is wanted, by a message or without one; and some that are settled again."
+        self._shards_of: dict[Incarnation, set[ShardId]] = {}
+        "Which shards were ever said to live there: what has to be looked at when it is gone."
 
     # -- From the callers ------------------------------------------------------------------------------------------
 
@@ -127,6 +140,7 @@ class Region:
             route.outstanding += 1
             return True
         route.waiting.append(parcel)
+        self._unsettled.add(parcel.shard)
         if self.limits.max_waiting is not None and len(route.waiting) > self.limits.max_waiting:
             self._refuse(route.waiting.popleft(), "buffer_full")
         if route.home is None and route.asked_at < 0:
@@ -139,6 +153,7 @@ class Region:
             route = self.routes.setdefault(shard, Route(shard))
             if route.home is None:
                 route.sought = True
+                self._unsettled.add(shard)
                 self._ask(route, now)
 
     # -- From the homes --------------------------------------------------------------------------------------------
@@ -184,6 +199,7 @@ class Region:
         route = self.routes.get(shard)
         if route is None or epoch < max(route.epoch, route.next_epoch):
             return
+        self._shards_of.setdefault(home, set()).add(shard)
         route.sought = False
         if route.outstanding and (route.epoch != epoch or route.home is None):
             route.next_home, route.next_epoch = home, epoch
@@ -204,32 +220,59 @@ class Region:
                 route.held = True
                 route.asked_at = now
 
-    def gone(self, incarnation: Incarnation, now: float) -> None:
-        """NodeGone: that process can commit nothing more and answers nothing more."""
-        lost: dict[ShardId, list[Parcel]] = {}
-        for parcel in self.pending.values():
-            if parcel.home == incarnation and parcel.type == self.type:
-                lost.setdefault(parcel.shard, []).append(parcel)
-        for shard, group in lost.items():
+    def left(self, incarnation: Incarnation, now: float) -> None:
+        """That home ends in order: nothing more is sent there, and what is outstanding there comes back."""
+        self.hand_off_begins(
+            [
+                shard
+                for shard in sorted(self._shards_of.get(incarnation, ()))
+                if self.routes[shard].home == incarnation
+            ],
+            now,
+        )
+
+    def knows(self, incarnation: Incarnation) -> bool:
+        """Tell whether any route has led there."""
+        return incarnation in self._shards_of
+
+    def gone(
+        self,
+        incarnation: Incarnation,
+        now: float,
+        lost: Iterable[Parcel] | None = None,
+        unsent: Iterable[Parcel] = (),
+    ) -> None:
+        """NodeGone: that process can commit nothing more and answers nothing more. `lost`: the parcels of this type that are
+        outstanding there, if they have been looked up; of these `unsent` never left this process."""
+        if lost is None:
+            lost = outstanding_at(incarnation, self.pending.values()).get(self.type, ())
+        never_left = {each.request for each in unsent}
+        by_shard: dict[ShardId, list[Parcel]] = {}
+        for parcel in lost:
+            by_shard.setdefault(parcel.shard, []).append(parcel)
+        for shard, group in by_shard.items():
             route = self.routes[shard]
             route.outstanding -= len(group)
-            again = []
-            for parcel in group:
-                parcel.deaths += 1
-                parcel.attempt += 1
-                if parcel.told or not parcel.safe or parcel.deaths >= MAX_DEATHS:
-                    self._refuse(parcel, "poisonous" if parcel.deaths >= MAX_DEATHS else "fate_unknown")
-                else:
-                    again.append(parcel)
-            self._put_back(route, again)
-        for route in self.routes.values():
+            self._put_back(
+                route, [each for each in group if each.request in never_left or self._goes_again(each)]
+            )
+        for shard in sorted(self._shards_of.pop(incarnation, set()) | by_shard.keys()):
+            route = self.routes[shard]
             if route.next_home == incarnation:
                 route.next_home, route.next_epoch = None, 0
             if route.home == incarnation:
                 route.home = None
                 route.held = False
-            if route.shard in lost or route.waiting:
-                self._advance(route, now)
+            self._advance(route, now)
+
+    def _goes_again(self, parcel: Parcel) -> bool:
+        """Its home has died, and may have handled it before: tell whether it may be handled again."""
+        parcel.deaths += 1
+        parcel.attempt += 1
+        if parcel.told or not parcel.safe or parcel.deaths >= MAX_DEATHS:
+            self._refuse(parcel, "poisonous" if parcel.deaths >= MAX_DEATHS else "fate_unknown")
+            return False
+        return True
 
     def no_home(self, reason: str, now: float, shards: Collection[ShardId] = ()) -> None:
         """No live node hosts the type (or these shards of it): what waits for an unknown home is refused."""
@@ -245,17 +288,17 @@ class Region:
     def tick(self, now: float) -> None:
         """Ask again for the homes that are still not known, and for holds that nobody has lifted."""
         again = []
-        for route in self.routes.values():
-            wants = (
-                (route.waiting or route.sought)
-                and (route.home is None or route.held)
-                and route.next_home is None
-            )
+        for shard in list(self._unsettled):
+            route = self.routes[shard]
+            if not (route.waiting or route.sought):
+                self._unsettled.discard(shard)
+                continue
+            wants = (route.home is None or route.held) and route.next_home is None
             if wants and now - route.asked_at >= self.limits.retry_seconds:
                 route.asked_at = now
                 again.append(route.shard)
         if again:
-            self.out.append(AskHomes(again, again=True))
+            self.out.append(AskHomes(sorted(again), again=True))
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
@@ -274,6 +317,7 @@ class Region:
                 self._forget(parcel)
             else:
                 route.waiting.appendleft(parcel)
+                self._unsettled.add(route.shard)
         if len(route.waiting) > len(parcels):
             route.waiting = deque(sorted(route.waiting, key=lambda each: each.request))
 

@@ -41,13 +41,19 @@ class SingletonProxy:
         """Send without waiting for a reply."""
         self._region.tell(EntityEnvelope(self.name, message))
 
-    async def ask(self, message: object, *, timeout: float | None = None) -> Any:
-        """Send and wait for what `receive` returns."""
-        return await self._region.ask(EntityEnvelope(self.name, message), timeout=timeout)
+    async def ask(
+        self, message: object, *, timeout: float | None = None, command_id: str | None = None
+    ) -> Any:
+        """Send and wait for what `receive` returns. With a `command_id` it is sent again after the death of its node."""
+        envelope = EntityEnvelope(self.name, message)
+        return await self._region.ask(envelope, timeout=timeout, command_id=command_id)
 
-    def ask_sync(self, message: object, *, timeout: float | None = None) -> Any:
+    def ask_sync(
+        self, message: object, *, timeout: float | None = None, command_id: str | None = None
+    ) -> Any:
         """The same from a thread without a running loop."""
-        return self._region.sync.ask(EntityEnvelope(self.name, message), timeout=timeout)
+        envelope = EntityEnvelope(self.name, message)
+        return self._region.sync.ask(envelope, timeout=timeout, command_id=command_id)
 
     def __repr__(self) -> str:
         return f"<proxy of singleton {self.name!r}>"

@@ -14,7 +14,7 @@ import msgspec
 from sharding_app.core.ids import Incarnation, ShardId, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
 from sharding_app.core.parcel import Parcel
-from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits
+from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits, outstanding_at
 from sharding_app.ports.clock import Clock
 from sharding_app.runtime.outgoing import Outgoing
 from sharding_app.runtime.refusals import Refusals, error_of, fail
@@ -224,12 +224,19 @@ class Asker:
         if region is not None:
             region.hand_off_begins(shards, self._clock.now())
 
+    def left(self, incarnation: Incarnation) -> None:
+        """That home ends in order: what is sent to its shards waits until their homes are told again."""
+        for region in self.regions.values():
+            region.left(incarnation, self._clock.now())
+
     def gone(self, incarnation: Incarnation) -> None:
         """That process is fenced or has left: what was outstanding there goes elsewhere, or fails."""
         now = self._clock.now()
-        self._outgoing.gone(incarnation)
-        for region in self.regions.values():
-            region.gone(incarnation, now)
+        unsent = self._outgoing.gone(incarnation)
+        regions = [each for each in self.regions.values() if each.knows(incarnation)]
+        lost = outstanding_at(incarnation, self.pending.values()) if regions else {}
+        for region in regions:
+            region.gone(incarnation, now, lost.get(region.type, ()), unsent)
             self._carry_out(region, now)
 
     # -- Time ------------------------------------------------------------------------------------------------------

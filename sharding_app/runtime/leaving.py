@@ -11,7 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import Register, Suspect
+from sharding_app.core.messages import Left, Register, Suspect
 from sharding_app.ports.store import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ async def leave(node: Node, deadline: float) -> None:
     # What still runs must not outlive the row: without it the others wait for no lease of ours.
     node.hosting.drop_all()
     await node.hosting.released(min(RELEASE_SECONDS, deadline - now()))
+    for each in node.links.peers():
+        # Else they send here until they hear that we are gone, and would not know whether that was handled.
+        node.try_send(each, Left(node.incarnation))
     await node.links.drain(min(DRAIN_SECONDS, max(0.0, deadline - now())))
     await node.ports.store.leave(node.incarnation)
 

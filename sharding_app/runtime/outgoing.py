@@ -54,8 +54,9 @@ class Outgoing:
         for home in self.blocked.keys() & {each.home for each in parcels}:
             self.blocked[home] = [each for each in self.blocked[home] if each not in given_up]
 
-    def gone(self, incarnation: Incarnation) -> None:
-        self.blocked.pop(incarnation, None)
+    def gone(self, incarnation: Incarnation) -> list[Parcel]:
+        """Return what has waited for that process: none of it was sent."""
+        return [each for each in self.blocked.pop(incarnation, ()) if each.home == incarnation]
 
     def _unblock(self, target: Incarnation, now: float) -> None:
         waiting, late = self.blocked.pop(target), []

@@ -19,6 +19,7 @@ from sharding_app.core.messages import (
     Deliver,
     Entities,
     HandBack,
+    Left,
     NodeGone,
     NodeStats,
     RegisterAck,
@@ -27,6 +28,7 @@ from sharding_app.core.messages import (
 )
 from sharding_app.core.records import TypeConfig
 from sharding_app.core.wire import strangers
+from sharding_app.core.words import EXISTS, START
 from sharding_app.errors import BadCall
 from sharding_app.model.types import EntityType
 from sharding_app.ports.store import StoreUnavailable
@@ -47,6 +49,11 @@ TICK_SECONDS = 0.05
 IDLE_TICK_SECONDS = 0.25
 
 
+def _repeatable(entity_type: EntityType) -> frozenset[str]:
+    queries = (name for name, handler in entity_type.commands.items() if handler.is_query)
+    return frozenset((EXISTS, START, *queries))
+
+
 class WireRefused(StoreUnavailable):
     """The cluster's nodes are of a release too far from ours. They may be replaced: it is tried again."""
 
@@ -62,6 +69,8 @@ class Process:
         self.ports = ports
         self.types = {each.name: each for each in types}
         self.configs = {each.name: type_config(each, config) for each in types}
+        self._repeatable = {each.name: _repeatable(each) for each in types if each.kind == "memory"}
+        "Of types whose entities store nothing: the commands that may be handled again after their node died."
         self.refused: dict[str, TypeConfig] = {}
         "Types whose configuration differs from the cluster's, with what the cluster has."
         self.cluster_id = ""
@@ -187,8 +196,10 @@ class Process:
                 called_by = calls.told(called_by)
             else:
                 calls.refuse_cycle(called_by, type_name, entity_id, command)
+        repeatable = self._repeatable.get(type_name)
+        safe = repeatable is None or command in repeatable or bool(command_id)
         return self.asker.ask(
-            type_name, entity_id, command, args, timeout, command_id or "", tell=tell, chain=called_by,
+            type_name, entity_id, command, args, timeout, command_id or "", tell=tell, safe=safe, chain=called_by,
             trace=trace, waited=waited,
         )  # fmt: skip
 
@@ -227,6 +238,8 @@ class Process:
                 self.asker.hold(message.type, message.shards)
         elif isinstance(message, RegisterAck):
             self.homes.coordinator_told(message.coordinator, message.term)
+        elif isinstance(message, Left):
+            self.asker.left(message.incarnation)
         elif isinstance(message, NodeGone):
             if message.term >= self.homes.term:
                 self._gone(message.incarnation)
@@ -251,6 +264,8 @@ class Process:
     async def _compare_types(self) -> None:
         for theirs in await self.ports.store.types():
             ours = self.configs.get(theirs.name)
+            if ours is not None and self.types[ours.name].proxy_only and theirs.kind != "memory":
+                self._repeatable.pop(ours.name, None)
             if ours is not None and not agree(self.types[ours.name], ours, theirs):
                 self.refused[theirs.name] = theirs
                 logger.error("%s", self.why_refused(theirs.name), extra={"action": "type_refused"})

@@ -1,7 +1,7 @@
 """A region says that a command was not taken only of what no home can have taken."""
 
 from sharding_app.core.parcel import Parcel
-from sharding_app.core.region import AskHomes, Refuse, Region
+from sharding_app.core.region import AskHomes, Forward, Refuse, Region
 
 
 def parcel(request: int) -> Parcel:
@@ -68,3 +68,23 @@ def test_another_home_is_asked_for_at_once() -> None:
         region.out.clear()
         region.handed_back(home, epoch, list(region.pending.values()), 0.2)
     assert [each.shards for each in region.out if isinstance(each, AskHomes)] == [[3]]
+
+
+def test_what_may_not_be_handled_twice_is_not_sent_again() -> None:
+    region = region_with_one_under_way()
+    region.pending[1].safe = False
+    region.gone("dead", 0.2)
+    assert refusals(region) == {1: "fate_unknown"}
+    assert not region.pending
+
+
+def test_what_never_left_goes_again_whatever_it_is() -> None:
+    region = region_with_one_under_way()
+    waits = region.pending[1]
+    waits.safe = False
+    region.gone("dead", 0.2, unsent=[waits])
+    assert refusals(region) == {}
+    region.home_told(3, "new", 2, 0.3)
+    assert [(each.parcel.home, each.parcel.attempt) for each in region.out if isinstance(each, Forward)] == [
+        ("new", 1)
+    ]

@@ -165,7 +165,7 @@ async def test_j6_a_singleton_waits_for_its_lease_on_the_oldest_and_after_a_cras
     assert await asyncio.gather(*proxies) == ["protocol.ruler"] * 4
     arbiter.grants = lambda *_: False
     await cluster.kill_node("node1")
-    waiting = asyncio.ensure_future(ruler.ask(WhoAreYou(), timeout=10))
+    waiting = asyncio.ensure_future(ruler.ask(WhoAreYou(), timeout=10, command_id="again"))
     await until(lambda: (name, second) in arbiter.asked("acquire"))
     assert not waiting.done()
     assert len(Ruler.born) == 1

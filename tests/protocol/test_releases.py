@@ -56,7 +56,9 @@ async def test_f7_two_neighbouring_releases_serve_in_one_cluster() -> None:
             assert set(answers) == {0, 1}, "who moved began anew, its count was in memory"
             await cluster.kill_node("old")
             await until(lambda: new.coordinator is not None)
-            answers = await asyncio.gather(*(counters.ask(Get(each), timeout=10) for each in IDS))
+            answers = await asyncio.gather(
+                *(counters.ask(Get(each), timeout=10, command_id="again") for each in IDS)
+            )
             assert len(answers) == len(IDS)
         assert sum(each.written for each in cluster.transports) > 100, "their messages were translated"
         for each in cluster.nodes.values():
