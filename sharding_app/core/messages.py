@@ -216,7 +216,7 @@ class Echo(Message, tag=25):
     number: int
 
 
-class Left(Message, tag=26):
+class Left(Message, tag=27):
     """That node has given up all its shards and is about to end: what still comes there is handed back, for a moment."""
 
     incarnation: Incarnation

@@ -13,6 +13,7 @@ GAUGES = {
     "memory_bytes": "What the process holds in memory.",
     "pending_asks": "Commands that this process has asked for and that are not answered yet.",
     "buffered_bytes": "Bytes of those commands.",
+    "answers_waiting_bytes": "Answers that wait for room on the links to their callers.",
     "journal_waiting": "Commits that wait for the append under way.",
     "longest_recovery_events": "The most events that the recovery of one entity has read.",
     "links": "Live links to other processes.",
@@ -23,6 +24,7 @@ GAUGES = {
 COUNTERS = {
     "asks": "Commands that this process has asked for.",
     "answers": "Answers that it got.",
+    "answers_dropped": "Answers that were replaced by a small error: too much waited for their caller already.",
     "journal_commits": "Commands whose events were committed.",
     "journal_appends": "Batches that were appended.",
     "journal_events": "Events that were appended.",

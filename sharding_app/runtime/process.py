@@ -81,9 +81,9 @@ class Process:
         self.homes: HomeFinder
         self.drops: Counter[str] = Counter()
         "Answers and the like that a peer would not take, by kind."
-        self._outbox = Outbox(incarnation, self.drops)
-        self.send, self.try_send = self._outbox.send, self._outbox.try_send
-        self.try_send_all = self._outbox.try_send_all
+        self.outbox = Outbox(incarnation, self.drops)
+        self.send, self.try_send = self.outbox.send, self.outbox.try_send
+        self.try_send_all = self.outbox.try_send_all
         self.region_states = RegionQuestions(self.try_send)
         self.questions = Questions(self.try_send)
         self.failed = asyncio.Event()
@@ -105,9 +105,9 @@ class Process:
         clock, limits = self.ports.clock, self.config.links
         self.links = Links(
             self.incarnation, self.ports.transport, clock, limits, self._deliver, self.channel_of, self._suspected,
-            self.may_send, self.waiting_bytes, self.config.wire,
+            self.may_send, self._owed_bytes, self.config.wire,
         )  # fmt: skip
-        self._outbox.links = self.links
+        self.outbox.links = self.links
         self.homes = HomeFinder(
             self.incarnation, self.ports.store, clock, self.try_send,
             is_proxy=self.is_proxy, on_gone=self._gone, is_silent=self.links.is_silent,
@@ -115,12 +115,12 @@ class Process:
         self.asker = asker_class()(
             self.incarnation,
             clock,
-            self._outbox.put_command,
+            self.outbox.put_command,
             self.homes,
             self.config.region,
             self.config.ask_timeout_seconds,
         )
-        self.homes.told = self._outbox.asker = self.asker
+        self.homes.told = self.outbox.asker = self.asker
         for name, config in self.configs.items():
             extractor = self.types[name].extractor
             self.asker.add_type(
@@ -167,6 +167,10 @@ class Process:
     def waiting_bytes(self, peer: Incarnation) -> int:
         """How much of that peer's commands waits here."""
         return 0
+
+    def _owed_bytes(self, peer: Incarnation) -> int:
+        """What that peer has caused here and has not taken back yet: its commands, and the answers that wait for room."""
+        return self.waiting_bytes(peer) + self.outbox.bytes_for(peer)
 
     # -- Asking ----------------------------------------------------------------------------------------------------
 
@@ -257,7 +261,7 @@ class Process:
         if incarnation == self.incarnation:
             return
         self.links.end(incarnation)
-        self._outbox.gone(incarnation)
+        self.outbox.gone(incarnation)
         self.homes.gone(incarnation)
         self.asker.gone(incarnation)
 
@@ -272,7 +276,7 @@ class Process:
 
     async def _tick_loop(self) -> None:
         while True:
-            busy = self.asker.pending or self._outbox.waiting
+            busy = self.asker.pending or self.outbox.waiting
             await asyncio.sleep(TICK_SECONDS if busy else IDLE_TICK_SECONDS)
             self.tick()
 
@@ -282,8 +286,8 @@ class Process:
 
     def tick(self) -> None:
         self.asker.tick()
-        if self._outbox.waiting:
-            self._outbox.tick()
+        if self.outbox.waiting:
+            self.outbox.tick()
 
     def _job_ended(self, task: "asyncio.Task[None]") -> None:
         vital = self._tasks.pop(task, False)

@@ -65,6 +65,7 @@ def _gauges(node: Node, links: LinksStatistics, now: float) -> dict[str, float]:
         "shards": float(sum(len(host.shards) for host in node.hosts.values())),
         "pending_asks": float(len(node.asker.pending)),
         "buffered_bytes": float(sum(region.bytes for region in node.asker.regions.values())),
+        "answers_waiting_bytes": float(node.outbox.waiting_bytes),
         "journal_waiting": float(node.writer.waiting),
         "longest_recovery_events": float(
             max((host.loader.longest_events for host in node.hosts.values()), default=0)
@@ -81,6 +82,7 @@ def _counters(node: Node, links: LinksStatistics) -> dict[str, int]:
     writer, lines = node.writer, links.links.values()
     return {
         "asks": node.asker.asks,
+        "answers_dropped": node.drops["reply_dropped"],
         "answers": node.asker.answers,
         "journal_commits": writer.commits,
         "journal_appends": writer.appends,
