@@ -3,6 +3,10 @@
 Postgres refuses to run as root. Started by root, the servers therefore run as `nobody`: no user is created, and no
 directory that we did not make gets other rights. Where that user cannot reach the data folder, it gets a place of its
 own under the system's temporary folder that is kept over reboots.
+
+`nobody` may be the account of other services too, so root trusts nothing that this account can write: what changes below a
+server's directory is done by a process of the account itself, and what root reads there is a regular file of a few
+kilobytes, reached without following a link.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -21,6 +26,8 @@ from project.servers.errors import ServersError
 
 _PREFIX = "sharding-servers-"
 _OWNER = "belongs-to"
+_MAX_READ = 4096
+_LOOK_FROM = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class SpawnOptions(TypedDict, total=False):
@@ -44,11 +51,31 @@ class Account:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
-    def own(self, path: Path, mode: int) -> None:
-        """Give something that we made to this user."""
-        if self.uid is not None and self.gid is not None:
-            os.chown(path, self.uid, self.gid)
-        path.chmod(mode)
+    def own(self, directory: Path, mode: int) -> None:
+        """Give a directory that we made to this user. Refuses a link, and a directory that is not ours."""
+        descriptor = os.open(directory, _LOOK_FROM | os.O_DIRECTORY)
+        try:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise ServersError(f"{directory} is not ours: remove it.")
+            os.fchmod(descriptor, mode)
+            if self.uid is not None and self.gid is not None:
+                os.fchown(descriptor, self.uid, self.gid)
+        finally:
+            os.close(descriptor)
+
+    def run(self, script: str, *arguments: str, cwd: Path, text: bytes = b"") -> None:
+        """Run lines of the shell as this user: whatever links lie there lead to nothing but what is its own."""
+        answer = subprocess.run(
+            ["/bin/sh", "-eu", "-c", script, "sh", *arguments],
+            input=text,
+            capture_output=True,
+            check=False,
+            cwd=cwd,
+            env={"PATH": os.defpath, "LC_ALL": "C"},
+            **self.spawn_options(),
+        )
+        if answer.returncode != 0:
+            raise ServersError(f"Files in {cwd} cannot be changed: {answer.stderr.decode(errors='replace')}")
 
     def allows(self, test: str, path: Path) -> bool:
         """Ask the system itself, as this user: `-x`, `-r`, … of the shell's test."""
@@ -100,6 +127,7 @@ def reachable_place(folder: Path, account: Account) -> Path:
         lasting = Path(tempfile.gettempdir())
     _sweep(lasting)
     place = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=lasting))
+    (place / _OWNER).touch(mode=0o600)
     (place / _OWNER).write_text(str(folder.absolute()))
     place.chmod(0o711)
     if not account.allows("-x", place):
@@ -111,11 +139,39 @@ def reachable_place(folder: Path, account: Account) -> Path:
     return place
 
 
+def read_small(directory: Path, *names: str) -> str:
+    """Read a regular file of a few kilobytes below a directory. Raises OSError for a link, a pipe or a device.
+
+    Another account may have put anything there: a link to a secret, a pipe that never ends a read, an endless device.
+    """
+    at = os.open(directory, _LOOK_FROM | os.O_DIRECTORY)
+    try:
+        for name in names[:-1]:
+            below = os.open(name, _LOOK_FROM | os.O_DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+        file = os.open(names[-1], _LOOK_FROM | os.O_NONBLOCK, dir_fd=at)
+    finally:
+        os.close(at)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_READ:
+            raise OSError(f"{names[-1]} in {directory} is no small regular file")
+        return os.read(file, _MAX_READ).decode(errors="replace")
+    finally:
+        os.close(file)
+
+
 def _sweep(lasting: Path) -> None:
-    """Remove places that we made for folders which are there no longer, unless a database still runs in one."""
+    """Remove places that we made for folders which are there no longer, unless a database still runs in one.
+
+    Others may make directories of such names too: whose it is, is asked before anything in it is looked at.
+    """
     for place in lasting.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            ours = place.lstat().st_uid == os.geteuid() and not place.is_symlink()
-            left = not Path((place / _OWNER).read_text()).exists()
-            if ours and left and not (place / "postgres/data/postmaster.pid").exists():
+            status = place.lstat()
+            if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
+                continue
+            left = not Path(read_small(place, _OWNER)).exists()
+            if left and not os.path.lexists(place / "postgres/data/postmaster.pid"):
                 shutil.rmtree(place)

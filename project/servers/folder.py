@@ -20,6 +20,8 @@ from project.servers.ports import LOOPBACK, free_port
 
 DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / ".data"
 DATABASE = USER = "sharding"
+ADMINISTRATOR = "postgres"
+"""PostgreSQL's superuser, for tests and for repairs; no setting of the site names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,20 @@ class Access:
     redis_password: str
     secret_key: str
     place: str
+    postgres_admin_password: str = ""
 
     @property
     def database_url(self) -> str:
         """Return the database's URL."""
         return f"postgresql://{USER}:{self.postgres_password}@{LOOPBACK}:{self.postgres_port}/{DATABASE}"
+
+    @property
+    def admin_url(self) -> str:
+        """Return the database's URL for its superuser; a folder without one has it in the ordinary role."""
+        if not self.postgres_admin_password:
+            return self.database_url
+        user = f"{ADMINISTRATOR}:{self.postgres_admin_password}"
+        return f"postgresql://{user}@{LOOPBACK}:{self.postgres_port}/{DATABASE}"
 
     @property
     def redis_url(self) -> str:
@@ -55,6 +66,7 @@ def _new_access() -> Access:
         redis_password=secrets.token_urlsafe(24),
         secret_key=secrets.token_urlsafe(48),
         place="",
+        postgres_admin_password=secrets.token_urlsafe(24),
     )
 
 

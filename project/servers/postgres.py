@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import secrets
 import signal
 import subprocess
 from pathlib import Path
 from threading import Thread
 from typing import ClassVar
 
-from project.servers.account import Account
+from project.servers.account import Account, read_small
 from project.servers.binaries import find_postgres, readable_postgres
 from project.servers.errors import ServersError
 from project.servers.folder import DATABASE, USER
@@ -39,11 +39,18 @@ class Postgres(Server):
     name: ClassVar[str] = "postgres"
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
+    administrator: tuple[str, str] | None = None
+    """Name and password of a superuser beside our role, which is then an ordinary one. None: our role is the superuser."""
+
     def __init__(self, place: Path, port: int, password: str, log: Path, account: Account) -> None:
         super().__init__(place, port, password, log, account)
         self.data = self.home / "data"
-        version = self.data / "PG_VERSION"
-        major = int(version.read_text()) if version.exists() else None
+        try:
+            major = int(read_small(self.home, "data", "PG_VERSION"))
+        except FileNotFoundError:
+            major = None
+        except (OSError, ValueError) as error:
+            raise ServersError(f"{self.data} is no data of PostgreSQL's: remove {self.home}.") from error
         self.fresh = major is None
         self.programs = readable_postgres(find_postgres(major), account, place)
 
@@ -80,8 +87,8 @@ class Postgres(Server):
 
     def _pid_lines(self) -> list[str]:
         try:
-            return (self.data / "postmaster.pid").read_text().splitlines()
-        except FileNotFoundError:
+            return read_small(self.home, "data", "postmaster.pid").splitlines()
+        except OSError:
             return []
 
     def _drop_stale_pid_file(self) -> None:
@@ -90,36 +97,45 @@ class Postgres(Server):
         The server removes it itself if nobody has that pid, and refuses to start if somebody has.
         """
         lines = self._pid_lines()
-        if not lines:
+        if not lines or not lines[0].lstrip("-").isdecimal():
             return
         name = command_name(abs(int(lines[0])))
         if name and "postgres" not in name:
-            (self.data / "postmaster.pid").unlink()
+            self.account.run("rm -f data/postmaster.pid", cwd=self.home)
 
     def _initialise(self) -> None:
-        fresh = self.home / "data.new"
-        shutil.rmtree(fresh, ignore_errors=True)
-        secret = self.home / "password"
-        secret.touch(mode=0o600)
-        self.account.own(secret, 0o600)
-        secret.write_text(self.password)
+        name, password = self.administrator or (USER, self.password)
+        # The account itself writes the password, into a file that was not there before.
+        write = "rm -rf data.new password; umask 077; set -C; cat >password"
+        self.account.run(write, cwd=self.home, text=(password or secrets.token_urlsafe(24)).encode())
         try:
             self._run(
                 "initdb",
-                f"--pgdata={fresh}",
-                f"--username={USER}",
-                f"--pwfile={secret}",
+                "--pgdata=data.new",
+                f"--username={name}",
+                "--pwfile=password",
                 "--auth=scram-sha-256",
                 "--encoding=UTF8",
                 "--locale=C",
                 "--no-instructions",
                 "--no-sync",  # seconds on a busy disk: `settle` does it while the server is used already
             )
-            create = f"CREATE DATABASE {DATABASE};\n".encode()
-            self._run("postgres", "--single", "-F", "-D", str(fresh), "postgres", text=create)
+            self._run("postgres", "--single", "-F", "-D", "data.new", "postgres", text=self._first_words())
         finally:
-            secret.unlink()
-        fresh.rename(self.data)
+            self.account.run("rm -f password", cwd=self.home)
+        self.account.run("mv data.new data", cwd=self.home)
+
+    def _first_words(self) -> bytes:
+        """Return the statements that make our role and database, one a line."""
+        lines = [f"CREATE DATABASE {DATABASE}"]
+        if self.administrator is not None:
+            rights = "LOGIN NOSUPERUSER NOCREATEROLE NOREPLICATION CREATEDB"
+            lines = [
+                f"CREATE ROLE {USER} {rights} PASSWORD '{self.password}'",
+                f"CREATE DATABASE {DATABASE} OWNER {USER}",
+                f"REVOKE ALL ON DATABASE {DATABASE} FROM PUBLIC",
+            ]
+        return "".join(f"{line};\n" for line in lines).encode()
 
     def _run(self, program: str, *arguments: str, text: bytes = b"") -> None:
         answer = subprocess.run(

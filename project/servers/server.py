@@ -50,7 +50,7 @@ class Server(ABC):
     def prepare(self) -> None:
         """Make what the program needs before it starts."""
         if not self.home.exists():
-            self.home.mkdir(parents=True)
+            self.home.mkdir(mode=0o700, parents=True)
             self.account.own(self.home, 0o700)
 
     def configuration(self) -> bytes:
@@ -91,16 +91,7 @@ class Server(ABC):
 
     def end(self, process: ProcessId, number: signal.Signals | None = None) -> None:
         """Ask the server to end, and see it gone; one that does not listen is killed with its children."""
-        first = number or self.stop_signal
-        helpers = children(process.pid)
-        send(process, first)
-        if first != signal.SIGKILL and not gone(process, STOP_SECONDS):
-            send(process, signal.SIGKILL)
-        gone(process, STOP_SECONDS)
-        for helper in helpers:
-            # Backends of a killed server still hold its shared memory; they would keep the next one from starting.
-            send(helper, signal.SIGKILL)
-            gone(helper, STOP_SECONDS)
+        end(process, number or self.stop_signal)
         if self.child is not None and self.child.pid == process.pid:
             self.child.wait()
             self.child = None
@@ -113,3 +104,16 @@ class Server(ABC):
         """Return the end of the log."""
         lines = self.log.read_text(errors="replace").splitlines()[-6:]
         return " | ".join(lines) or f"see {self.log}"
+
+
+def end(process: ProcessId, first: signal.Signals) -> None:
+    """End a server's process and its children by signals alone: its files may be gone."""
+    helpers = children(process.pid)
+    send(process, first)
+    if first != signal.SIGKILL and not gone(process, STOP_SECONDS):
+        send(process, signal.SIGKILL)
+    gone(process, STOP_SECONDS)
+    for helper in helpers:
+        # Backends of a killed server still hold its shared memory; they would keep the next one from starting.
+        send(helper, signal.SIGKILL)
+        gone(helper, STOP_SECONDS)

@@ -4,7 +4,8 @@
 
 It holds `supervisor.lock` for as long as it lives, so there is one for each folder and a killed one is noticed. The
 servers outlive it: the next supervisor finds them by pid and start time and takes them over. It looks at the list of
-users (`holders`) a few times a second, so a user killed with -9 leaks nothing and stops nobody else's servers.
+users (`holders`) a few times a second, so a user killed with -9 leaks nothing and stops nobody else's servers. Once its
+folder has been removed or replaced, no process can use or end the servers any more: it ends them, and itself.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from pathlib import Path
 
 from project.servers.account import reachable_place, server_account
 from project.servers.errors import ServersError
-from project.servers.folder import Access, DataFolder
+from project.servers.folder import ADMINISTRATOR, Access, DataFolder
 from project.servers.holders import wanted
 from project.servers.ports import free_port, port_is_free
 from project.servers.postgres import Postgres
 from project.servers.processes import ProcessId, alive
-from project.servers.server import Server
+from project.servers.server import Server, end
 from project.servers.valkey import Valkey
 
 POLL_SECONDS = 0.25
@@ -42,11 +43,20 @@ class Supervisor:
         recorded = folder.read(folder.running_file) or {}
         self.running = {name: ProcessId(entry["pid"], entry["started"]) for name, entry in recorded.items()}
         self.asked_to_end = False
+        self.server_objects: dict[str, Server] = {}
+        """Those that this process has started: their children are waited for."""
+
+    def there(self) -> bool:
+        """Tell whether the folder is still the one whose lock we hold."""
+        try:
+            return os.path.samestat(self.folder.supervisor_lock.stat(), os.fstat(self.lock))
+        except OSError:
+            return False
 
     def run(self) -> None:
         """Work until nobody has wanted a server for a while."""
         idle_since: float | None = None
-        while True:
+        while self.there():
             want = wanted(self.folder)
             if want and not self.asked_to_end:
                 idle_since = None
@@ -82,7 +92,7 @@ class Supervisor:
                 else replace(access, redis_port=other)
             )
             self.folder.change_access(changed)
-        server = self.server(name)
+        server = self.server_objects[name] = self.server(name)
         self.running[name] = server.start()
         self.record()
         if isinstance(server, Postgres):
@@ -104,7 +114,10 @@ class Supervisor:
                 self.folder.change_access(replace(access, place=str(place)))
         password = access.postgres_password if name == Postgres.name else access.redis_password
         log = self.folder.path / f"{name}.log"
-        return KINDS[name](place, self.port(name, access), password, log, account)
+        server = KINDS[name](place, self.port(name, access), password, log, account)
+        if isinstance(server, Postgres):
+            server.administrator = ADMINISTRATOR, access.postgres_admin_password
+        return server
 
     def record(self) -> None:
         """Write down which processes the servers are."""
@@ -112,11 +125,19 @@ class Supervisor:
         self.folder.write(self.folder.running_file, entries)
 
     def end_all(self) -> None:
-        """End the servers, Postgres with SIGINT."""
+        """End the servers, Postgres with SIGINT. Nothing is read for it: the folder and the programs may be gone."""
+        if not self.running:
+            return  # ended before: the list of running servers may be the next supervisor's by now
         for name, process in self.running.items():
             if alive(process):
-                self.server(name).end(process)
-        self.folder.running_file.unlink(missing_ok=True)
+                started = self.server_objects.get(name)
+                if started is not None:
+                    started.end(process)
+                else:
+                    end(process, KINDS[name].stop_signal)
+        self.running.clear()
+        if self.there():
+            self.folder.running_file.unlink(missing_ok=True)
 
 
 def _become_independent(started: int) -> None:
@@ -153,8 +174,9 @@ def main(path: str) -> None:
     try:
         supervisor.run()
     except ServersError as error:
-        if folder.path.exists():
+        if supervisor.there():
             folder.write(folder.failure_file, {"sentence": str(error)})
+    finally:
         supervisor.end_all()
 
 

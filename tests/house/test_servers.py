@@ -22,8 +22,10 @@ import pytest
 import redis
 
 from project.servers import DataFolder, OwnPostgres, OwnRedis, ServersError, _supervised, ensure_servers
-from project.servers.account import Account, _sweep, server_account
+from project.servers.account import Account, _sweep, read_small, server_account
 from project.servers.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
+from project.servers.ports import free_port
+from project.servers.postgres import Postgres
 from project.servers.processes import ProcessId, alive, identify
 from project.servers.supervisor import LINGER_SECONDS, Supervisor
 
@@ -121,6 +123,7 @@ def test_servers_are_durable_and_ask_for_a_password(started: Path) -> None:
         for name in ("fsync", "full_page_writes", "synchronous_commit"):
             assert connection.execute(f"SHOW {name}").fetchone() == ("on",)
         assert connection.execute("SHOW listen_addresses").fetchone() == ("127.0.0.1",)
+    with psycopg.connect(access.admin_url) as connection:
         methods = connection.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall()
         assert methods == [("scram-sha-256",)]
     wrong = access.database_url.replace(access.postgres_password, "guess")
@@ -143,6 +146,135 @@ def test_only_the_owner_reads_the_passwords(started: Path) -> None:
         listed = subprocess.run(command, capture_output=True, text=True, check=True)
         assert access.postgres_password not in listed.stdout
         assert access.redis_password not in listed.stdout
+
+
+def test_the_sites_role_is_no_superuser_and_owns_its_database_alone(started: Path) -> None:
+    access = DataFolder(started).access()
+    with psycopg.connect(access.database_url, autocommit=True) as connection:
+        role = connection.execute(
+            "SELECT rolsuper, rolcreaterole, rolreplication, rolbypassrls FROM pg_roles WHERE rolname = current_user"
+        ).fetchone()
+        assert role == (False, False, False, False)
+        owned = connection.execute(
+            "SELECT datname FROM pg_database WHERE datdba = (SELECT oid FROM pg_roles WHERE rolname = current_user)"
+        ).fetchall()
+        assert owned == [("sharding",)]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("COPY (SELECT 1) TO PROGRAM 'cat'")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT pg_read_file('/etc/passwd')")
+
+
+OTHER = "daemon"
+"""An account that each system has, and that has nothing to do with the demo."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+def test_another_account_can_read_and_write_nothing_of_the_demo(folder: Path) -> None:
+    """But for the programs, which are those of a public wheel."""
+    folder.parent.chmod(0o711)
+    with holder(folder) as user:
+        first_line(user)
+        place = DataFolder(folder).access().place
+        for root in filter(None, [str(folder), place]):
+            find = [
+                "find",
+                root,
+                "-name",
+                "programs-*",
+                "-prune",
+                "-o",
+                "(",
+                "-readable",
+                "-o",
+                "-writable",
+                ")",
+            ]
+            answer = subprocess.run(
+                [*find, "!", "-name", "valkey-server", "-print"],
+                capture_output=True, text=True, check=False, user=OTHER, group=OTHER, extra_groups=[], cwd="/",
+            )  # fmt: skip
+            assert answer.stdout == ""
+            assert "Permission denied" in answer.stderr, "it came as far as the folder"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than the servers' account")
+@pytest.mark.parametrize("planted", ["password", "data.new", "data.new/PG_VERSION"])
+def test_root_follows_no_link_that_the_servers_account_has_made(tmp_path: Path, planted: str) -> None:
+    victim = tmp_path / "shadow"
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    account = server_account()
+    place = tmp_path / "place"
+    home = place / "postgres"
+    home.mkdir(parents=True)
+    for each in [tmp_path, *tmp_path.parents]:
+        if each.stat().st_uid == 0 and not each.stat().st_mode & 0o001:
+            each.chmod(each.stat().st_mode | 0o011)
+    account.own(home, 0o700)
+    script = 'mkdir -p "$(dirname "$2")"; ln -s "$1" "$2"'
+    account.run(script, str(victim), planted, cwd=home)
+    server = Postgres(place, free_port(), "a-password", tmp_path / "log", account)
+    server.prepare()
+    status = victim.stat()
+    assert (status.st_uid, stat.S_IMODE(status.st_mode), victim.read_text()) == (0, 0o600, "secret")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives things away")
+def test_what_is_no_directory_of_ours_is_not_given_away(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.mkdir(mode=0o700)
+    link.symlink_to(victim)
+    account = server_account()
+    with pytest.raises(OSError, match="link"):
+        account.own(link, 0o755)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    os.chown(foreign, pwd.getpwnam(OTHER).pw_uid, -1)
+    with pytest.raises(ServersError, match="not ours"):
+        account.own(foreign, 0o755)
+    assert victim.stat().st_uid == 0
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "link", "long", "directory"])
+def test_only_small_regular_files_are_read(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "below" / "file"
+    file.parent.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    match kind:
+        case "fifo":
+            os.mkfifo(file)
+        case "device":
+            file.symlink_to("/dev/zero")
+        case "link":
+            file.symlink_to(tmp_path / "secret")
+        case "long":
+            file.write_text("x" * 5000)
+        case "directory":
+            file.mkdir()
+    with pytest.raises(OSError):  # noqa: PT011 - one of several, by kind and system
+        read_small(tmp_path, "below", "file")
+    (tmp_path / "link").symlink_to(file.parent)
+    with pytest.raises(OSError):  # noqa: PT011
+        read_small(tmp_path, "link", "file")
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_servers_end_when_their_folder_is_gone(folder: Path, how: str) -> None:
+    """Their users are still there: nothing leads from the users to the servers any more."""
+    with holder(folder) as user:
+        first_line(user)
+        before = running(folder)
+        supervisor = identify(supervisor_of(folder))
+        assert supervisor is not None
+        assert set(before) == {"postgres", "redis"}
+        place = DataFolder(folder).access().place
+        folder.rename(folder.with_name("moved"))
+        if how == "replaced":
+            DataFolder(folder).access()
+        wait_until(lambda: not any(alive(each) for each in [*before.values(), supervisor]), 60)
+        assert folder.exists() is (how == "replaced")
+    shutil.rmtree(place or folder.with_name("moved"))
 
 
 def test_each_server_has_a_session_of_its_own(started: Path) -> None:
@@ -368,6 +500,15 @@ def test_places_of_folders_that_are_gone_are_swept(tmp_path: Path, monkeypatch: 
         (place / "belongs-to").write_text(str(folder))
         return place
 
+    pipe = tmp_path / "sharding-servers-pipe"
+    pipe.mkdir()
+    os.mkfifo(pipe / "belongs-to")
+    zero = tmp_path / "sharding-servers-zero"
+    zero.mkdir()
+    (zero / "belongs-to").symlink_to("/dev/zero")
+    (tmp_path / "sharding-servers-link").symlink_to(tmp_path)
+    if os.geteuid() == 0:
+        os.chown(made("another's", tmp_path / "gone"), pwd.getpwnam(OTHER).pw_uid, -1)
     kept = made("used", tmp_path)
     runs = made("runs", tmp_path / "gone")
     (runs / "postgres/data").mkdir(parents=True)
@@ -377,3 +518,7 @@ def test_places_of_folders_that_are_gone_are_swept(tmp_path: Path, monkeypatch: 
     assert kept.exists()
     assert runs.exists()
     assert not swept.exists()
+    assert pipe.exists()
+    assert zero.exists()
+    if os.geteuid() == 0:
+        assert (tmp_path / "sharding-servers-another's").exists()
