@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +15,8 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from project.servers import OwnPostgres, OwnRedis, Servers, ensure_servers
-from project.settings.urls import database
+from project.servers import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
+from project.settings.urls import database, redis_host
 from tests.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
 
 TESTS = Path(__file__).parent
@@ -41,6 +42,13 @@ TOGETHER = {
     "properties": "sessions",
 }
 """Folders whose tests share a cluster, or call their nodes alike on one server, and so may end each other's sessions."""
+
+
+def pytest_configure() -> None:
+    """Be PostgreSQL's superuser where the servers are our own: some tests make roles and change the server's settings."""
+    if not os.environ.get("DATABASE_URL"):
+        access = DataFolder(settings.DATA_FOLDER).access()
+        settings.DATABASES["default"].update(database(access.admin_url))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,9 +78,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def servers() -> Servers:
     """Return running servers: those of the environment, or the data folder's own."""
     found = ensure_servers()
+    if found.folder is not None and not os.environ.get("DATABASE_URL"):
+        found = replace(found, database_url=found.folder.access().admin_url)
     wanted = settings.DATABASES["default"]
     given = database(found.database_url)
-    if given["PORT"] != wanted["PORT"] or found.redis_url != settings.REDIS_URL:
+    (host,) = settings.CHANNEL_LAYERS["default"]["CONFIG"]["hosts"]
+    if given["PORT"] != wanted["PORT"] or host != redis_host(found.redis_url):
         pytest.exit("A port of the embedded servers was taken and has been changed: run the tests again.", 1)
     return found
 

@@ -7,11 +7,13 @@ import secrets
 
 from project.servers import DataFolder
 from project.settings.base import *
+from project.settings.urls import Secret
 
 DEBUG = True
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", "testserver"]
-SECRET_KEY = os.environ.get("SECRET_KEY") or (
-    DataFolder(DATA_FOLDER).access().secret_key if EMBEDDED else secrets.token_urlsafe(48)
+SECRET_KEY = Secret(
+    os.environ.get("SECRET_KEY")
+    or (DataFolder(DATA_FOLDER).access().secret_key if EMBEDDED else secrets.token_urlsafe(48))
 )
 # The demo makes itself an administrator with a random password, in its own database and never in yours.
 DEMO_ADMIN = EMBEDDED

@@ -7,19 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from project.servers import DEFAULT_FOLDER, DataFolder
-from project.settings.urls import database
+from project.settings.urls import database, redis_host
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 DATA_FOLDER = DEFAULT_FOLDER
 
-DATABASE_URL = os.environ.get("DATABASE_URL", "")
-REDIS_URL = os.environ.get("REDIS_URL", "")
-EMBEDDED = not (DATABASE_URL and REDIS_URL)
+# The URLs hold passwords: with these names they are no settings, so that no page or command shows them.
+_database_url = os.environ.get("DATABASE_URL", "")
+_redis_url = os.environ.get("REDIS_URL", "")
+EMBEDDED = not (_database_url and _redis_url)
 if EMBEDDED:
     # Ports and passwords are chosen at first sight and kept; `project.servers.ensure_servers` starts what they lead to.
     _access = DataFolder(DATA_FOLDER).access()
-    DATABASE_URL = DATABASE_URL or _access.database_url
-    REDIS_URL = REDIS_URL or _access.redis_url
+    _database_url = _database_url or _access.database_url
+    _redis_url = _redis_url or _access.redis_url
 
 INSTALLED_APPS = [
     "daphne",
@@ -62,19 +63,22 @@ TEMPLATES: list[dict[str, Any]] = [
     },
 ]
 
-DATABASES = {"default": database(DATABASE_URL)}
+DATABASES = {"default": database(_database_url)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 
 def _channel_layer(url: str) -> dict[str, Any]:
-    # redis-py 8 gives up on a silent socket after five seconds; a subscriber may well hear nothing for longer.
     return {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [{"address": url, "socket_timeout": None}]},
+        "CONFIG": {"hosts": [redis_host(url)]},
     }
 
 
-CHANNEL_LAYERS = {"default": _channel_layer(REDIS_URL), "sharding": _channel_layer(REDIS_URL)}
+CHANNEL_LAYERS = {"default": _channel_layer(_redis_url), "sharding": _channel_layer(_redis_url)}
+
+DEFAULT_EXCEPTION_REPORTER = "project.settings.debug_page.Reporter"
+SHOP_NEEDS_LOGIN = False
+"""Whether a customer has to be logged in, and sees no cart but his own. The demo is tried with curl."""
 
 SHARDING: dict[str, Any] = {}
 

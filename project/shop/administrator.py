@@ -1,4 +1,4 @@
-"""The demo's administrator: a random password for each data folder, shown once and kept in a file of mode 0600."""
+"""The demo's administrator: a random password for each data folder, kept in a file of mode 0600 and printed nowhere."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ def after_migrate(using: str, **_ignored: Any) -> None:
     folder = DataFolder(settings.DATA_FOLDER)
     file = folder.path / FILE
     folder.write(file, {"user": NAME, "password": password})
-    print(f"The demo's administrator is '{NAME}' with password '{password}', kept in {file}.")
+    print(f"The demo's administrator is '{NAME}'; the password is in {file}.")

@@ -68,10 +68,14 @@ def redis_url() -> str:
     """The first host of the channel layer. Raises ProbeFailed where it has no address."""
     layer: Mapping[str, Any] = django_settings.CHANNEL_LAYERS[get_settings().channel_layer]
     host = (layer.get("CONFIG", {}).get("hosts") or ["redis://localhost:6379"])[0]
+    who = ""
     if isinstance(host, Mapping):
+        user, password = (quote(str(host.get(key) or ""), safe="") for key in ("username", "password"))
+        who = f"{user}:{password}@" if user or password else ""
         host = host.get("address") or (host.get("host"), host.get("port", 6379))
     if isinstance(host, (tuple, list)):
         host = f"redis://{host[0]}:{host[1]}"
     if not isinstance(host, str):
         raise ProbeFailed("the channel layer's configuration names no address for the probe")
-    return host
+    scheme, separator, rest = host.partition("://")
+    return f"{scheme}{separator}{who}{rest}" if separator else host

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 from collections.abc import Callable
 from importlib import import_module
@@ -15,6 +16,14 @@ from django.core.management.base import CommandError
 from django.utils.module_loading import import_string
 
 PORTS_TO_TRY = 100
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches what listens there."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def choose_port(host: str, port: int) -> int:

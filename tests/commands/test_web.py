@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.contrib.staticfiles.handlers import ASGIStaticFilesHandler
 from django.core.handlers.asgi import ASGIHandler
+from django.core.management import call_command
 from django.core.management.base import CommandError
 from pytest_django.fixtures import Settings
 
@@ -121,3 +122,19 @@ def test_other_servers_get_the_application_and_the_address(
     modules = [sys.modules.pop(each) for each in list(sys.modules) if each.partition(".")[0] == name]
     calls: list[Any] = [call for module in modules for call in getattr(module, "served", [])]
     assert calls == [(application, served)]
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [
+        ("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True),
+        ("0.0.0.0", False), ("::", False), ("192.0.2.7", False), ("example.org", False), ("", False),  # noqa: S104
+    ],
+)  # fmt: skip
+def test_debug_pages_are_served_on_the_loopback_alone(settings: Settings, host: str, ours: bool) -> None:
+    assert web.is_loopback(host) is ours
+    settings.DEBUG = True
+    if not ours:
+        for more in ([], ["--serve-site"]):
+            with pytest.raises(CommandError, match="debug pages"):
+                call_command("runcluster", f"--host={host}", *more)

@@ -20,7 +20,7 @@ from pytest_django.fixtures import Settings
 
 from manage import needs_servers
 from project.servers import Servers
-from project.settings.urls import database
+from project.settings.urls import Secret, database, redis_host
 from project.shop.administrator import FILE, after_migrate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,7 +111,7 @@ def test_importing_settings_starts_nothing(tmp_path: Path) -> None:
         f"folder.DEFAULT_FOLDER = project_data = pathlib.Path({str(tmp_path / 'data')!r})\n"
         "import project.servers; project.servers.DEFAULT_FOLDER = project_data\n"
         "import project.settings as settings\n"
-        "print(settings.DATABASES['default']['PORT'], settings.REDIS_URL)\n"
+        "print(settings.DATABASES['default']['PORT'], settings.CHANNEL_LAYERS)\n"
     )
     first, again = python("-c", script), python("-c", script)
     assert first.returncode == 0, first.stderr
@@ -147,7 +147,7 @@ def test_given_urls_are_what_settings_use(servers: Servers) -> None:
     assert (servers.folder is None) is given
     assert settings.DATABASES["default"]["PORT"] == database(servers.database_url)["PORT"]
     for layer in settings.CHANNEL_LAYERS.values():
-        assert layer["CONFIG"]["hosts"] == [{"address": servers.redis_url, "socket_timeout": None}]
+        assert layer["CONFIG"]["hosts"] == [redis_host(servers.redis_url)]
 
 
 @pytest.mark.both_ways
@@ -165,6 +165,39 @@ def test_a_database_url_is_read_whole() -> None:
     assert database("postgresql:///shop?host=/var/run/postgresql")["HOST"] == "/var/run/postgresql"
     with pytest.raises(ImproperlyConfigured, match="journal needs PostgreSQL"):
         database("sqlite:///db.sqlite3")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:hidden#part@db.example/shop",
+        "postgresql://user:hid/den@db.example:5432/shop#x",
+        "postgresql://user:hidden@db.example:port/shop",
+        "postgresql://[hidden/shop",
+        "user:hidden@db.example/shop",
+    ],
+)
+def test_a_url_that_is_none_is_refused_without_being_quoted(url: str) -> None:
+    with pytest.raises(ImproperlyConfigured) as refused:
+        database(url)
+    assert "hid" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_a_redis_url_is_read_whole() -> None:
+    assert redis_host("rediss://us%40er:p%2Fw@redis.example:6380/2?x=1") == {
+        "address": "rediss://redis.example:6380/2?x=1",
+        "socket_timeout": None,
+        "username": "us@er",
+        "password": "p/w",
+    }
+    assert "password" not in redis_host("redis://127.0.0.1:6379/0")
+
+
+def test_a_secret_is_printed_as_stars() -> None:
+    assert Secret("hidden") == "hidden"
+    assert "hidden" not in f"{ {'password': Secret('hidden')} }"
 
 
 def test_production_settings_name_what_is_missing_and_pass_the_deployment_checks() -> None:
@@ -231,7 +264,9 @@ def test_the_demo_has_one_administrator_with_a_random_password(
     (administrator,) = users.objects.all()
     assert administrator.is_superuser
     assert administrator.check_password(kept["password"])
-    assert capsys.readouterr().out.count(kept["password"]) == 1
+    said = capsys.readouterr().out
+    assert str(tmp_path / FILE) in said
+    assert kept["password"] not in said, "standard output ends up in logs that others may read"
 
     administrator.delete()
     settings.DEMO_ADMIN = False

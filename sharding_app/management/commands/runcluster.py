@@ -5,6 +5,7 @@ import signal
 from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.urls import NoReverseMatch, reverse
 
@@ -40,6 +41,11 @@ class Command(BaseCommand):
         parser.add_argument("--serve-site", action="store_true", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if settings.DEBUG and not web.is_loopback(options["host"]):
+            raise CommandError(
+                f"With DEBUG on, --host {options['host']} would show the debug pages to the network. Leave the site on the "
+                "loopback, or run it with settings that have DEBUG = False."
+            )
         if options["serve_site"]:
             at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))
             web.serve(options["host"], options["port"])
