@@ -2,10 +2,11 @@
 
 The function runs in a thread inside `atomic` on the journal's database; the events are appended on that same connection
 as the last statement, so that the shard's row is locked for the commit only: a function that waits for a row of the
-user's own holds up this command, and neither its shard's move nor anybody else's commits.
+user's own holds up this command, and neither its shard's move nor the commits of others.
 
 Contract: returns when all is committed; raises what the function raised, or the journal's errors, when nothing is. When a
-commit's answer was lost, the server is asked until it says which of the two it was.
+commit's answer was lost, the server is asked until it says which of the two it was. Django runs `transaction.on_commit`
+hooks after the commit: one that raises is logged, and takes nothing back.
 """
 
 import asyncio
@@ -13,27 +14,39 @@ import concurrent.futures
 import contextvars
 import functools
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import cast
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app.adapters.postgres.appending import append_within
+from sharding_app.adapters.postgres.failures import has_failed
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.adapters.postgres.line import application_name
+from sharding_app.adapters.postgres.line import application_name, cut
+from sharding_app.adapters.postgres.within import Connection, Replication, prepare_within, watched
 from sharding_app.core.records import Backend
-from sharding_app.ports.journal import EventRow, JournalUnavailable
+from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
+from sharding_app.quoting import traceable
 
 logger = logging.getLogger("sharding.journal")
 
 RETRY_SECONDS = 0.1
-DURABLE = """
-SELECT set_config('synchronous_commit', 'on', true)
-WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-"""
-WHO = (
-    "SELECT pg_backend_pid(), (SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid())"
-)
+
+
+class Phase(IntEnum):
+    """How far a transaction has come: what an error in it means depends on that."""
+
+    BEGIN = 0
+    FUNCTIONS = 1
+    "Those of the user: the error is the user's."
+    APPEND = 2
+    COMMIT = 3
+    "Without an answer, nothing is known."
+    HOOKS = 4
+    "All is committed, whatever comes now."
 
 
 class DjangoTogether:
@@ -52,29 +65,41 @@ class DjangoTogether:
         self._name = application_name(owner, "also")
         self._journal = journal
         self._lock_timeout_ms = round(lock_timeout_seconds * 1000)
-        self._connections: set[BaseDatabaseWrapper] = set()
+        self._lock = threading.Lock()
+        self._resting: set[BaseDatabaseWrapper] = set()
+        "Open connections of threads that do nothing now."
+        self._busy: set[BaseDatabaseWrapper] = set()
+        self._closed = False
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
 
     async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
         run = functools.partial(contextvars.copy_context().run, self._run, rows, functions)
-        doubt = await asyncio.get_running_loop().run_in_executor(self._pool, run)
+        try:
+            doubt = await asyncio.get_running_loop().run_in_executor(self._pool, run)
+        except RowRefused as refused:
+            await self._journal.look_for_the_next_home(refused, rows)
+            raise
         if doubt is None:
             return
         logger.warning("a commit was not answered: asking", extra={"action": "commit_unknown"})
-        if not rows:
-            raise JournalUnavailable(
-                "the connection was lost at the commit, and no event says what became of it"
-            )
         if not await self._committed(doubt, rows):
             raise JournalUnavailable("the connection was lost before the commit")
 
-    def close(self) -> None:
-        """End the threads and their connections: what still runs there fails."""
+    async def close(self) -> None:
+        """End the threads and their connections: what still runs there fails.
+
+        Django lets no connection be closed in a thread with an event loop. One that rests is closed in another thread; one
+        that is at work is cut, and its own thread closes it.
+        """
+        with self._lock:
+            self._closed = True
+            resting, self._resting = list(self._resting), set()
+            for connection in self._busy:
+                cut(cast(Connection, connection.connection))
         self._pool.shutdown(wait=False, cancel_futures=True)
-        while self._connections:
-            connection = self._connections.pop()
-            connection.inc_thread_sharing()
-            connection.close()
+        if resting:
+            with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-also-end") as one:
+                await asyncio.get_running_loop().run_in_executor(one, _close, resting)
 
     async def _committed(self, backend: Backend, rows: Sequence[EventRow]) -> bool:
         while True:
@@ -86,34 +111,87 @@ class DjangoTogether:
     def _run(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> Backend | None:
         """Do it all; returns the server process whose commit nobody has answered, if that is how it ended."""
         connection = connections[self._alias]
-        connection.close_if_unusable_or_obsolete()
-        self._connections.add(connection)
-        backend: Backend | None = None
-        functions_done = False
         try:
-            with transaction.atomic(using=self._alias, durable=True):
-                with connection.cursor() as cursor:
-                    cursor.execute(f"SET LOCAL lock_timeout = {self._lock_timeout_ms}")
-                    # By this name the coordinator finds the connection of a process that froze before its commit.
-                    cursor.execute("SELECT set_config('application_name', %s, true)", [self._name])
-                    cursor.execute(DURABLE)
-                    cursor.execute(WHO)
-                    pid, started = cursor.fetchone()
-                    backend = Backend(pid=pid, started=started)
+            return self._transact(connection, rows, functions)
+        finally:
+            self._rest(connection)
+
+    def _transact(
+        self,
+        connection: BaseDatabaseWrapper,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+    ) -> Backend | None:
+        phase = Phase.BEGIN
+        backend: Backend | None = None
+        replication = Replication()
+
+        def committed() -> None:
+            nonlocal phase
+            phase = Phase.HOOKS
+
+        try:
+            raw = self._open(connection)
+            with watched(raw, replication), transaction.atomic(using=self._alias, durable=True):
+                backend = prepare_within(raw, self._name, self._lock_timeout_ms)
+                transaction.on_commit(committed, using=self._alias)  # before any of the user's
+                phase = Phase.FUNCTIONS
                 for function in functions:
                     function()
-                functions_done = True
-                if rows:
-                    with connection.cursor() as cursor:
-                        append_within(cursor.cursor, rows)
-        except (OperationalError, InterfaceError) as error:
-            if backend is None:
-                raise JournalUnavailable(str(error)) from error  # it could not even begin
-            if not functions_done:
-                raise  # the user's function, and so the user's error
-            if not connection.is_usable():
-                return backend  # nothing but the commit's answer can be missing
-            raise JournalUnavailable(str(error)) from error
-        finally:
-            connection.close_if_unusable_or_obsolete()
+                phase = Phase.APPEND
+                with connection.cursor() as cursor:
+                    append_within(cursor.cursor, rows)
+                phase = Phase.COMMIT
+        except Exception as error:
+            match phase:
+                case Phase.BEGIN:
+                    if isinstance(error, JournalUnavailable):
+                        raise
+                    raise JournalUnavailable(" ".join(str(error).split())) from error
+                case Phase.FUNCTIONS:
+                    raise
+                case Phase.HOOKS:
+                    logger.error(
+                        "a transaction.on_commit hook raised %s: all is committed, and hooks after it did not run"
+                        " (on_commit(..., robust=True) lets them)", type(error).__qualname__,
+                        exc_info=traceable(error), extra={"action": "hook_failed"},
+                    )  # fmt: skip
+                case Phase.COMMIT if not has_failed(error.__cause__):
+                    # Nothing but the commit's answer is missing. Django may have connected anew by now: whether the
+                    # connection is of use says nothing.
+                    connection.close()
+                    return backend
+                case _:
+                    if isinstance(error, OperationalError | InterfaceError):
+                        raise JournalUnavailable(" ".join(str(error).split())) from error
+                    raise
+        if replication.cancelled:
+            connection.close()
+            return backend
         return None
+
+    def _open(self, connection: BaseDatabaseWrapper) -> Connection:
+        connection.close_if_unusable_or_obsolete()
+        connection.ensure_connection()
+        with self._lock:
+            if self._closed:
+                raise JournalUnavailable("this node has ended")
+            self._resting.discard(connection)
+            self._busy.add(connection)
+        return cast(Connection, connection.connection)
+
+    def _rest(self, connection: BaseDatabaseWrapper) -> None:
+        """Keep the connection as long as Django would, and no longer than this node."""
+        connection.close_if_unusable_or_obsolete()
+        with self._lock:
+            self._busy.discard(connection)
+            if not self._closed and connection.connection is not None:
+                self._resting.add(connection)
+                return
+        connection.close()
+
+
+def _close(resting: Sequence[BaseDatabaseWrapper]) -> None:
+    for connection in resting:
+        connection.inc_thread_sharing()
+        connection.close()

@@ -130,11 +130,18 @@ class Answers:
         else:
             self.hand_back(source, message)
 
-    def given_up(self, slot: Slot, source: Incarnation, message: Deliver, *, partly: bool) -> None:
-        """Its command still runs, and is not waited for any longer."""
+    def given_up(
+        self, slot: Slot, source: Incarnation, message: Deliver, *, partly: bool, in_doubt: bool
+    ) -> None:
+        """Its command still runs, and is not waited for any longer. It can begin no commit any more."""
         what = f"{self._type.name} {slot.id!r}: {message.command} was stopped by force, its shard had to move"
-        error: ShardingError = Unavailable(what, code="stopped_by_force")
-        self.fail(source, message, PartlyApplied(what) if partly else error)
+        if partly:
+            self.fail(source, message, PartlyApplied(f"{what}; what it had awaited stays"))
+        elif in_doubt:
+            what = f"{what} while a commit of it was under way: its fate is unknown"
+            self.fail(source, message, Unavailable(what, code="fate_unknown"))
+        else:
+            self.fail(source, message, Unavailable(what, code="stopped_by_force"))
 
     def refusal(
         self, slot: Slot, message: Deliver, why: NotCommitted, detail: str, *, partly: bool = False

@@ -236,5 +236,6 @@ class Execution:
         """Tell whoever waits for the command that runs now that it is not waited for any longer."""
         found = self._waiting.give_up(slot)
         if found is not None:
-            source, message, partly = found
-            self.answers.given_up(slot, source, message, partly=partly)
+            self.answers.given_up(
+                slot, found.source, found.message, partly=found.steps > 0, in_doubt=found.in_doubt
+            )

@@ -164,7 +164,7 @@ class Node(Process):
         await self.node_ports.journal.close()
         await self.node_ports.threads.close()
         if self.node_ports.together is not None:
-            self.node_ports.together.close()
+            await self.node_ports.together.close()
 
     @property
     def registered(self) -> bool:

@@ -83,10 +83,10 @@ class Watch(Protocol):
 class Together(Protocol):
     """Appends rows of the journal in one transaction with a user's own writes (`persist(..., also=fn)`).
 
-    Raises what `Journal.append` raises, or what a function raises; then nothing of it is committed. A commit whose
-    answer is lost is settled before it returns.
+    There is at least one row: the fence looks at it, and a retry finds it. Raises what `Journal.append` raises, or what a
+    function raises; then nothing of it is committed. A commit whose answer is lost is settled before it returns.
     """
 
     async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None: ...
 
-    def close(self) -> None: ...
+    async def close(self) -> None: ...

@@ -68,7 +68,7 @@ class Snapshots:
             return self._forgets and (former >= FORGET_EVERY or former * len(record[2]) >= FORGET_BYTES)
         if self._every and slot.seq - slot.snapshot_seq >= self._every:
             return True
-        if self._when is None:
+        if self._when is None or record[3] is None:  # None: a record of ours, and no event of the user's
             return False
         try:
             return bool(self._when(slot.entity, record[3], slot.seq))

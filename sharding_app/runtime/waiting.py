@@ -39,13 +39,12 @@ class WaitingCommands:
         self._together = together
         self._running: dict[Slot, _Command] = {}
 
-    def give_up(self, slot: Slot) -> tuple[Incarnation, Deliver, bool] | None:
-        """Forget the command that an entity handles now: whatever becomes of it, nothing is said about it."""
+    def give_up(self, slot: Slot) -> "_Command | None":
+        """Forget the command that an entity handles now, and return it: whatever becomes of it, nothing more is said."""
         command = self._running.pop(slot, None)
-        if command is None:
-            return None
-        command.given_up = True
-        return command.source, command.message, command.steps > 0
+        if command is not None:
+            command.given_up = True
+        return command
 
     async def run(
         self,
@@ -72,16 +71,19 @@ class WaitingCommands:
             entity._sharding_staging = None if handler.is_query else command.staging
             with within(message.chain, execution.type.name, slot.id):
                 result = await self._call(handler, entity, args, depth_of(message.chain))
+            await command.at_rest()
             if command.given_up:
                 return
             value = command.staged(handler, result)
         except RAISED as error:
             if ends_job(error, task, cancelled=owner.closing):
                 raise
+            await command.at_rest()
             if not command.given_up:
                 command.failed(error)
             return
         finally:
+            command.over = True
             with contextlib.suppress(BaseException):  # the user's class may refuse to be written to
                 entity._sharding_staging = None
             if self._running.get(slot) is command:
@@ -96,7 +98,7 @@ class WaitingCommands:
         execution, slot = self._execution, command.slot
         source, message, staging = command.source, command.message, command.staging
         partly = command.steps > 0
-        if partly and not staging.records:
+        if (partly or staging.also) and not staging.records:
             staging.records = [self._last_word(slot)]
         if staging.also:
             await self.finish_together(
@@ -125,12 +127,13 @@ class WaitingCommands:
             execution.answers.abandoned(slot, source, message, partly=partly)
             return
         command_id = message.command_id or f"{source}:{message.request}"
+        records = staging.records or [self._last_word(slot)]
         rows = number_rows(
-            execution.type_id, slot, staging.records, command_id, execution.said(message), value, partial=False
-        ) if staging.records else []  # fmt: skip
+            execution.type_id, slot, records, command_id, execution.said(message), value, partial=False
+        )
         commit = CommandCommit(slot, rows, execution, source, message, value)
         commit.partly = partly
-        commit.snapshot = bool(rows) and execution.snapshots.due(slot, staging.records[-1])
+        commit.snapshot = execution.snapshots.due(slot, records[-1])
         task = asyncio.current_task()
         try:
             await self.append_together(slot, rows, staging.also)
@@ -192,7 +195,8 @@ class WaitingCommands:
         owner.finished(slot)
 
     def _last_word(self, slot: Slot) -> Record:
-        """A command that has committed a part and stages nothing more still has to leave its reply, for a retry."""
+        """A command that stages no event last still leaves a record: it holds the reply for a retry, and the fence looks
+        at it. A transaction of the user's rows alone would be bound by neither."""
         durable = self._execution.durable
         if durable is not None:
             return durable.record(slot)
@@ -211,12 +215,9 @@ class WaitingCommands:
         if not records and not also:
             return None
         command_id = message.command_id or f"{source}:{message.request}"
-        rows = (
-            number_rows(
-                execution.type_id, slot, records, command_id, execution.said(message), None, partial=True
-            )
-            if records
-            else []
+        records = records or [self._last_word(slot)]
+        rows = number_rows(
+            execution.type_id, slot, records, command_id, execution.said(message), None, partial=True
         )
         if also:
             return asyncio.ensure_future(self.append_together(slot, rows, also))
@@ -237,6 +238,10 @@ class _Command:
         message: Deliver,
     ) -> None:
         self.steps = 0
+        self.under_way: asyncio.Future[None] | None = None
+        "A commit whose outcome is not known yet."
+        self.over = False
+        "Its handler has returned: nothing more can be staged or committed for it."
         self.generation = generation
         "The slot's when it began: once that is another one, its object is thrown away."
         self.given_up = False
@@ -245,6 +250,16 @@ class _Command:
         self.staging = Staging(self._commit_now)
         self.slot = slot
         self._commands = commands
+
+    @property
+    def in_doubt(self) -> bool:
+        return self.under_way is not None
+
+    async def at_rest(self) -> None:
+        """Wait until no commit is under way: one that a task of the handler's awaits may outlast the handler."""
+        while (under_way := self.under_way) is not None:
+            await asyncio.wait((under_way,))
+            await asyncio.sleep(0)
 
     def staged(self, handler: Handler, result: object) -> bytes:
         """The encoded result, once everything is found to be in order that is to be stored with it."""
@@ -260,6 +275,9 @@ class _Command:
         return value
 
     async def _commit_now(self, staging: Staging) -> None:
+        if self.over:
+            name = self.message.command
+            raise WrongContext(f"{name} is over: await self.persist(...) before the handler returns")
         if staging.broken is not None:
             raise staging.broken
         try:
@@ -271,7 +289,6 @@ class _Command:
             # The object is ahead of the journal now: whatever the handler makes of this, its command fails.
             staging.broken = error if isinstance(error, Exception) else StepFailed(NotCommitted.SUPERSEDED)
             raise
-        self.steps += under_way is not None
         if cancelled is not None:
             raise cancelled
 
@@ -279,6 +296,8 @@ class _Command:
         """Wait until it is committed; raises why it is not. A handler that is cancelled meanwhile, by a timeout of its own
         for one, goes on when that is known, and not before: what is committed then cannot be called back."""
         cancelled: asyncio.CancelledError | None = None
+        self.under_way = under_way
+        under_way.add_done_callback(self._is_known)
         while True:
             try:
                 await asyncio.shield(under_way)
@@ -291,6 +310,11 @@ class _Command:
                 cancelled = error
             else:
                 return cancelled
+
+    def _is_known(self, under_way: asyncio.Future[None]) -> None:
+        if self.under_way is under_way:
+            self.under_way = None
+        self.steps += not under_way.cancelled() and under_way.exception() is None
 
     def failed(self, error: BaseException) -> None:
         execution, slot = self._commands._execution, self.slot

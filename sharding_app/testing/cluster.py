@@ -97,7 +97,7 @@ class MemoryCluster:
         )
         self.portal = Portal(self.loop, self.config.ask_timeout_seconds, self.config.region)
         self._make_together = make_together or (
-            lambda journal: MemoryTogether(journal, contextlib.nullcontext)
+            lambda journal: MemoryTogether(journal, lambda _: contextlib.nullcontext())
         )
         self._threads = threads or PlainThreads()
         self._listener = listener or NoListener()

@@ -106,8 +106,9 @@ def _together(journal: Journal, shared: dict[str, BaseDatabaseWrapper]) -> Toget
     alias = get_settings().database
 
     @contextlib.contextmanager
-    def atomic() -> Iterator[None]:
+    def atomic(begin_hooks: Callable[[], None]) -> Iterator[None]:
         with _borrowed(shared), transaction.atomic(using=alias):
+            transaction.on_commit(begin_hooks, using=alias)
             yield
 
     return MemoryTogether(journal, atomic)

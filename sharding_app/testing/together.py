@@ -5,30 +5,45 @@ that fails after that, such as a deferred constraint's, is the one difference: o
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from sharding_app.ports.journal import EventRow, Journal
 
+logger = logging.getLogger("sharding.journal")
+
 
 class MemoryTogether:
     """`runtime.owner.Together`."""
 
-    def __init__(self, journal: Journal, atomic: Callable[[], AbstractContextManager[object]]) -> None:
+    def __init__(
+        self, journal: Journal, atomic: Callable[[Callable[[], None]], AbstractContextManager[object]]
+    ) -> None:
+        """`atomic`: a transaction that calls what it is given after its commit, before any hook of the user's."""
         self._journal = journal
         self._atomic = atomic
 
     async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
         loop = asyncio.get_running_loop()
+        hooks_run = False
+
+        def begin_hooks() -> None:
+            nonlocal hooks_run
+            hooks_run = True
 
         def run() -> None:
-            with self._atomic():
-                for function in functions:
-                    function()
-                if rows:
+            try:
+                with self._atomic(begin_hooks):
+                    for function in functions:
+                        function()
                     asyncio.run_coroutine_threadsafe(self._journal.append(rows), loop).result()
+            except Exception:
+                if not hooks_run:
+                    raise
+                logger.exception("a transaction.on_commit hook raised: all is committed")
 
         await asyncio.to_thread(run)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nothing is held."""

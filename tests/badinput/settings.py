@@ -16,3 +16,4 @@ INSTALLED_APPS = [
     *os.environ.get("TEST_APPS", "tests.badinput.app").split(),
 ]
 SHARDING = json.loads(os.environ.get("TEST_SHARDING", "{}"))
+DATABASES["default"]["CONN_MAX_AGE"] = int(os.environ.get("CONN_MAX_AGE", "0"))  # noqa: F405

@@ -34,6 +34,11 @@ class Club(EventSourced, name="entities.Club"):
         return len(self.members)
 
     @command
+    def row_alone(self, name: str) -> int:
+        self.persist(also=lambda: Group.objects.create(name=name))
+        return len(self.members)
+
+    @command
     async def join_with_row_and_go_on(self, name: str) -> int:
         await self.persist(Registered(name), also=lambda: Group.objects.create(name=name))
         return len(self.members)

@@ -32,6 +32,11 @@ def is_refused(error: BaseException) -> bool:
     return isinstance(error, UNSENDABLE)
 
 
+def has_failed(error: BaseException | None) -> bool:
+    """Return whether the server itself says that the statement had no effect."""
+    return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
+
+
 def explain(error: BaseException) -> str:
     """Say in one line what happened, and what to do where that is known."""
     if isinstance(error, psycopg.Error):

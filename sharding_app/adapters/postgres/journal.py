@@ -29,7 +29,7 @@ import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
 from sharding_app.adapters.postgres.appending import append_events
-from sharding_app.adapters.postgres.failures import LOST, explain, verdict
+from sharding_app.adapters.postgres.failures import LOST, explain, has_failed, verdict
 from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.lookups import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -137,11 +137,10 @@ class PostgresJournal:
         try:
             await self._appends.run(lambda connection: self._append(connection, rows))
         except RowRefused as refused:
-            if isinstance(refused.__cause__, psycopg.errors.UniqueViolation):
-                await self._look_for_the_next_home(rows)
+            await self.look_for_the_next_home(refused, rows)
             raise
         except LOST as error:
-            raise JournalUnavailable(explain(error), answered=_has_failed(error)) from error
+            raise JournalUnavailable(explain(error), answered=has_failed(error)) from error
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
         doubtful = list(self._doubtful)
@@ -153,7 +152,7 @@ class PostgresJournal:
         return await self._was_committed(rows)
 
     async def settle_of(self, backend: Backend, rows: Sequence[EventRow]) -> bool:
-        """The same for rows that were appended on somebody else's connection."""
+        """The same for rows that were appended on a connection of another kind."""
         await self._see_gone(backend)
         return await self._was_committed(rows)
 
@@ -324,7 +323,7 @@ class PostgresJournal:
         except RowRefused:
             raise
         except BaseException as error:
-            if not _has_failed(error) and self._appends.backend is not None:
+            if not has_failed(error) and self._appends.backend is not None:
                 self._doubtful.append(self._appends.backend)
             alone = len(rows) == 1
             refused = verdict(error, alone=alone) if isinstance(error, psycopg.Error) else None
@@ -340,7 +339,7 @@ class PostgresJournal:
                 cursor = await connection.execute(QUERIES[query], params, binary=True)
                 return await cursor.fetchall() if cursor.description else []
             except BaseException as error:
-                if not _has_failed(error) and self._beside.backend is not None:
+                if not has_failed(error) and self._beside.backend is not None:
                     self._late.append(self._beside.backend)
                 raise
 
@@ -352,8 +351,11 @@ class PostgresJournal:
             if backend in self._late:  # not seen by another type meanwhile
                 self._late.remove(backend)
 
-    async def _look_for_the_next_home(self, rows: Sequence[EventRow]) -> None:
-        """A number that is taken is found before the fence is asked. If the taker is the shard's next home, say so."""
+    async def look_for_the_next_home(self, refused: RowRefused, rows: Sequence[EventRow]) -> None:
+        """A number that is taken is found before the fence is asked. If the taker is the shard's next home, say so:
+        raises ShardsFenced."""
+        if not isinstance(refused.__cause__, psycopg.errors.UniqueViolation):
+            return
         claims = sorted({(row.type_id, row.shard, row.epoch) for row in rows})
         types, shards, epochs = (list(column) for column in zip(*claims, strict=True))
         stale = await self._rows("stale", {"types": types, "shards": shards, "epochs": epochs})
@@ -398,11 +400,6 @@ class PostgresJournal:
             raise verdict(error) or JournalUnavailable(explain(error)) from error
         except OSError as error:
             raise JournalUnavailable(explain(error)) from error
-
-
-def _has_failed(error: BaseException) -> bool:
-    """Whether the server itself says that the statement had no effect."""
-    return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
 
 
 def _can_be_stored(text: str) -> bool:

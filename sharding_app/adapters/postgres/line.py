@@ -188,7 +188,7 @@ class Line:
         if self._turn.locked():
             self._turn = asyncio.Lock()
             if connection is not None:
-                _cut(connection)  # whoever is at work on it sees its end, and throws it away
+                cut(connection)  # whoever is at work on it sees its end, and throws it away
         elif connection is not None:
             await _hang_up(connection)
 
@@ -239,7 +239,7 @@ class Line:
     async def _within(self, connection: Connection, work: Awaitable[T]) -> T:
         loop, backend = asyncio.get_running_loop(), self.backend
         deadline = self._answer_seconds + _SPARE_SECONDS
-        timer = loop.call_later(deadline, _cut, connection)
+        timer = loop.call_later(deadline, cut, connection)
         self._unreplicated = unusable = False
         try:
             result = await work
@@ -284,7 +284,7 @@ def _is_unusable(error: BaseException) -> bool:
     return state is not None and (state[:2] in _UNUSABLE_CLASSES or state in _UNUSABLE)
 
 
-def _cut(connection: Connection) -> None:
+def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
     """Shut the socket down: whoever waits on it sees its end at once, whatever the other side does."""
     with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as twin:
         twin.shutdown(socket.SHUT_RDWR)
@@ -292,7 +292,7 @@ def _cut(connection: Connection) -> None:
 
 async def _hang_up(connection: Connection) -> None:
     if not _is_idle(connection):
-        _cut(connection)
+        cut(connection)
     with suppress(psycopg.Error, OSError):
         await connection.close()
 

@@ -1,5 +1,7 @@
 """A ledger whose commands go wrong in every way that a user's may."""
 
+from django.contrib.auth.models import Group
+
 from sharding_app import EventSourced, Rejected, ShardingSettings, applies, command, event, query
 
 
@@ -29,6 +31,11 @@ class Ledger(EventSourced, name="badinput.Ledger"):
     @command
     def book(self, amount: int) -> int:
         self.persist(Booked(amount))
+        return self.sum
+
+    @command
+    def book_with_row(self, amount: int, name: str) -> int:
+        self.persist(Booked(amount), also=lambda: Group.objects.create(name=name))
         return self.sum
 
     @command

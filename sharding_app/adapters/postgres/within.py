@@ -1,0 +1,52 @@
+"""A user's transaction that events are appended in: what it has to be, and what becomes of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from sharding_app.adapters.postgres.line import is_about_replication
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.core.records import Backend
+from sharding_app.ports.journal import JournalUnavailable
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+_WHO = 3
+"""The result, among those of `within.sql`, that says which server process this is."""
+
+
+def prepare_within(connection: Connection, name: str, lock_timeout_ms: int) -> Backend:
+    """Prepare an open transaction for an append, in one round trip, and return the server process. Raises JournalUnavailable."""
+    with psycopg.ClientCursor(connection) as cursor:
+        params = {"name": name, "lock_timeout": f"{lock_timeout_ms}ms"}
+        cursor.execute(QUERIES["within"], params)
+        for _ in range(_WHO):
+            cursor.nextset()
+        row = cursor.fetchone()
+    if row is None or row[1] is None:
+        raise JournalUnavailable(
+            "the server does not show when this session began (pg_stat_activity.backend_start), so that nobody could see"
+            " its end if the answer to its commit were lost"
+        )
+    return Backend(row[0], row[1])
+
+
+class Replication:
+    """Whether the wait for a synchronous standby was cancelled, though the server called the commit a success."""
+
+    cancelled = False
+
+
+@contextmanager
+def watched(connection: Connection, found: Replication) -> Iterator[None]:
+    """Note what the server says of the commits of this block."""
+
+    def warned(warning: psycopg.errors.Diagnostic) -> None:
+        found.cancelled = found.cancelled or is_about_replication(warning)
+
+    connection.add_notice_handler(warned)
+    try:
+        yield
+    finally:
+        connection.remove_notice_handler(warned)
