@@ -205,9 +205,9 @@ class Announcement(Message, tag=26):
 
 
 class Suspect(Message, tag=24):
-    """I get no acknowledgement from that process: look at its lifeline now."""
+    """I get no acknowledgement from these processes: look at their lifelines now."""
 
-    incarnation: Incarnation
+    incarnations: list[Incarnation]
 
 
 class Echo(Message, tag=25):

@@ -43,10 +43,10 @@ class Coordinating:
             self._task.cancel()
             self._task = None
 
-    def look_at(self, incarnation: Incarnation) -> None:
-        """That process may be gone: if it coordinates, its lock may be free."""
+    def look_at(self, *suspects: Incarnation) -> None:
+        """These processes may be gone: if one coordinates, its lock may be free."""
         node = self._node
-        if incarnation == node.homes.coordinator and node.coordinator is None:
+        if node.homes.coordinator in suspects and node.coordinator is None:
             node.lifeline.look_now()
 
     async def _run(self, shell: CoordinatorShell) -> None:

@@ -157,7 +157,7 @@ class CoordinatorShell:
                 self._look_at = now
             case Suspect():
                 self._look_at = now
-                if message.incarnation in self.machine.members:
+                if any(each in self.machine.members for each in message.incarnations):
                     self._quick_until = now + QUICK_FOR_SECONDS
 
     def look_now(self) -> None:

@@ -2,7 +2,7 @@
 
 The coordinator is asked first. When it is not known or does not answer, the store's rows say the same: known homes keep
 working while there is no coordinator (promise 6), and "no node hosts this type" is learnt within a second. A process that
-gets no acknowledgement from a node tells the others (`Suspect`), and watches the store until that node is back or gone. A
+gets no acknowledgement from a node tells a few others (`core.suspicions`), and watches the store until that node is back or gone. A
 node that owes answers is watched there too: nobody else may know that we wait for it.
 """
 
@@ -14,6 +14,7 @@ from typing import Protocol
 from sharding_app.core.ids import Incarnation, ShardId, Term, has_no_row
 from sharding_app.core.messages import AnyMessage, GetShardHome, RegisterProxy, Suspect
 from sharding_app.core.records import Member, Server
+from sharding_app.core.suspicions import Suspicions
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.store import ClusterStore, StoreRefused, StoreUnavailable
 
@@ -24,6 +25,10 @@ LOOK_MAX_SECONDS = 1.0
 NO_HOST_AFTER_SECONDS = 0.4
 PROXY_RENEW_SECONDS = 10.0
 GRACE_FOR_NODEGONE_SECONDS = 0.2
+TOGETHER_SECONDS = 0.005
+"""Links that fall silent together are told in one message."""
+TELL_AGAIN_SECONDS = 0.25
+"""Those that fall silent one after the other too: while a layer loses frames, all do."""
 
 
 class Told(Protocol):
@@ -61,6 +66,9 @@ class HomeFinder:
         self._is_silent = is_silent
         self._wanted: dict[str, dict[ShardId, float]] = {}
         self._doubted: dict[Incarnation, float] = {}
+        self._suspicions = Suspicions(me)
+        self._told_at = float("-inf")
+        self._telling = False
         self._watched: dict[Incarnation, float] = {}
         "They owe answers, and are as good as any until their row is gone."
         self._members: list[Member] = []
@@ -77,6 +85,7 @@ class HomeFinder:
         if news:
             self.on_coordinator(term, incarnation)
         if changed:
+            self._tell_suspicions()
             self._renewed_at.clear()
             for type_name, shards in self._wanted.items():
                 self._ask_coordinator(type_name, list(shards))
@@ -103,18 +112,31 @@ class HomeFinder:
         self._wanted.pop(type_name, None)
 
     def suspect(self, incarnation: Incarnation) -> None:
-        """A link to that process is silent: tell those who can look, and look at the store ourselves soon."""
+        """A link to that process is silent: tell a few who can look, and look at the store ourselves soon."""
         if incarnation == self._me or has_no_row(incarnation):
             return
-        if incarnation not in self._doubted:
+        if self._suspicions.add(incarnation):
             self._doubted[incarnation] = self._clock.now()
-        word = Suspect(incarnation)
-        others = {each.incarnation for each in self._members if each.state != "joining"}
-        if self.coordinator is not None:
-            others.add(self.coordinator)
-        for each in sorted(others - {incarnation, self._me}):
-            self._put(each, word)
-        self._wake.set()
+            self._tell_soon()
+            self._wake.set()
+
+    def _tell_soon(self) -> None:
+        if self._doubted and not self._telling:
+            self._telling = True
+            wait = max(TOGETHER_SECONDS, self._told_at + TELL_AGAIN_SECONDS - self._clock.now())
+            asyncio.get_running_loop().call_later(wait, self._tell_suspicions)
+
+    def _tell_suspicions(self) -> None:
+        self._telling = False
+        words = self._suspicions.to_tell(self.coordinator, self._members)
+        if words:
+            self._told_at = self._clock.now()
+        for to, suspects in words.items():
+            self._put(to, Suspect(suspects))
+
+    def _trust(self, incarnation: Incarnation) -> None:
+        self._doubted.pop(incarnation, None)
+        self._suspicions.over(incarnation)
 
     def watch(self, homes: set[Incarnation]) -> None:
         """These owe us answers for a while already (and no others)."""
@@ -126,7 +148,7 @@ class HomeFinder:
             self._wake.set()
 
     def gone(self, incarnation: Incarnation) -> None:
-        self._doubted.pop(incarnation, None)
+        self._trust(incarnation)
         self._watched.pop(incarnation, None)
         if self.coordinator == incarnation:
             self.coordinator = None
@@ -169,7 +191,8 @@ class HomeFinder:
                 if asked - since > GRACE_FOR_NODEGONE_SECONDS:
                     self._on_gone(incarnation)
             elif not self._is_silent(incarnation):
-                self._doubted.pop(incarnation, None)
+                self._trust(incarnation)
+        self._tell_soon()
         for type_name, wanted in list(self._wanted.items()):
             try:
                 await self._look_for(type_name, wanted, known, server, asked)

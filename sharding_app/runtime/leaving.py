@@ -49,7 +49,7 @@ async def _hand_over(node: Node, deadline: float) -> None:
     now = node.ports.clock.now
     others = await _others_up(node)
     for each in others:
-        node.try_send(each, Suspect(node.incarnation))
+        node.try_send(each, Suspect([node.incarnation]))
     look_at = now() + LOOK_SECONDS
     while others and not node.all_stops and now() < deadline and not node.ended.done():
         if node.hosting.empty:

@@ -219,7 +219,7 @@ class Node(Process):
     def control(self, source: Incarnation, message: AnyMessage) -> None:  # noqa: C901  (one case for each message)
         if self.coordinator is not None and self.coordinator.receive(source, message):
             if isinstance(message, Suspect):
-                self._coordinating.look_at(message.incarnation)
+                self._coordinating.look_at(*message.incarnations)
             return
         match message:
             case HostShard() if message.term >= self.homes.term:
@@ -230,7 +230,7 @@ class Node(Process):
             case HandOff() if message.term >= self.homes.term:
                 self.hosting.hand_off(message)
             case Suspect():
-                self._coordinating.look_at(message.incarnation)
+                self._coordinating.look_at(*message.incarnations)
             case Echo():
                 self.hearing.hear(source, message)
             case RegisterAck():

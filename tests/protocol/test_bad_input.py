@@ -189,6 +189,6 @@ async def test_one_message_that_raises_costs_no_other_of_its_frame(
         return True
 
     monkeypatch.setattr(shell, "receive", take)
-    node._deliver("n-x", [Suspect("n-y"), Steer(1, "move"), Register("n-x")])
+    node._deliver("n-x", [Suspect(["n-y"]), Steer(1, "move"), Register("n-x")])
     assert [type(each) for each in seen] == [Suspect, Steer, Register]
     assert node.links.statistics().counters["deliver_errors"] == 1
