@@ -176,7 +176,13 @@ def node_endpoint(runner: NodeRunner, watchdog: Watchdog) -> NodeEndpoint:
             return ""
         return render(families(read_stats(node, 0), {"node": runner.config.name}))
 
-    return NodeEndpoint(NodeHealth(lambda: runner.node, lambda: watchdog.lag_seconds), metrics)
+    def undeclared() -> list[str]:
+        return [
+            f"{each.name!r} is declared twice, and {each.refused} is not hosted"
+            for each in registry.duplicates()
+        ]
+
+    return NodeEndpoint(NodeHealth(lambda: runner.node, lambda: watchdog.lag_seconds, undeclared), metrics)
 
 
 def host_name() -> str:

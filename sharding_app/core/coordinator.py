@@ -32,6 +32,9 @@ from sharding_app.core.rounds import Rounds
 from sharding_app.core.strategies import Strategies
 from sharding_app.core.tells import Tells
 
+TRUST_SECONDS = 3.0
+"""A new coordinator takes it for granted for so long that homes of shards can be heard: a former one has heard them."""
+
 REFUSED_AGAIN_SECONDS = 5.0
 """A change of a row that the store refuses is tried again so late: what is refused now may be refused for long."""
 
@@ -81,6 +84,9 @@ class Coordinator:
         self.writing: dict[ShardKey, None] = {}
         self.starting: dict[ShardKey, _Starting] = {}
         self.undone: list[HomeChange] = []
+        self._trusted: dict[Incarnation, None] = {}
+        "Members that count as heard though they have not been, for the moment after our election."
+        self._trust_until = float("inf")
         self._refused: dict[ShardKey, tuple[HomeChange, float]] = {}
         "Changes of rows that the store refused, and when each is tried again: until then nothing is done about the shard."
         self.out: list[CoordinatorEffect] = []
@@ -112,8 +118,13 @@ class Coordinator:
                     row.home, row.epoch, announce=False, fresh=False
                 )
         self.rounds.loaded(now)
+        self.placement.hear(self.me)
+        self._trusted = {each: None for each in self.placement.at_home if each in living and each != self.me}
+        self._trust_until = now + TRUST_SECONDS
+        for incarnation in self._trusted:
+            self.placement.hear(incarnation)
         for member in members:
-            self.tells.to(member.incarnation, RegisterAck(self.term, self.me))
+            self._acknowledge(member.incarnation)
         self._note("coordinator_elected", self.me, f"term {self.term}")
         self.tick(now)
 
@@ -127,6 +138,7 @@ class Coordinator:
         """A new reading of the member rows, and what `core.membership` concludes from it."""
         before = self.members
         self.placement.know(members, suspect)
+        self.placement.hear(self.me)
         if before.keys() != self.members.keys():
             self.audience.changed()
         self.burials.found_dead(dead)
@@ -135,7 +147,7 @@ class Coordinator:
             old = before.get(incarnation)
             if old is None or old.state != member.state or old.types != member.types:
                 self._note(f"node_{member.state}", incarnation, member.name)
-                self.tells.to(incarnation, RegisterAck(self.term, self.me))
+                self._acknowledge(incarnation)
         for incarnation in before:
             if incarnation not in self.members:
                 self._note("node_left", incarnation, before[incarnation].name)
@@ -227,6 +239,18 @@ class Coordinator:
 
     # -- What regions say ------------------------------------------------------------------------------------------
 
+    def registered(self, incarnation: Incarnation, term: Term, now: float) -> None:
+        """A node's word over the wire. One that names our term answers what we have told it: both ways work."""
+        if incarnation not in self.members:
+            return  # its row is about to be read, and then it is told
+        if term == self.term:
+            self._trusted.pop(incarnation, None)
+            if incarnation not in self.placement.heard:
+                self.placement.hear(incarnation)
+                self._serve_waiters(now)
+                self.rounds.begin(now, [name for name, wanted in self.placement.locations.items() if wanted])
+        self._acknowledge(incarnation)
+
     def proxy_registered(self, incarnation: Incarnation, types: Sequence[str], now: float) -> None:
         self.audience.registered(incarnation, types, now)
         self.tells.to(incarnation, RegisterAck(self.term, self.me))
@@ -306,6 +330,15 @@ class Coordinator:
             for change in again:
                 self._refused[change.type, change.shard] = change, now + REFUSED_AGAIN_SECONDS
             self.out.append(Decide(again))
+        if self._trusted and now >= self._trust_until:
+            for incarnation in self._trusted:
+                self._note(
+                    "node_unheard",
+                    incarnation,
+                    self.members[incarnation].name if incarnation in self.members else "",
+                )
+            self.placement.unhear(self._trusted)
+            self._trusted.clear()
         self.audience.expire(now, self.settings.proxy_expiry_seconds)
         self.audience.tick(now)
         self._tell_hosts(now)
@@ -370,6 +403,10 @@ class Coordinator:
                 self.tells.to(incarnation, NoHome(self.term, type_name, "no_host"))
         if changes:
             self.out.append(Decide(changes))
+
+    def _acknowledge(self, incarnation: Incarnation) -> None:
+        heard = incarnation in self.placement.heard and incarnation not in self._trusted
+        self.tells.to(incarnation, RegisterAck(self.term, self.me, heard))
 
     def _vanished(self, key: ShardKey) -> None:
         self.placement.vanished(key)

@@ -94,6 +94,8 @@ class Register(Message, tag=10):
     """A node: my row is written, look at it. Repeated until acknowledged."""
 
     incarnation: Incarnation
+    term: Term = 0
+    "Of the coordinator that it has heard from: both ways between the two work."
 
 
 class RegisterProxy(Message, tag=11):
@@ -104,10 +106,12 @@ class RegisterProxy(Message, tag=11):
 
 
 class RegisterAck(Message, tag=12):
-    """The coordinator of this term knows you."""
+    """The coordinator of this term has your row. A node answers it with Register at once, until it has been heard."""
 
     term: Term
     coordinator: Incarnation
+    heard: bool = False
+    "Your Register with this term has arrived: you may be given shards."
 
 
 class GetShardHome(Message, tag=13):

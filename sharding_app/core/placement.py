@@ -37,6 +37,8 @@ class Placement:
         "How many shards each region has, counting those that are still being written."
         self.locations: dict[str, Mapping[ShardId, str] | None] = {}
         "What the application wants, for types whose strategy asks for it; None: it could not be read."
+        self.heard: dict[Incarnation, None] = {}
+        "Members whose word has come over the wire in answer to ours: the others would be given shards and answer nobody."
         self.kept_out: dict[Incarnation, str] = {}
         "Who may not join, because its release is too far from the others', and why."
         self.all_stops = False
@@ -58,6 +60,7 @@ class Placement:
         self.kept_out = kept_out(self.members.values())
         self.suspect = frozenset(suspect)
         self.all_stops = any(each.asked in ("prepare", "stop") for each in members)
+        self.heard = {each: None for each in self.heard if each in self.members}
         self._barred_regions = {key: None for key in self._barred_regions if key[0] in self.members}
         self._forget_views()
 
@@ -132,6 +135,17 @@ class Placement:
         self._barred.pop(incarnation, None)
         self._leave_out(incarnation)
 
+    def hear(self, incarnation: Incarnation) -> None:
+        """Both ways between it and us work."""
+        if incarnation not in self.heard:
+            self.heard[incarnation] = None
+            self._hosts.clear()
+
+    def unhear(self, incarnations: Iterable[Incarnation]) -> None:
+        for incarnation in incarnations:
+            self.heard.pop(incarnation, None)
+        self._hosts.clear()
+
     def bar_region(self, incarnation: Incarnation, type_name: str) -> None:
         """Its region of that type is leaving: it gets nothing more."""
         self._barred_regions[incarnation, type_name] = None
@@ -161,6 +175,7 @@ class Placement:
                     if type_name in each.types
                     and each.state == "up"
                     and not each.deaf
+                    and each.incarnation in self.heard
                     and each.incarnation not in self.suspect
                     and each.incarnation not in self._barred
                     and (each.incarnation, type_name) not in self._barred_regions
@@ -240,6 +255,7 @@ class Placement:
                 each
                 for each in self.members.values()
                 if each.state == "up"
+                and each.incarnation in self.heard
                 and each.incarnation not in self._barred
                 and each.incarnation not in self.suspect
             ]

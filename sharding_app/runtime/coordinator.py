@@ -51,7 +51,7 @@ MOST_CHANGES = 2000
 MOST_SHARDS = 2000
 """In one announcement, so that it stays far below the limit of a message."""
 
-TO_BE_SEEN = frozenset(("strategy_failed", "decision_refused"))
+TO_BE_SEEN = frozenset(("strategy_failed", "decision_refused", "node_unheard"))
 """Decisions that tell of something to mend."""
 
 FOR_THE_COORDINATOR = (
@@ -155,6 +155,7 @@ class CoordinatorShell:
                 self._put(source, Steered(message.request, done, text))
             case Register():
                 self._look_at = now
+                self.machine.registered(source, message.term, now)
             case Suspect():
                 self._look_at = now
                 if any(each in self.machine.members for each in message.incarnations):

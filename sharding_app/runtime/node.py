@@ -168,8 +168,18 @@ class Node(Process):
 
     @property
     def registered(self) -> bool:
-        """Whether a coordinator has acknowledged this node."""
+        """Whether a coordinator has heard this node over the wire."""
         return self._registering.done
+
+    def not_hosted(self) -> dict[str, str]:
+        """The types that this node declares and is refused, or should host and does not, and why."""
+        missing = [
+            each.name for each in self.configs.values() if self._hosts(each) and each.name not in self.hosts
+        ]
+        return {
+            **{name: f"{name!r} is not hosted: its start has failed" for name in missing},
+            **{name: self.why_refused(name) for name in self.refused},
+        }
 
     def may_send(self) -> bool:
         return self.state == "joining" or self.ports.clock.now() < self.lifeline.valid_until
@@ -235,7 +245,7 @@ class Node(Process):
                 self.hearing.hear(source, message)
             case RegisterAck():
                 super().control(source, message)
-                self._registering.acknowledged()
+                self._registering.acknowledged(message)
             case NodeGone() if message.incarnation == self.incarnation:
                 if message.term >= self.homes.term and source != self.incarnation:
                     self.end("buried")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import Register
+from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.messages import Register, RegisterAck
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node import Node
@@ -17,17 +17,26 @@ class Registering:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._known_to: Incarnation | None = None
+        self._told: tuple[Incarnation, Term] | None = None
+        "The coordinator that has acknowledged our row, and its term: it hears it from us again, and knows that we hear it."
         self._said_at = float("-inf")
         self._leave_asked_at = float("-inf")
 
     @property
     def done(self) -> bool:
-        """Whether a coordinator has acknowledged this node."""
+        """Whether a coordinator has heard this node over the wire, and this node has heard so."""
         return self._known_to is not None
 
-    def acknowledged(self) -> None:
-        """The present coordinator knows us."""
-        self._known_to = self._node.homes.coordinator
+    def acknowledged(self, message: RegisterAck) -> None:
+        """A coordinator has our row; it has heard us too, or hears us now."""
+        node = self._node
+        if message.term < node.homes.term:
+            return
+        self._told = message.coordinator, message.term
+        if message.heard:
+            self._known_to = message.coordinator
+        else:
+            self._say(message.coordinator, node.ports.clock.now())
 
     def again(self) -> None:
         """What it knows of us is no longer so."""
@@ -38,7 +47,12 @@ class Registering:
         coordinator = node.homes.coordinator
         registered = self._known_to == coordinator or node.state not in ("up", "leaving")
         if coordinator is not None and not registered and now - self._said_at >= AGAIN_SECONDS:
-            self._said_at = now
-            node.try_send(coordinator, Register(node.incarnation))
+            self._say(coordinator, now)
         if now - self._leave_asked_at >= AGAIN_SECONDS and node.hosting.ask_to_leave():
             self._leave_asked_at = now
+
+    def _say(self, coordinator: Incarnation, now: float) -> None:
+        node = self._node
+        self._said_at = now
+        term = self._told[1] if self._told is not None and self._told[0] == coordinator else 0
+        node.try_send(coordinator, Register(node.incarnation, term))

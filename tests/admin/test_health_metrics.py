@@ -79,6 +79,12 @@ class FakeNode:
         self.registered = False
         self.hosting = self
         self.leases_answer = False
+        self.homes = self
+        self.coordinator: str | None = None
+        self.refused: dict[str, str] = {}
+
+    def not_hosted(self) -> dict[str, str]:
+        return self.refused
 
 
 def node_health(node: FakeNode | None, lag: float = 0.0) -> NodeHealth:
@@ -100,6 +106,30 @@ def test_a_node_is_started_once_it_was_up_and_ready_once_it_is_registered() -> N
     assert asked.ask("ready").ok, "another coordinator is no reason to be taken out of service"
     node.state = "leaving"
     assert [asked.ask("startup").ok, asked.ask("ready").ok] == [True, False]
+
+
+def test_a_node_that_may_not_host_what_it_declares_is_not_ready_and_says_why() -> None:
+    node = FakeNode()
+    node.state, node.registered, node.leases_answer = "up", True, True
+    asked = node_health(node)
+    assert asked.ask("ready").ok
+    node.refused = {"shop.Cart": "'shop.Cart' is refused: number_of_shards is 8 here and 4 in the cluster"}
+    assert asked.ask("ready") == (False, node.refused["shop.Cart"])
+    assert asked.ask("startup").ok
+    node.refused = {}
+    found: Any = node
+    twice = NodeHealth(lambda: found, lambda: 0.0, lambda: ["'shop.Cart' is declared twice"])
+    assert twice.ask("ready") == (False, "'shop.Cart' is declared twice")
+
+
+def test_a_node_that_no_coordinator_hears_says_so() -> None:
+    node = FakeNode()
+    node.state, node.leases_answer = "up", True
+    assert node_health(node).ask("ready") == (False, "no coordinator is known yet")
+    node.coordinator = "n-a"
+    told = node_health(node).ask("ready")
+    assert not told.ok
+    assert "the coordinator n-a has not heard this node through the channel layer" in told.text
 
 
 def test_a_loop_that_is_far_too_late_is_not_alive() -> None:

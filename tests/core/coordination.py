@@ -1,6 +1,6 @@
 """A coordinator machine with a store that always answers, and regions that do what they are told, unless told not to."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,7 +10,15 @@ from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
 from sharding_app.core.effects import Bury, Decide, Note, ReadShards, Tell, TellAll
 from sharding_app.core.ids import ShardKey
 from sharding_app.core.least_shards import LeastShardAllocation
-from sharding_app.core.messages import AnyMessage, BeginHandOff, HandOff, HostShard, NodeGone, ShardHome
+from sharding_app.core.messages import (
+    AnyMessage,
+    BeginHandOff,
+    HandOff,
+    HostShard,
+    NodeGone,
+    RegisterAck,
+    ShardHome,
+)
 from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
 
 TYPE = "shop.Cart"
@@ -38,6 +46,7 @@ class Play:
         settings: CoordinatorSettings | None = None,
         rows: Iterable[ShardRow] = (),
         numbers: Mapping[str, int] | None = None,
+        unheard: Collection[str] = (),
     ) -> None:
         chosen = strategy or LeastShardAllocation()
         self.now = 0.0
@@ -47,6 +56,8 @@ class Play:
         self.notes: list[Decision] = []
         self.silent: set[str] = set()
         "Processes that do not react."
+        self.unheard = set(unheard)
+        "Those whose registrations do not arrive."
         self.starts_nothing: set[str] = set()
         "Those that never start a shard, but do the rest."
         self.on_decide: Callable[[HomeChange], None] = lambda _: None
@@ -163,6 +174,8 @@ class Play:
         match message:
             case HostShard() if who not in self.starts_nothing:
                 self.machine.shard_started(who, message.type, message.shards, message.epochs, self.now)
+            case RegisterAck() if not message.heard and who not in self.unheard:
+                self.machine.registered(who, message.term, self.now)
             case BeginHandOff():
                 self.machine.handoffs.acknowledged(who, message.type, message.shards, self.now)
             case HandOff():

@@ -72,6 +72,42 @@ def test_b1_4_only_nodes_that_host_the_type_get_its_shards() -> None:
     assert sizes(play, "abc") == [0, 13, 0]
 
 
+def test_a_node_that_was_not_heard_over_the_wire_gets_nothing() -> None:
+    """It has a row, its locks and an echo of its own, and uses another Redis: it would answer nobody."""
+    play = Play([node("a", 1), node("b", 2)], unheard={"b"})
+    play.ask("a", *ALL)
+    assert sizes(play, "ab") == [12, 0]
+    play.wait(30)
+    assert sizes(play, "ab") == [12, 0]
+    play.unheard.clear()
+    play.machine.registered("b", 0, play.now)
+    play.play()
+    play.ask("a", 12)
+    assert sizes(play, "ab") == [12, 1]
+
+
+def test_the_minimum_counts_nodes_that_were_heard() -> None:
+    play = Play([node("a", 1), node("b", 2)], unheard={"b"}, settings=CoordinatorSettings(min_members=2))
+    play.ask("a", 1)
+    assert play.homes() == {}
+    play.machine.registered("b", 1, play.now)
+    play.play()
+    assert play.homes() == {1: "a"}
+
+
+def test_a_new_coordinator_trusts_homes_of_shards_for_a_moment_to_be_heard() -> None:
+    rows = [ShardRow(TYPE, 1, 1, "b", "home"), ShardRow(TYPE, 2, 1, "dead", "home")]
+    play = Play([node("a", 1), node("b", 2), node("c", 3)], rows=rows, unheard={"b", "c"})
+    play.read()
+    assert play.homes()[2] == "a"
+    play.ask("a", 3, 4)
+    assert sizes(play, "abc") == [2, 2, 0]
+    play.wait(3.5)
+    assert play.noted("node_unheard") == ["b"]
+    play.ask("a", 5, 6)
+    assert sizes(play, "abc") == [4, 2, 0]
+
+
 def test_a_suspect_or_deaf_node_gets_nothing_new() -> None:
     play = Play([node("a", 1), node("b", 2), node("c", 3, deaf=True)])
     play.read(suspect=["b"])

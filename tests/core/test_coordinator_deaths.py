@@ -19,6 +19,7 @@ def test_m3_a_death_during_a_write_is_not_lost() -> None:
     members = [node("a", 1), node("b", 2)]
     machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
     machine.loaded([], members, 0.0)
+    machine.registered("b", 1, 0.0)
     machine.get_shard_home("a", TYPE, [1, 2], 0.0)
     first = taken(machine, Decide).changes
     assert sorted(str(change.home) for change in first) == ["a", "b"]

@@ -15,7 +15,7 @@ from sharding_app.core.effects import Decide, Tell, TellAll
 from sharding_app.core.external_allocation import ExternalAllocation
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.least_shards_old import ThresholdAllocation
-from sharding_app.core.messages import BeginHandOff, HandOff, HostShard
+from sharding_app.core.messages import BeginHandOff, HandOff, HostShard, RegisterAck
 from sharding_app.core.records import HomeChange, Member, ShardRow
 from tests.core.coordination import TYPE, node
 from tests.core.regions import region_name, regions, view
@@ -76,6 +76,7 @@ class Echo:
         self.now = 0.0
         self.bodies = 0
         "Words for many that were written."
+        self.play()
 
     def play(self) -> None:
         machine = self.machine
@@ -102,6 +103,8 @@ class Echo:
     def _react(self, tell: Tell) -> None:
         message = tell.message
         match message:
+            case RegisterAck() if not message.heard:
+                self.machine.registered(tell.to, message.term, self.now)
             case HostShard():
                 self.machine.shard_started(tell.to, TYPE, message.shards, message.epochs, 0.0)
             case BeginHandOff():
