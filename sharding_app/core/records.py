@@ -93,6 +93,16 @@ class CoordinatorRow(msgspec.Struct, frozen=True):
     incarnation: Incarnation | None
 
 
+class News(msgspec.Struct, frozen=True):
+    """What a node looks for in the rows every second."""
+
+    term: Term
+    coordinator: Incarnation | None
+    "Who raised the term last."
+    asked: LeaveRequest | None
+    "What an operator asks of the node."
+
+
 class Decision(msgspec.Struct, frozen=True):
     """A line of the timeline: what was decided, about whom. No payloads."""
 

@@ -1,4 +1,4 @@
-"""Only sessions of roles that may write the cluster's rows count as nodes: two functions, no table is touched."""
+"""Only sessions of roles that may write the cluster's rows count as nodes: functions alone, no table is touched."""
 # ruff: noqa: RUF012 - Django reads these as class attributes
 
 from django.db import migrations

@@ -2,15 +2,36 @@
 
 In the files, @schema@ stands for the schema that the tables are made in: functions and triggers name it, so that no
 search path and no temporary table can lead a write around the fence.
+
+Whatever waits for a table's lock makes everything wait that comes after it, and a dump holds its locks until it is through.
+So a migration waits for a moment only, gives up what it holds, and tries again: nodes work on in between.
 """
 
+import time
 from importlib import resources
 from typing import Any
 
+from django.db import OperationalError, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
 
 from sharding_app.db import holds_our_tables
+
+LOCK_NOT_AVAILABLE = "55P03"
+LOCK_SECONDS = 1.0
+"""Less than a caller waits for its answer."""
+PAUSE_SECONDS = 2.0
+TRIES = 20
+HOLDERS = """
+SELECT DISTINCT a.pid, a.usename, a.application_name, extract(epoch FROM now() - COALESCE(a.xact_start, now()))
+FROM pg_locks l
+JOIN pg_class c ON c.oid = l.relation AND starts_with(c.relname, 'sharding_') AND c.relkind = 'r'
+JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.granted AND l.pid <> pg_backend_pid() AND NOT starts_with(a.application_name, 'sharding/')
+ORDER BY 4 DESC
+LIMIT 5
+"""
 
 
 def load(name: str, schema: str = "public") -> str:
@@ -48,5 +69,43 @@ def _run(names: tuple[str, ...], schema_editor: BaseDatabaseSchemaEditor) -> Non
         row = cursor.fetchone()
     if row is None or row[0] is None:
         raise RuntimeError("The cluster's tables need a schema: the database's search_path names none.")
+    schema = connection.ops.quote_name(row[0])
+    if schema_editor.collect_sql or not connection.in_atomic_block:
+        _execute(names, schema, schema_editor)
+        return
+    for tried in range(1, TRIES + 1):
+        try:
+            with transaction.atomic(using=connection.alias):
+                with connection.cursor() as cursor:
+                    cursor.execute(f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}")
+                _execute(names, schema, schema_editor)
+                with connection.cursor() as cursor:
+                    cursor.execute("SET LOCAL lock_timeout TO DEFAULT")
+        except OperationalError as error:
+            if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                raise
+            if tried == TRIES:
+                raise RuntimeError(_in_the_way(connection)) from error
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+def _execute(names: tuple[str, ...], schema: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
     for name in names:
-        schema_editor.execute(load(name, connection.ops.quote_name(row[0])), params=None)
+        schema_editor.execute(load(name, schema), params=None)
+
+
+def _in_the_way(connection: BaseDatabaseWrapper) -> str:
+    """Say who holds the locks for which we have waited."""
+    with connection.cursor() as cursor:
+        cursor.execute(HOLDERS)
+        holders = [
+            f"process {pid} ({' '.join(each for each in (user, name) if each)}, for {seconds:.0f} s)"
+            for pid, user, name, seconds in cursor.fetchall()
+        ]
+    return (
+        f"The cluster's tables are in use, and were so at each of {TRIES} tries: {', '.join(holders) or 'by others'}. "
+        "Nothing is changed, and no node was held up for long. Run migrate again when that has ended: a dump, a VACUUM FULL or "
+        "an open transaction, mostly."
+    )

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from sharding_app.core.ids import Incarnation, Term
-from sharding_app.core.records import Backend, LeaveRequest, Server
+from sharding_app.core.records import Backend, Server
 
 
 class SessionLost(Exception):
@@ -17,17 +17,15 @@ class Pulse(msgspec.Struct, frozen=True):
     """What one ping brought back."""
 
     server: Server
-    term: Term
-    coordinator: Incarnation | None
-    "Of the coordinator's row: who raised the term last."
     coordinator_locked: bool
     "Whether anybody holds the coordinator's lock now."
-    asked: LeaveRequest | None = None
-    "What the row of this session's node says that an operator asks of it."
 
 
 class LifelineSession(Protocol):
     """Every method raises SessionLost; after that only `open` may be called."""
+
+    older: int
+    "How many older live candidates the last `elect` has found, to whom the lock is left."
 
     async def open(self) -> Backend:
         """Connect, with the timeouts that end a frozen or cut-off session (`idle_session_timeout` and the rest)."""
@@ -39,7 +37,9 @@ class LifelineSession(Protocol):
 
     async def unlock(self, key: int) -> None: ...
 
-    async def ping(self) -> Pulse: ...
+    async def ping(self) -> Pulse:
+        """Show that this session is there. Reads no table, and nothing that grows with the cluster."""
+        ...
 
     async def elect(self, incarnation: Incarnation) -> Term | None:
         """Become coordinator on this session: take the coordinator's lock unless an older live candidate is there

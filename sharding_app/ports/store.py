@@ -11,6 +11,7 @@ from sharding_app.core.records import (
     LeaveRequest,
     Member,
     MemberState,
+    News,
     Server,
     ShardRow,
     TypeConfig,
@@ -78,6 +79,10 @@ class ClusterStore(Protocol):
         ...
 
     async def coordinator(self) -> CoordinatorRow: ...
+
+    async def news(self, incarnation: Incarnation) -> News:
+        """Return what a node looks for at rest: the term, and what is asked of this member."""
+        ...
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]: ...
 

@@ -59,6 +59,7 @@ class Lifeline:
         self._callbacks = callbacks
         self._candidate = False
         self._vacant = False
+        self._highest_term: Term = 0
         self._quick_until = float("-inf")
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -89,6 +90,12 @@ class Lifeline:
         """Whether to stand for coordinator. Standing down gives the lock back."""
         self._candidate = candidate
         self._waits.wake(0)
+
+    def told_term(self, term: Term) -> None:
+        """The rows say that this is the term: an older one is over."""
+        self._highest_term = max(self._highest_term, term)
+        if self.term is not None and self.term < term:
+            self._waits.wake(0)
 
     def look_now(self) -> None:
         """Somebody suspects the coordinator: watch its lock closely for a while."""
@@ -168,12 +175,12 @@ class Lifeline:
                 await self._ping(index)
             due = self._next_ping(index)
             while not self._ask_now[index] and (left := due - asyncio.get_running_loop().time()) > 0:
-                if index == 0 and self.term is not None and not self._candidate:
+                if index == 0 and self.term is not None and (not self._candidate or self._outdated()):
                     await self._resign()
                 if index == 0 and self._wants_election():
                     await self._elect()
                     quick = self._clock.now() < self._quick_until and self.term is None
-                    left = min(left, self._settings.quick_interval_seconds) if quick else left
+                    left = min(left, self._next_try()) if quick else left
                 # While nothing is asked, nothing of what the server says is read, and it would wake us for ever.
                 await (self._waits.pause(index, left) if stalled else self._listen(index, left))
 
@@ -197,14 +204,6 @@ class Lifeline:
         changes = self.lease.ping_answered(index, sent_at, pulse.server, self._clock.now())
         self._tell(changes + self.lease.confirm(self._clock.now()))
         self._take(pulse)
-        if index == 0 and self.term is not None and self.term != pulse.term:
-            logger.warning(
-                "another node has raised the coordinator's term to %d, ours was %d: standing down",
-                pulse.term,
-                self.term,
-                extra={"action": "coordinator_deposed"},
-            )
-            await self._resign()
 
     def _next_ping(self, index: int) -> float:
         """Return the next point of this session's grid; the two grids lie half an interval apart."""
@@ -229,6 +228,22 @@ class Lifeline:
         if not self._candidate or self.term is not None or not self.lease.is_valid(now):
             return False
         return self._vacant or now < self._quick_until
+
+    def _next_try(self) -> float:
+        """How long until the lock is asked for again. The more older candidates there are, the longer: each look reads all
+        members' locks, and the next in line is quick enough for all."""
+        return self._settings.quick_interval_seconds * max(1, self._sessions[0].older)
+
+    def _outdated(self) -> bool:
+        if self.term is None or self.term >= self._highest_term:
+            return False
+        logger.warning(
+            "another node has raised the coordinator's term to %d, ours was %d: standing down",
+            self._highest_term,
+            self.term,
+            extra={"action": "coordinator_deposed"},
+        )
+        return True
 
     async def _elect(self) -> None:
         self._released.clear()

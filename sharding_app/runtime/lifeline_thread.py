@@ -83,6 +83,9 @@ class LifelineThread:
         self._candidate = candidate
         self._post(lambda lifeline: lifeline.set_candidate(candidate))
 
+    def told_term(self, term: Term) -> None:
+        self._post(lambda lifeline: lifeline.told_term(term))
+
     def look_now(self) -> None:
         self._post(lambda lifeline: lifeline.look_now())
 

@@ -79,6 +79,9 @@ class LifelineControl(Protocol):
     def set_candidate(self, candidate: bool) -> None:
         """Whether to stand for coordinator. Standing down gives the lock back."""
 
+    def told_term(self, term: Term) -> None:
+        """The rows say that this is the term: who coordinates in an older one stands down."""
+
     def look_now(self) -> None:
         """Somebody suspects the coordinator: watch its lock closely for a while."""
 

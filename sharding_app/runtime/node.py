@@ -54,6 +54,7 @@ from sharding_app.runtime.steered import answer_wish
 logger = logging.getLogger("sharding.node")
 
 TEND_SECONDS = 1.0
+NEWS_SECONDS = 1.0
 PASSIVATE_SWEEP_SECONDS = 5.0
 
 
@@ -84,6 +85,8 @@ class Node(Process):
         self._row = OwnRow(self)
         self._coordinating = Coordinating(self)
         self._registering = Registering(self)
+        self._coordinated = False
+        "Somebody holds the coordinator's lock, as the last pulse has shown."
         self._swept_at = 0.0
         self._said_up = False
 
@@ -112,6 +115,7 @@ class Node(Process):
         self.age = await store.join(self._member(), keys)
         self.lifeline = ports.lifeline(self.cluster_id, self)
         self.lifeline.start()
+        self.run(self._read_news(), "news")
         self.hearing = Hearing(
             self, self.links.echo, store, self.ports.clock.now,
             interval_seconds=config.echo_interval_seconds, deaf_after_seconds=config.deaf_after_seconds,
@@ -211,11 +215,22 @@ class Node(Process):
         self._coordinating.stop()
 
     def on_pulse(self, pulse: Pulse) -> None:
-        if pulse.coordinator_locked:
-            self.homes.coordinator_told(pulse.coordinator, pulse.term)
-        self.all_stops = pulse.asked in ("prepare", "stop")
-        if pulse.asked in ("leave", "stop") and self.state in ("up", "leaving"):
-            self.asked_to_leave.set()
+        self._coordinated = pulse.coordinator_locked
+
+    # -- What the rows say at rest -----------------------------------------------------------------------------------
+
+    async def _read_news(self) -> None:
+        """Learn every second who coordinates, and what an operator asks. Beside the lifeline, which touches no table."""
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                news = await self.ports.store.news(self.incarnation)
+                self.lifeline.told_term(news.term)
+                if self._coordinated:
+                    self.homes.coordinator_told(news.coordinator, news.term)
+                self.all_stops = news.asked in ("prepare", "stop")
+                if news.asked in ("leave", "stop") and self.state in ("up", "leaving"):
+                    self.asked_to_leave.set()
+            await asyncio.sleep(NEWS_SECONDS)
 
     # -- Messages --------------------------------------------------------------------------------------------------
 

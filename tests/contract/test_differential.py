@@ -360,8 +360,7 @@ class History:
     def _resign(self) -> tuple[str, Operation]:
         async def resign(side: Side, name: str) -> object:
             await side.sessions[name].resign()
-            pulse = await side.sessions[name].ping()
-            return pulse.term, pulse.coordinator, pulse.coordinator_locked
+            return (await side.sessions[name].ping()).coordinator_locked
 
         return self._with_session("resign", resign)
 

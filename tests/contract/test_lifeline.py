@@ -2,7 +2,7 @@
 
 import pytest
 
-from sharding_app.core.records import CoordinatorRow
+from sharding_app.core.records import CoordinatorRow, News
 from sharding_app.ports.lifeline import SessionLost
 from tests.contract.factories import World
 from tests.contract.given import joined, member, until
@@ -94,14 +94,20 @@ async def test_a_pulse_shows_the_server_and_the_coordinator(world: World) -> Non
     sessions = await joined(world, store, "a")
     pulse = await sessions[1].ping()
     assert pulse.server == (await store.members())[0]
-    assert (pulse.term, pulse.coordinator, pulse.coordinator_locked) == (0, None, False)
+    assert not pulse.coordinator_locked
+    assert await store.news("a") == News(0, None, None)
     term = await sessions[0].elect("a")
-    pulse = await sessions[1].ping()
-    assert (pulse.term, pulse.coordinator, pulse.coordinator_locked) == (term, "a", True)
-    assert await store.coordinator() == CoordinatorRow(pulse.term, "a")
+    assert term is not None
+    assert (await sessions[0].ping()).coordinator_locked
+    assert (await sessions[1].ping()).coordinator_locked
+    assert await store.coordinator() == CoordinatorRow(term, "a")
+    assert await store.news("a") == News(term, "a", None)
+    await store.ask_to("leave", ["a"])
+    assert await store.news("a") == News(term, "a", "leave")
+    assert await store.news("stranger") == News(term, "a", None)
     await sessions[0].resign()
-    pulse = await sessions[1].ping()
-    assert (pulse.term, pulse.coordinator, pulse.coordinator_locked) == (term, "a", False)
+    assert not (await sessions[0].ping()).coordinator_locked
+    assert not (await sessions[1].ping()).coordinator_locked
 
 
 async def test_the_holder_is_elected_once(world: World) -> None:
@@ -136,7 +142,11 @@ async def test_a_younger_candidate_leaves_the_lock_to_an_older_live_one(world: W
     store = world.store()
     older = await joined(world, store, "older")
     younger = await joined(world, store, "younger")
+    youngest = await joined(world, store, "youngest")
     assert await younger[0].elect("younger") is None
+    assert younger[0].older == 1
+    assert await youngest[0].elect("youngest") is None
+    assert youngest[0].older == 2
     assert not (await younger[0].ping()).coordinator_locked
     assert await older[0].elect("older") is not None
 

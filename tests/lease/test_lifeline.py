@@ -253,6 +253,27 @@ def test_looking_closely_ends_by_itself() -> None:
     run(main)
 
 
+def test_the_many_who_are_not_next_in_line_look_seldom() -> None:
+    """Each look reads the locks of all members: a hundred candidates must not look fifty times a second."""
+
+    async def main(world: World) -> None:
+        nodes = [await world.node(f"n{number:02}").start(candidate=True) for number in range(30)]
+        await asyncio.sleep(5)
+        since = world.now()
+        nodes[0].electable = False
+        for task in nodes[0].lifeline._tasks:
+            task.cancel()
+        for session in nodes[0].sessions:
+            session.kill()
+        assert await nodes[1].until("elected 2") < 0.3
+        await asyncio.sleep(5)
+        assert world.count(since, "elect") < 30 + 50 * 4, (
+            "30 * 50 if none of them let the older ones go first"
+        )
+
+    run(main)
+
+
 def test_a_vacant_lock_that_an_older_one_leaves_is_not_hammered() -> None:
     async def main(world: World) -> None:
         await world.node("a").start(candidate=False)
@@ -316,7 +337,10 @@ def test_a_term_raised_by_another_deposes() -> None:
     async def main(world: World) -> None:
         node = await world.node().start(candidate=True)
         await node.until("elected 1")
-        world.term += 5
+        node.lifeline.told_term(1)
+        await asyncio.sleep(2)
+        assert node.lifeline.term == 1
+        node.lifeline.told_term(6)
         await node.until("deposed")
 
     run(main)

@@ -35,6 +35,7 @@ class Session:
         self.poison: BaseException | None = None
         self.closed = 0
         self.term = 0
+        self.older = 0
 
     async def open(self) -> Backend:
         self.threads.add(threading.get_ident())
@@ -53,7 +54,7 @@ class Session:
             raise poison
         if self.lost:
             raise SessionLost("gone")
-        return Pulse(SERVER, self.term, "me", self.term > 0)
+        return Pulse(SERVER, self.term > 0)
 
     async def elect(self, incarnation: str) -> int | None:
         self.term = 1

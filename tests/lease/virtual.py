@@ -112,6 +112,7 @@ class FakeSession:
         self.last_seen = 0.0
         self.opened = 0
         self.slow = LATENCY
+        self.older = 0
         self.heard: Callable[[], None] | None = None
 
     def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
@@ -169,7 +170,7 @@ class FakeSession:
     async def ping(self) -> Pulse:
         await self._call("ping")
         world = self.world
-        return Pulse(world.server, world.term, world.coordinator, COORDINATOR in world.locks)
+        return Pulse(world.server, COORDINATOR in world.locks)
 
     async def elect(self, incarnation: str) -> int | None:
         await self._call("elect")
@@ -182,6 +183,7 @@ class FakeSession:
             and all(key in world.locks for key in node.keys)
             and node.electable
         ]
+        self.older = len(older)
         if (holder is not None and holder is not self) or (holder is None and older):
             return None
         if holder is None:

@@ -14,10 +14,12 @@ from psycopg.conninfo import conninfo_to_dict
 from project.servers import OwnPostgres
 from sharding_app.adapters.postgres import lifeline_session
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.ports.lifeline import SessionLost
 from tests.contract.given import member, until
 from tests.postgres.proxy import proxy_to
-from tests.postgres.scratch import make_tables
+from tests.postgres.scratch import TABLES, make_tables
 from tests.postgres.writers import connect, value
 
 pytestmark = pytest.mark.asyncio
@@ -56,6 +58,53 @@ async def test_pings_keep_a_session(params: dict[str, Any]) -> None:
         await asyncio.sleep(0.1)
     await pinging.close()
     await other.close()
+
+
+async def test_a_ping_waits_for_no_lock_on_any_table(params: dict[str, Any]) -> None:
+    """A migration that waits for a dump, and `VACUUM FULL`, hold such locks for as long as they like."""
+    pinging = session(params, 3.0)
+    await pinging.open()
+    async with await connect(params) as other, other.transaction():
+        for table in TABLES:
+            await other.execute(f"LOCK TABLE sharding_{table} IN ACCESS EXCLUSIVE MODE".encode())
+        for _ in range(3):
+            await pinging.ping()
+    await pinging.close()
+
+
+async def test_a_ping_reads_nothing_that_grows_with_the_cluster(params: dict[str, Any]) -> None:
+    async with await connect(params) as other:
+        ping = QUERIES["ping"].replace(b"%(coordinator_key)s", b"1")
+        plan = [line for (line,) in await (await other.execute(b"EXPLAIN (VERBOSE) " + ping)).fetchall()]
+    assert not any(word in " ".join(plan) for word in ("Scan", "pg_lock_status", "pg_stat_get_activity")), (
+        plan
+    )
+
+
+async def test_looks_at_the_coordinators_lock_take_it_from_nobody(params: dict[str, Any]) -> None:
+    looking, standing = session(params, 3.0), session(params, 3.0, number=1)
+    await looking.open()
+    await standing.open()
+    store = PostgresStore(params)
+    await store.join(member("me"), (1, 2))
+
+    async def look() -> None:
+        for _ in range(50):
+            await looking.ping()
+
+    async def stand() -> None:
+        terms = 0
+        while terms < 20:
+            if await standing.elect("me") is not None:
+                terms += 1
+                assert (await standing.ping()).coordinator_locked
+                await standing.resign()
+
+    await asyncio.gather(look(), stand())
+    assert not (await looking.ping()).coordinator_locked
+    for each in (looking, standing):
+        await each.close()
+    await store.close()
 
 
 async def test_a_silent_network_loses_the_session_in_time(params: dict[str, Any]) -> None:

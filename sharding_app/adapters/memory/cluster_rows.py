@@ -115,13 +115,14 @@ class ClusterRows:
         if not term or term != self.coordinator.term:
             raise StaleTerm(f"the term is {self.coordinator.term}, not {term}")
 
-    def may_stand(self, incarnation: Incarnation) -> bool:
-        """A member may, unless an older live candidate is there, to whom the coordinator's lock is left."""
+    def older_candidates(self, incarnation: Incarnation) -> int:
+        """How many older live candidates there are, to whom the coordinator's lock is left; one without a row leaves it too."""
         me = self.members.get(incarnation)
-        return me is not None and not any(
-            each.candidate and each.state == "up" and not each.deaf and each.locks == 2
+        if me is None:
+            return 1
+        return sum(
+            each.age < me.age and each.candidate and each.state == "up" and not each.deaf and each.locks == 2
             for each in self.with_locks()
-            if each.age < me.age
         )
 
     def raise_term(self, incarnation: Incarnation) -> Term:

@@ -20,6 +20,7 @@ class MemoryLifelineSession:
         self._server = server
         self._client = client
         self._connection = Connection(server, client, idle_timeout_seconds)
+        self.older = 0
         self._holds_lock = False
         self._term: Term | None = None
 
@@ -38,10 +39,8 @@ class MemoryLifelineSession:
 
     async def ping(self) -> Pulse:
         def pulse(session: Session) -> Pulse:
-            row = self._server.cluster.coordinator
             locked = self._server.sessions.holder(COORDINATOR_LOCK) is not None
-            me = self._server.cluster.members.get(self._client)
-            return Pulse(self._server.identity, row.term, row.incarnation, locked, me.asked if me else None)
+            return Pulse(self._server.identity, locked)
 
         return await self._ask("ping", pulse)
 
@@ -49,9 +48,8 @@ class MemoryLifelineSession:
         """Two requests: the lock may be held, and the term not raised, when the session is lost in between."""
 
         def stand(session: Session) -> bool:
-            return self._server.cluster.may_stand(incarnation) and self._server.sessions.lock(
-                session, COORDINATOR_LOCK
-            )
+            self.older = self._server.cluster.older_candidates(incarnation)
+            return self.older == 0 and self._server.sessions.lock(session, COORDINATOR_LOCK)
 
         if self._term is None:
             self._holds_lock = self._holds_lock or await self._ask("stand", stand)

@@ -15,6 +15,7 @@ from sharding_app.core.records import (
     LeaveRequest,
     Member,
     MemberState,
+    News,
     Server,
     ShardRow,
     TypeConfig,
@@ -75,6 +76,13 @@ class MemoryStore:
 
     async def coordinator(self) -> CoordinatorRow:
         return await self._ask("coordinator", lambda: self._rows.coordinator)
+
+    async def news(self, incarnation: Incarnation) -> News:
+        def news() -> News:
+            row, member = self._rows.coordinator, self._rows.members.get(incarnation)
+            return News(row.term, row.incarnation, None if member is None else member.asked)
+
+        return await self._ask("news", news)
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
         return await self._ask("shards", lambda: self._rows.rows(types))

@@ -3,7 +3,8 @@ cut off.
 
 `idle_session_timeout` ends a session that does not ping; keepalives and TCP_USER_TIMEOUT one whose network is gone;
 `client_connection_check_interval` one that is gone while a statement runs. What a platform lacks is left out with one log
-line. Nothing here waits inside the server, except for the term's row, which a coordinator's write holds for a moment.
+line. Nothing here waits inside the server, except for the term's row, which a coordinator's write holds for a moment. A ping
+touches no table.
 """
 
 import logging
@@ -46,7 +47,7 @@ class PostgresLifelineSession:
         connect_seconds: float = 3.0,
     ) -> None:
         self._coordinator_key = coordinator_key(cluster_id)
-        self._owner = owner
+        self.older = 0
         self._ttl = ttl_seconds
         self._session = 0
         self._holds_lock = False
@@ -77,17 +78,15 @@ class PostgresLifelineSession:
         await self._rows("unlock", {"key": key})
 
     async def ping(self) -> Pulse:
-        params = {"coordinator_key": self._coordinator_key, "incarnation": self._owner}
-        started, timeline, term, incarnation, locked, asked = (await self._rows("ping", params))[0]
-        return Pulse(Server(started, timeline), term or 0, incarnation, locked, asked)
+        started, timeline, locked = (await self._rows("ping", {"coordinator_key": self._coordinator_key}))[0]
+        return Pulse(Server(started, timeline), locked or self._holds_lock)
 
     async def elect(self, incarnation: Incarnation) -> Term | None:
         if self._term is not None:
             return self._term
         if not self._holds_lock:
             params = {"coordinator_key": self._coordinator_key, "incarnation": incarnation}
-            elected, _ = (await self._rows("stand", params))[0]
-            self._holds_lock = bool(elected)
+            self._holds_lock, self.older = (await self._rows("stand", params))[0]
         if not self._holds_lock:
             return None
         self._term = int((await self._rows("raise_term", {"incarnation": incarnation}))[0][0])

@@ -21,6 +21,7 @@ from sharding_app.core.records import (
     LeaveRequest,
     Member,
     MemberState,
+    News,
     Server,
     ShardRow,
     TypeConfig,
@@ -147,6 +148,10 @@ class PostgresStore:
     async def coordinator(self) -> CoordinatorRow:
         rows = await self._rows("coordinator")
         return CoordinatorRow(*rows[0]) if rows else CoordinatorRow(0, None)
+
+    async def news(self, incarnation: Incarnation) -> News:
+        term, coordinator, asked = (await self._rows("news", {"incarnation": incarnation}))[0]
+        return News(term or 0, coordinator, asked)
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
         return await self._shards(types=None if types is None else list(types))

@@ -2,9 +2,7 @@
 -- stranger can bear a node's name and take its locks. Only a session that could write our rows counts as one of ours: its
 -- role may act as the role that asks, or has the right itself. Whoever has that right needs no trick to do harm.
 
--- Advisory locks that sessions of ours hold in this database. A session that is too new to be among the activities read
--- here counts: a node that has just come back must not be taken for dead. A shared lock is a look, and no sign of life.
-CREATE FUNCTION @schema@.sharding_locks_v1() RETURNS TABLE (key bigint) LANGUAGE sql STABLE AS $locks$
+CREATE FUNCTION @schema@.sharding_strangers_v1() RETURNS TABLE (pid integer) LANGUAGE sql STABLE AS $strangers$
     WITH session AS MATERIALIZED (
         SELECT a.pid, a.usesysid FROM pg_stat_activity a WHERE a.usesysid IS NOT NULL
     ), stranger AS MATERIALIZED (
@@ -14,11 +12,18 @@ CREATE FUNCTION @schema@.sharding_locks_v1() RETURNS TABLE (key bigint) LANGUAGE
             AND NOT pg_has_role(known.usesysid, (SELECT r.oid FROM pg_roles r WHERE r.rolname = session_user), 'MEMBER')
             AND NOT has_table_privilege(known.usesysid, '@schema@.sharding_node'::regclass, 'UPDATE')
     )
+    SELECT s.pid FROM session s JOIN stranger USING (usesysid)
+$strangers$;
+
+-- Advisory locks that sessions of ours hold in this database. A session that is too new to be among the activities read
+-- here counts: a node that has just come back must not be taken for dead. A shared lock is a look, and no sign of life.
+CREATE FUNCTION @schema@.sharding_locks_v1() RETURNS TABLE (key bigint) LANGUAGE sql STABLE AS $locks$
+    WITH stranger AS MATERIALIZED (SELECT s.pid FROM @schema@.sharding_strangers_v1() s)
     SELECT (l.classid::bigint << 32) | l.objid::bigint
     FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.mode = 'ExclusiveLock'
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-        AND NOT EXISTS (SELECT FROM session s JOIN stranger USING (usesysid) WHERE s.pid = l.pid)
+        AND NOT EXISTS (SELECT FROM stranger s WHERE s.pid = l.pid)
 $locks$;
 
 -- As the version before, with three differences. Strangers' locks do not count. A process that may not be ended holds

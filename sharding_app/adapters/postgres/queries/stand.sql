@@ -1,5 +1,5 @@
 -- Tries the coordinator's lock, once, and only when no older live candidate is there to take it: how many of them there
--- are comes back too. A lock that a stranger holds is no coordinator's: the term alone decides then.
+-- are comes back too. While a stranger has the lock, and none of ours, the term alone decides.
 WITH held AS MATERIALIZED (SELECT key FROM sharding_locks_v1()), older AS MATERIALIZED (
     SELECT count(*)::integer AS number
     FROM sharding_node me
@@ -11,7 +11,12 @@ SELECT
     CASE
         WHEN me.incarnation IS NULL OR older.number > 0 THEN false
         WHEN pg_try_advisory_lock(%(coordinator_key)s::bigint) THEN true
-        ELSE NOT EXISTS (SELECT FROM sharding_locks_v1() now WHERE now.key = %(coordinator_key)s::bigint)
+        ELSE EXISTS (
+            SELECT FROM pg_locks l JOIN sharding_strangers_v1() s USING (pid)
+            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND (l.classid::bigint << 32) | l.objid::bigint = %(coordinator_key)s::bigint
+        ) AND NOT EXISTS (SELECT FROM sharding_locks_v1() ours WHERE ours.key = %(coordinator_key)s::bigint)
     END,
     older.number
 FROM older
