@@ -31,6 +31,7 @@ from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
 from sharding_app.core.rounds import Rounds
 from sharding_app.core.strategies import Strategies
 from sharding_app.core.tells import Tells
+from sharding_app.core.terms import begins_era, lowest_epoch
 
 TRUST_SECONDS = 3.0
 """A new coordinator takes it for granted for so long that homes of shards can be heard: a former one has heard them."""
@@ -126,6 +127,8 @@ class Coordinator:
         for member in members:
             self._acknowledge(member.incarnation)
         self._note("coordinator_elected", self.me, f"term {self.term}")
+        if begins_era(self.term):
+            self._note("database_moved_on", self.me, "another timeline or system: entities are read again")
         self.tick(now)
 
     def members_read(
@@ -369,7 +372,7 @@ class Coordinator:
             self.placement.count(key, home)
         return HomeChange(
             type=key[0], shard=key[1], expected_epoch=epoch,
-            epoch=self.placement.next_epoch(key) if raise_epoch else epoch, home=home,
+            epoch=max(self.placement.next_epoch(key), lowest_epoch(self.term)) if raise_epoch else epoch, home=home,
             step="handoff" if step == "handoff" else "home" if home is not None else "stopped",
         )  # fmt: skip
 

@@ -20,7 +20,9 @@ which counts suspended time. A node handles a batch, and lets answers out, only 
 * A lost session puts the other one in doubt too: it counts again when it answers a ping that was sent since. Whoever
   sees both locks gone moves our shards at once, and may see it before we hear of the second loss.
 * A ping counts from the moment it was *sent*: the server may have answered at once and the answer been late.
-* Only a session that holds its lock counts, and only on the newest timeline that either session sees.
+* Only a session that holds its lock counts, and only in one lineage: on the newest timeline that either session sees, and,
+  should they lead to different systems, on the one where a lock was taken last. When that lineage changes, the lease lapses:
+  what is in memory was read in the former one (`after_return`).
 * One lapse is one *generation*. Rows that were read for an older generation resume nothing: the lifeline was gone
   again since. While it is not VALID, `valid_until` is NEVER, however fresh the pings are.
 * Own limit < TTL: by the time that the server frees the locks of a frozen node, and others act on it, the node has
@@ -31,7 +33,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardKey
-from sharding_app.core.records import Server, ShardRow
+from sharding_app.core.records import Lineage, Server, ShardRow
 
 NEVER = float("-inf")
 
@@ -42,10 +44,12 @@ say so in the node's row, since from then on the loss of both means death at onc
 
 
 class _Session:
-    __slots__ = ("held", "in_flight", "server", "until")
+    __slots__ = ("held", "in_flight", "locked", "server", "until")
 
     def __init__(self) -> None:
         self.held = False
+        self.locked = 0
+        "How many locks had been taken before, by either session."
         self.until = NEVER
         self.server: Server | None = None
         self.in_flight: float | None = None
@@ -58,13 +62,18 @@ class _Session:
 
 
 class Lease:
-    __slots__ = ("_before", "_own_limit", "_sessions", "_settled", "generation", "state", "valid_until")
+    __slots__ = (
+        "_before", "_locked", "_own_limit", "_sessions", "_settled", "generation", "lineage", "state", "valid_until",
+    )  # fmt: skip
 
     def __init__(self, own_limit_seconds: float, sessions: int = 2) -> None:
         self._own_limit = own_limit_seconds
         self._sessions = tuple(_Session() for _ in range(sessions))
         self._settled: Server | None = None
         self._before = NEVER
+        self._locked = 0
+        self.lineage: Lineage | None = None
+        "The one in which the lease is valid, or is about to be when the rows were compared."
         self.state: LeaseState = "new"
         self.generation = 0
         "Counts the lapses."
@@ -88,7 +97,9 @@ class Lease:
     def locked(self, session: int) -> None:
         """The session holds its lock. It counts from the next ping on."""
         self._forget(session)
+        self._locked += 1
         self._sessions[session].held = True
+        self._sessions[session].locked = self._locked
 
     def ping_sent(self, session: int, now: float) -> None:
         self._sessions[session].in_flight = now
@@ -103,10 +114,14 @@ class Lease:
         one.until = max(one.until, sent_at + self._own_limit)
         one.server = server
         fresh_until = self._fresh_until()
+        lineage = self._lineage()
+        if self.state in ("valid", "returning") and lineage not in (None, self.lineage):
+            changes += self._suspend()
         if self.state == "valid":
             self._before, self.valid_until = self.valid_until, fresh_until
         elif self.state == "suspended" and now < fresh_until:
             self.state = "returning"
+            self.lineage = lineage
             changes.append("back")
         return changes + self._settle(now)
 
@@ -161,15 +176,25 @@ class Lease:
         if self.state == "valid":
             self.valid_until = self._fresh_until()
 
+    def _lineage(self) -> Lineage | None:
+        """The one that counts now."""
+        known = [
+            (one.locked, one.server.lineage) for one in self._sessions if one.held and one.server is not None
+        ]
+        if not known:
+            return None
+        system = max(known, key=lambda each: each[0])[1].system
+        return Lineage(system, max(each.timeline for _, each in known if each.system == system))
+
     def _fresh_until(self) -> float:
-        timelines = [one.server.timeline for one in self._sessions if one.held and one.server is not None]
-        if not timelines:
-            return NEVER
-        newest = max(timelines)
+        lineage = self._lineage()
         return max(
-            one.until
-            for one in self._sessions
-            if one.held and one.server is not None and one.server.timeline == newest
+            (
+                one.until
+                for one in self._sessions
+                if one.held and one.server is not None and one.server.lineage == lineage
+            ),
+            default=NEVER,
         )
 
     def _settle(self, now: float) -> list[LeaseChange]:
@@ -180,6 +205,7 @@ class Lease:
             return []
         if self.state == "new":
             self.state = "valid"
+            self.lineage = first.lineage
             self._before = self.valid_until = self._fresh_until()
             self._settled = first
             return ["valid", "settled"]
@@ -194,6 +220,22 @@ class Lease:
         self.valid_until = NEVER
         self.generation += 1
         return [] if again else ["suspended"]
+
+
+Return = Literal["go_on", "read_again", "begin_anew"]
+
+
+def after_return(lived: Lineage | None, now: Lineage) -> Return:
+    """Say what becomes of the objects of a node whose lease comes back.
+
+    In the same lineage all that was acknowledged is still there, and they go on. On another timeline some of it may be
+    missing: a standby that was behind was promoted, or a backup restored. Memory would be ahead of the journal, and the next
+    event leave a gap, so the shards stay and their objects are read again. Another system is another cluster, with an id,
+    channels and locks of its own: the incarnation ends, and the next one joins that.
+    """
+    if lived is None or lived == now:
+        return "go_on"
+    return "read_again" if lived.system == now.system else "begin_anew"
 
 
 def resume_check(

@@ -25,11 +25,24 @@ class TypeConfig(msgspec.Struct, frozen=True):
     store_mode: str
 
 
+class Lineage(msgspec.Struct, frozen=True):
+    """Which line of commits a server goes on with. A promotion and a restore begin another timeline; a server that was filled
+    from a dump is another system. What was read in one lineage may be missing in the next."""
+
+    system: str
+    timeline: int
+
+
 class Server(msgspec.Struct, frozen=True):
     """Which run of which Postgres: a restart or a failover changes it."""
 
     started: str
     timeline: int
+    system: str = ""
+
+    @property
+    def lineage(self) -> Lineage:
+        return Lineage(self.system, self.timeline)
 
 
 class Backend(msgspec.Struct, frozen=True):

@@ -68,9 +68,11 @@ class Route:
         "asked_at",
         "bounces",
         "epoch",
+        "era",
         "held",
         "home",
         "next_epoch",
+        "next_era",
         "next_home",
         "outstanding",
         "shard",
@@ -82,6 +84,9 @@ class Route:
         self.shard = shard
         self.home: Incarnation | None = None
         self.epoch: Epoch = 0
+        self.era = 0
+        "Epochs are compared within one era (`core.terms`); a later one goes before."
+        self.next_era = 0
         self.next_home: Incarnation | None = None
         self.next_epoch: Epoch = 0
         self.held = False
@@ -194,21 +199,21 @@ class Region:
 
     # -- From the coordinator --------------------------------------------------------------------------------------
 
-    def home_told(self, shard: ShardId, home: Incarnation, epoch: Epoch, now: float) -> None:
+    def home_told(self, shard: ShardId, home: Incarnation, epoch: Epoch, now: float, era: int = 0) -> None:
         """ShardHome, or a row of the store."""
         route = self.routes.get(shard)
-        if route is None or epoch < max(route.epoch, route.next_epoch):
+        if route is None or (era, epoch) < max((route.era, route.epoch), (route.next_era, route.next_epoch)):
             return
         self._shards_of.setdefault(home, set()).add(shard)
         route.sought = False
-        if route.outstanding and (route.epoch != epoch or route.home is None):
-            route.next_home, route.next_epoch = home, epoch
+        if route.outstanding and ((route.era, route.epoch) != (era, epoch) or route.home is None):
+            route.next_home, route.next_era, route.next_epoch = home, era, epoch
             route.held = False
             return
-        if epoch > route.epoch:
+        if (era, epoch) > (route.era, route.epoch):
             route.bounces = 0
-        route.home, route.epoch = home, epoch
-        route.next_home, route.next_epoch = None, 0
+        route.home, route.era, route.epoch = home, era, epoch
+        route.next_home, route.next_era, route.next_epoch = None, 0, 0
         route.held = False
         self._advance(route, now)
 
@@ -259,7 +264,7 @@ class Region:
         for shard in sorted(self._shards_of.pop(incarnation, set()) | by_shard.keys()):
             route = self.routes[shard]
             if route.next_home == incarnation:
-                route.next_home, route.next_epoch = None, 0
+                route.next_home, route.next_era, route.next_epoch = None, 0, 0
             if route.home == incarnation:
                 route.home = None
                 route.held = False
@@ -328,8 +333,8 @@ class Region:
                 self._forward_all(route)
             return
         if route.next_home is not None:
-            route.home, route.epoch = route.next_home, route.next_epoch
-            route.next_home, route.next_epoch = None, 0
+            route.home, route.era, route.epoch = route.next_home, route.next_era, route.next_epoch
+            route.next_home, route.next_era, route.next_epoch = None, 0, 0
             route.bounces = 0
         if route.home is None:
             if route.waiting and route.bounces <= 1:

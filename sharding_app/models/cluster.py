@@ -39,6 +39,7 @@ class Coordinator(ReadOnlyModel):
     term = models.BigIntegerField()
     incarnation = models.TextField(null=True)  # noqa: DJ001 - none was elected yet
     elected_at = models.DateTimeField(null=True)
+    lineage = models.TextField(null=True)  # noqa: DJ001 - none was elected yet
 
     class Meta(ReadOnlyModel.Meta):
         db_table = "sharding_coordinator"
@@ -65,6 +66,7 @@ class Node(ReadOnlyModel):
     wire = models.JSONField(default=list)
     server_started = models.TextField(null=True)  # noqa: DJ001 - its lifeline is not established yet
     server_timeline = models.BigIntegerField(null=True)
+    server_system = models.TextField(null=True)  # noqa: DJ001 - its lifeline is not established yet
     backends = models.JSONField()
     lock_key_1 = models.BigIntegerField()
     lock_key_2 = models.BigIntegerField()

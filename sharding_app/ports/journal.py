@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from sharding_app.core.ids import Epoch, ShardId
+from sharding_app.core.records import Lineage
 
 TRIM_LIMIT = 2000
 """Events that one statement deletes: rows that lie scattered are a page of the write-ahead log each."""
@@ -149,6 +150,11 @@ class Erasure(msgspec.Struct, frozen=True):
 
 class Journal(Protocol):
     """One append at a time for each instance; reads go beside it."""
+
+    def live_in(self, lineage: Lineage) -> None:
+        """From now on only a server of that lineage is used: on any other, every call raises JournalUnavailable, those
+        that are under way too. Before the first of these calls any server will do."""
+        ...
 
     async def append(self, rows: Sequence[EventRow]) -> None:
         """Commit all rows or none. Raises ShardsFenced, RowRefused, JournalUnavailable.

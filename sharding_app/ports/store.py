@@ -70,6 +70,13 @@ class ClusterStore(Protocol):
         `server` is where both locks are held, `unsettled` says that they are not."""
         ...
 
+    async def come_back(
+        self, incarnation: Incarnation, server: Server | None
+    ) -> tuple[Server, list[ShardRow]] | None:
+        """Write where both of the member's locks are held (None: they are not), and read its homes: on one server, which is
+        returned with them. None: the member's row is gone."""
+        ...
+
     async def leave(self, incarnation: Incarnation) -> None:
         """Remove one's own row; its shards, if any are left, are the coordinator's to move."""
         ...

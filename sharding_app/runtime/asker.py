@@ -15,6 +15,7 @@ from sharding_app.core.ids import Incarnation, ShardId, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits, outstanding_at
+from sharding_app.core.terms import era_of
 from sharding_app.ports.clock import Clock
 from sharding_app.runtime.outgoing import Outgoing
 from sharding_app.runtime.refusals import Refusals, error_of, fail
@@ -204,7 +205,7 @@ class Asker:
             return
         now = self._clock.now()
         for shard, epoch in shards:
-            region.home_told(shard, home, epoch, now)
+            region.home_told(shard, home, epoch, now, era_of(term))
             self._homes.found(type_name, (shard,))
         self._carry_out(region, now)
 

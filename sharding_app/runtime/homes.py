@@ -57,6 +57,9 @@ class HomeFinder:
         self.term: Term = 0
         self.told: Told
         self.on_coordinator: Callable[[Term, Incarnation | None], None] = lambda term, incarnation: None
+        self.on_elsewhere: Callable[[], None] = lambda: None
+        "Told when the rows are those of another system: another cluster, with another id."
+        self._system: str | None = None
         self._me = me
         self._store = store
         self._clock = clock
@@ -185,6 +188,10 @@ class HomeFinder:
         # An answer that comes late says nothing of those who joined after the question.
         asked = self._clock.now()
         server, self._members = await self._store.members()
+        if self._system != server.system:
+            if self._system is not None:
+                self.on_elsewhere()
+            self._system = server.system
         known = {each.incarnation: each for each in self._members}
         for incarnation, since in list((self._watched | self._doubted).items()):
             if incarnation not in known:
@@ -195,7 +202,7 @@ class HomeFinder:
         self._tell_soon()
         for type_name, wanted in list(self._wanted.items()):
             try:
-                await self._look_for(type_name, wanted, known, server, asked)
+                await self._look_for(type_name, wanted, known, server, asked, row.term)
             except StoreRefused as error:
                 logger.warning(
                     "homes of %s cannot be looked up: %s", type_name, error, extra={"action": "homes_refused"}
@@ -210,13 +217,14 @@ class HomeFinder:
         known: dict[Incarnation, Member],
         server: Server,
         asked: float,
+        term: Term,
     ) -> None:
         shards = [shard for shard, since in wanted.items() if asked - since >= LOOK_SECONDS]
         if not shards:
             return
         for row in await self._store.homes(type_name, shards):
             if row.step == "home" and row.home in known and row.home not in self._doubted:
-                self.told.homes_told(type_name, row.home, [(row.shard, row.epoch)])
+                self.told.homes_told(type_name, row.home, [(row.shard, row.epoch)], term)
         # After a restart of the server nobody has a lock yet: who was there before it is given time to come back.
         hosted = any(
             type_name in each.types and (each.locks or each.state == "joining" or each.server != server)

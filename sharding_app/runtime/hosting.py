@@ -240,12 +240,28 @@ class Hosting:
             for name, host in self.hosts.items()
         }
 
-    def keep(self, rows: Sequence[ShardRow], held: Mapping[str, Mapping[ShardKey, Epoch]]) -> None:
-        """Of the shards that were held before the rows were read, drop those that are not ours any more."""
+    def keep(
+        self,
+        rows: Sequence[ShardRow],
+        held: Mapping[str, Mapping[ShardKey, Epoch]],
+        *,
+        moved_on: bool = False,
+    ) -> None:
+        """Of the shards that were held before the rows were read, drop those that are not ours any more. `moved_on`: the rows
+        are of another lineage than what was known here before."""
         for name, mine in held.items():
             _, drop = resume_check(rows, mine, self._node.incarnation)
             for _, number in drop:
                 self.hosts[name].shard_life.drop(number)
+        if moved_on:
+            for host in self.hosts.values():
+                host.shard_life.forget_stopped()
+
+    def read_again(self) -> None:
+        """The journal may lack what was read or written last: forget the objects that are made of it; their shards stay."""
+        for host in self.hosts.values():
+            if host.type.kind != "memory":
+                host.shard_life.read_again()
 
     def resume(self) -> None:
         """The lease is valid again: go on, with what waited first."""

@@ -303,8 +303,9 @@ class Lifeline:
                         self._call(self._callbacks.on_settled, self.lease.settled)
                 case "suspended":
                     self._call(self._callbacks.on_suspended)
-                case "back":
-                    self._call(self._callbacks.on_back, self.lease.generation, self.lease.settled)
+                case "back" if self.lease.lineage is not None:
+                    lease = self.lease
+                    self._call(self._callbacks.on_back, lease.generation, lease.settled, lease.lineage)
         if changes:
             self._waits.wake(WATCH)
 

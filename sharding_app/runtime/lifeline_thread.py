@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.lease import Lease
-from sharding_app.core.records import Server
+from sharding_app.core.records import Lineage, Server
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.lifeline import LifelineSession, Pulse
 from sharding_app.runtime.lifeline import Lifeline
@@ -206,8 +206,8 @@ class _OnMainLoop:
     def on_suspended(self) -> None:
         self._deliver(self._callbacks.on_suspended)
 
-    def on_back(self, generation: int, settled: Server | None) -> None:
-        self._deliver(self._callbacks.on_back, generation, settled)
+    def on_back(self, generation: int, settled: Server | None, lineage: Lineage) -> None:
+        self._deliver(self._callbacks.on_back, generation, settled, lineage)
 
     def on_elected(self, term: Term) -> None:
         self._deliver(self._callbacks.on_elected, term)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from sharding_app.core.ids import Term
 from sharding_app.core.lease import Lease
-from sharding_app.core.records import Server
+from sharding_app.core.records import Lineage, Server
 from sharding_app.ports.lifeline import Pulse
 
 
@@ -35,9 +35,9 @@ class LifelineCallbacks(Protocol):
     def on_suspended(self) -> None:
         """Nothing may be handled or answered. `valid_until` has said so already."""
 
-    def on_back(self, generation: int, settled: Server | None) -> None:
-        """Locks are held again, both of them on `settled` or one of them (None): say so in the node's row, read the rows
-        *now*, drop what moved, then `resume(generation)`."""
+    def on_back(self, generation: int, settled: Server | None, lineage: Lineage) -> None:
+        """Locks are held again, both of them on `settled` or one of them (None), in that lineage: say so in the node's row,
+        read the rows *now*, drop what moved, then `resume(generation)`."""
 
     def on_elected(self, term: Term) -> None:
         """This node is the coordinator of that term."""

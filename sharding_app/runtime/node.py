@@ -32,7 +32,7 @@ from sharding_app.core.messages import (
     Steer,
     Suspect,
 )
-from sharding_app.core.records import Member, MemberState, Server, TypeConfig
+from sharding_app.core.records import Lineage, Member, MemberState, Server, TypeConfig
 from sharding_app.model.types import EntityType
 from sharding_app.ports.lifeline import Pulse
 from sharding_app.ports.store import StoreUnavailable
@@ -200,13 +200,14 @@ class Node(Process):
         self.valid.set()
 
     def on_settled(self, server: Server) -> None:
+        self._row.begins_in(server.lineage)
         self.run(self._row.settle(server), "settle")
 
     def on_suspended(self) -> None:
         self.log("node_suspended", "the lease of node %s is lost: nothing is handled", self.config.name)
 
-    def on_back(self, generation: int, settled: Server | None) -> None:
-        self.run(self._row.compare(generation, settled), "compare rows")
+    def on_back(self, generation: int, settled: Server | None, lineage: Lineage) -> None:
+        self.run(self._row.compare(generation, settled, lineage), "compare rows")
 
     def on_elected(self, term: Term) -> None:
         self._coordinating.begin(term)

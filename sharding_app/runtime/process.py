@@ -120,6 +120,8 @@ class Process:
             self.config.region,
             self.config.ask_timeout_seconds,
         )
+        if self.is_proxy:  # a node hears of it from its lifeline
+            self.homes.on_elsewhere = self.fail
         self.homes.told = self.outbox.asker = self.asker
         for name, config in self.configs.items():
             extractor = self.types[name].extractor

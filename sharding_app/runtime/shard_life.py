@@ -60,10 +60,7 @@ class ShardLife:
             self.drop(number)
         shard = host.shards[number] = Shard(host.type.name, number, epoch, self._mailbox_limit)
         host.listener.shard_started(host.type, number, epoch)
-        if host.remembering is not None:
-            host.remembering.recall(shard)
-        if host.type.singleton_id is not None:
-            host.entity_life.start_in(shard, host.type.singleton_id)
+        self._begin(shard)
         return True
 
     # -- Stop ------------------------------------------------------------------------------------------------------
@@ -115,6 +112,23 @@ class ShardLife:
         self._left(number, shard.epoch)
         host.listener.shard_stopped(host.type, number, shard.epoch)
 
+    def forget_stopped(self) -> None:
+        """The server may have gone back in time: what was stopped here may have to start at that epoch, if its row says so."""
+        self._stopped_at.clear()
+
+    def read_again(self) -> None:
+        """Throw all objects away, and keep the shards: what they had is read again, and what waited comes again."""
+        host = self._host
+        host.execution.snapshots.forget_all()
+        for shard in list(host.shards.values()):
+            for slot in list(shard.slots.values()):
+                close_context(slot.entity)
+                self._hand_back(shard, shard.drop(slot))
+            if shard.stopped:
+                self.ended(shard)
+            elif not shard.stopping:
+                self._begin(shard)
+
     def ended(self, shard: Shard) -> None:
         """Nothing of a stopping shard runs any more: say so."""
         host = self._host
@@ -132,6 +146,14 @@ class ShardLife:
     def _begins_to_stop(self, shard: Shard) -> None:
         self._hand_back(shard, shard.stop())
         self._host.recovery.stops(shard)
+
+    def _begin(self, shard: Shard) -> None:
+        """Start what runs in a shard without a message."""
+        host = self._host
+        if host.remembering is not None:
+            host.remembering.recall(shard)
+        if host.type.singleton_id is not None:
+            host.entity_life.start_in(shard, host.type.singleton_id)
 
     def _force(self, shard: Shard) -> None:
         """What still runs when the time for a hand-off is over is given up: nothing (more) of it will be stored."""

@@ -116,6 +116,11 @@ class Snapshots:
         self._waiting.pop(entity, None)
         self._former.pop(entity, None)
 
+    def forget_all(self) -> None:
+        """What waits here may be of states that the journal does not lead to any more."""
+        self._waiting.clear()
+        self._former.clear()
+
     async def run(self) -> None:
         while True:
             await self._wake.wait()

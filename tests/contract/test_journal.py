@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharding_app.core.records import HomeChange
+from sharding_app.core.records import HomeChange, Lineage
 from sharding_app.ports.journal import (
     Bounds,
     Erasure,
     Former,
     History,
+    JournalUnavailable,
     Mark,
     Outcome,
     RowRefused,
@@ -520,3 +521,19 @@ async def test_an_erased_entity_leaves_nothing_and_others_all(world: World) -> N
         "b": History(None, [stored(1), stored(2)]),
     }
     assert await journal.recall(number, [0]) == {0: ["b"]}
+
+
+async def test_nothing_is_done_on_a_server_of_another_lineage(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    server, _ = await world.store().members()
+    journal = world.journal()
+    await journal.append([event_row(type_id, "a", 1)])
+    journal.live_in(Lineage(server.system, server.timeline + 1))
+    for _ in range(2):
+        with pytest.raises(JournalUnavailable):
+            await journal.append([event_row(type_id, "a", 2)])
+        with pytest.raises(JournalUnavailable):
+            await journal.read(type_id, ["a"])
+    journal.live_in(server.lineage)
+    await journal.append([event_row(type_id, "a", 2)])
+    assert [each.seq for each in (await journal.read(type_id, ["a"]))["a"].events] == [1, 2]

@@ -55,10 +55,10 @@ async def test_joining_again_does_not_forget_a_request(world: World) -> None:
     assert [each.asked for each in (await store.members())[1]] == ["stop"]
 
 
-async def test_a_nodes_own_lifeline_sees_the_request_and_others_do_not(world: World) -> None:
+async def test_a_nodes_own_news_hold_the_request_and_others_do_not(world: World) -> None:
     store = world.store()
-    mine = await joined(world, store, "a")
-    others = await joined(world, store, "b")
-    assert (await mine[0].ping()).asked is None
+    await joined(world, store, "a")
+    await joined(world, store, "b")
+    assert (await store.news("a")).asked is None
     await store.ask_to("leave", ["a"])
-    assert [(await session.ping()).asked for session in (*mine, *others)] == ["leave", "leave", None, None]
+    assert [(await store.news(each)).asked for each in ("a", "b")] == ["leave", None]

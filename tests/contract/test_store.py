@@ -9,7 +9,7 @@ from sharding_app.core.lockkeys import lifeline_keys
 from sharding_app.core.records import Backend, CoordinatorRow, Decision, HomeChange, Server, ShardRow
 from sharding_app.ports.store import StaleTerm, StoreRefused
 from tests.contract.factories import World
-from tests.contract.given import CART, elected, joined, member, until, with_type
+from tests.contract.given import CART, elected, homed, joined, member, until, with_type
 
 pytestmark = pytest.mark.asyncio
 
@@ -347,3 +347,20 @@ async def test_the_timeline_takes_lines(world: World) -> None:
 
 def _by_shard(each: ShardRow) -> int:
     return each.shard
+
+
+async def test_coming_back_writes_the_row_and_reads_the_homes_on_one_server(world: World) -> None:
+    store = world.store()
+    await homed(world, {3: 1, 5: 4}, home="a")
+    await store.join(member("a"), (11, 12))
+    server, _ = await store.members()
+    found = await store.come_back("a", server)
+    assert found is not None
+    assert found[0] == server
+    assert [(row.shard, row.epoch, row.home) for row in found[1]] == [(3, 1, "a"), (5, 4, "a")]
+    assert [each.server for each in (await store.members())[1] if each.incarnation == "a"] == [server]
+    assert await store.come_back("a", None) == found
+    assert [each.server for each in (await store.members())[1] if each.incarnation == "a"] == [None]
+    await store.join(member("b"), (13, 14))
+    assert await store.come_back("b", server) == (server, [])
+    assert await store.come_back("nobody", server) is None

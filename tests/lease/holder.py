@@ -13,7 +13,7 @@ from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSess
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.core.lease import Lease
 from sharding_app.core.lockkeys import lifeline_keys
-from sharding_app.core.records import Member, Server
+from sharding_app.core.records import Lineage, Member, Server
 from sharding_app.ports.lifeline import Pulse
 from sharding_app.runtime.clock import BootClock
 from sharding_app.runtime.lifeline_thread import LifelineThread
@@ -50,7 +50,7 @@ class Holder:
     def on_suspended(self) -> None:
         self.say("suspended")
 
-    def on_back(self, generation: int, settled: Server | None) -> None:
+    def on_back(self, generation: int, settled: Server | None, lineage: Lineage) -> None:
         self.say("back")
         job = asyncio.get_running_loop().create_task(self.resume(generation))
         self.jobs.add(job)

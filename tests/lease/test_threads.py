@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sharding_app.core.lease import Lease
-from sharding_app.core.records import Backend, Server
+from sharding_app.core.records import Backend, Lineage, Server
 from sharding_app.ports.lifeline import Pulse, SessionLost
 from sharding_app.runtime.clock import BootClock
 from sharding_app.runtime.lifeline_thread import LifelineThread
@@ -95,7 +95,7 @@ class Shell:
     def on_suspended(self) -> None:
         self.note("suspended")
 
-    def on_back(self, generation: int, settled: Server | None) -> None:
+    def on_back(self, generation: int, settled: Server | None, lineage: Lineage) -> None:
         self.generation = generation
         self.note("back")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from sharding_app.core.lease import Lease
-from sharding_app.core.records import Backend, Server
+from sharding_app.core.records import Backend, Lineage, Server
 from sharding_app.ports.lifeline import Pulse, SessionLost
 from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.lifeline_types import LifelineSettings
@@ -235,7 +235,7 @@ class Node:
     def on_suspended(self) -> None:
         self.note("suspended")
 
-    def on_back(self, generation: int, settled: Server | None) -> None:
+    def on_back(self, generation: int, settled: Server | None, lineage: Lineage) -> None:
         self.note("back")
         if self.resume_at_once:
             self.tasks.append(self.world.loop.create_task(self.lifeline.resume(generation)))

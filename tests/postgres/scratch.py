@@ -18,6 +18,7 @@ FILES = (
     "0003_bury",
     "0004_wire",
     "0005_strangers",
+    "0006_lineage",
 )
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "decision",

@@ -11,12 +11,14 @@ from sharding_app.core.records import (
     Decision,
     HomeChange,
     LeaveRequest,
+    Lineage,
     Member,
     MemberState,
     Server,
     ShardRow,
     TypeConfig,
 )
+from sharding_app.core.terms import next_term
 from sharding_app.ports.store import StaleTerm, StoreRefused
 
 TIMELINE_LINES = 5000
@@ -33,6 +35,8 @@ class ClusterRows:
         self.lock_keys: dict[Incarnation, tuple[int, int]] = {}
         self.last_age = 0
         self.coordinator = CoordinatorRow(0, None)
+        self.lineage: Lineage | None = None
+        "Of the last election."
         self.shards: dict[ShardKey, ShardRow] = {}
         self.locations: dict[str, dict[ShardId, str]] = {}
         self.location_changes: dict[str, int] = {}
@@ -125,9 +129,11 @@ class ClusterRows:
             for each in self.with_locks()
         )
 
-    def raise_term(self, incarnation: Incarnation) -> Term:
-        self.coordinator = CoordinatorRow(self.coordinator.term + 1, incarnation)
-        return self.coordinator.term
+    def raise_term(self, incarnation: Incarnation, lineage: Lineage | None = None, now: float = 0.0) -> Term:
+        same = self.lineage in (None, lineage)
+        term = next_term(self.coordinator.term, same_lineage=same, now_seconds=int(now))
+        self.coordinator, self.lineage = CoordinatorRow(term, incarnation), lineage
+        return term
 
     # -- Locations -------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.core.ids import Epoch, ShardId
-from sharding_app.core.records import Backend
+from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -33,12 +33,16 @@ class MemoryJournal:
         self._writer = Connection(server, client)
         self._reader = Connection(server, client)
         self._recovery = Connection(server, client)
+        self._lineage: Lineage | None = None
 
     @property
     def backends(self) -> tuple[Backend, ...]:
         """The connections that can write: what the coordinator ends before it raises epochs."""
         sessions = (self._writer.session, self._reader.session)
         return tuple(session.backend for session in sessions if session is not None)
+
+    def live_in(self, lineage: Lineage) -> None:
+        self._lineage = lineage
 
     async def append(self, rows: Sequence[EventRow]) -> None:
         batch = list(rows)
@@ -144,9 +148,20 @@ class MemoryJournal:
 
     async def _write(self, kind: str, request: Callable[[], T]) -> T:
         try:
-            return await self._writer.reach(kind, request)
+            return await self._writer.reach(kind, self._in_lineage(request))
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
+
+    def _in_lineage(self, request: Callable[[], T]) -> Callable[[], T]:
+        """The same, but for a server of another lineage than the one that was lived in when it was asked."""
+        wanted = self._lineage
+
+        def refused_elsewhere() -> T:
+            if wanted is not None and wanted != self._server.identity.lineage:
+                raise ConnectionLost("the server is on another timeline")
+            return request()
+
+        return refused_elsewhere
 
     async def _after_late_ones(self, kind: str, request: Callable[[], T]) -> T:
         """Write beside the appends, when nothing whose answer was lost can execute any more."""
@@ -166,6 +181,6 @@ class MemoryJournal:
 
     async def _read(self, kind: str, request: Callable[[], T], line: Connection | None = None) -> T:
         try:
-            return await (line or self._reader).reach(kind, request)
+            return await (line or self._reader).reach(kind, self._in_lineage(request))
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error

@@ -54,8 +54,10 @@ class MemoryLifelineSession:
         if self._term is None:
             self._holds_lock = self._holds_lock or await self._ask("stand", stand)
             if self._holds_lock:
+                server = self._server
                 self._term = await self._ask(
-                    "raise_term", lambda _: self._server.cluster.raise_term(incarnation)
+                    "raise_term",
+                    lambda _: server.cluster.raise_term(incarnation, server.identity.lineage, server.now()),
                 )
         return self._term
 

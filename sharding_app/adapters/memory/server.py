@@ -46,6 +46,7 @@ class MemoryServer:
         self.leases: dict[str, LeaseRow] = {}
         self.standby = Standby(self.cluster, self.journal, self.leases)
         self.timeline = 1
+        self.system = "system"
         self.up = True
         self.serving: Session | None = None
         "Whose request was executed last, or is being executed."
@@ -53,7 +54,7 @@ class MemoryServer:
 
     @property
     def identity(self) -> Server:
-        return Server(self._started, self.timeline)
+        return Server(self._started, self.timeline, self.system)
 
     def connect(self, client: str, idle_timeout: float | None = None) -> Session:
         if not self.up:

@@ -68,6 +68,16 @@ class MemoryStore:
             lambda: self._rows.update_member(incarnation, state, deaf, server, unsettled, member),
         )
 
+    async def come_back(
+        self, incarnation: Incarnation, server: Server | None
+    ) -> tuple[Server, list[ShardRow]] | None:
+        def come_back() -> tuple[Server, list[ShardRow]] | None:
+            if not self._rows.update_member(incarnation, None, None, server, server is None, None):
+                return None
+            return self._server.identity, [row for row in self._rows.rows(None) if row.home == incarnation]
+
+        return await self._ask("come_back", come_back)
+
     async def leave(self, incarnation: Incarnation) -> None:
         await self._ask("leave", lambda: self._rows.leave(incarnation))
 

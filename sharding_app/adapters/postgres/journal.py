@@ -34,7 +34,7 @@ from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.lookups import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.core.ids import Epoch, ShardId, is_entity_id
-from sharding_app.core.records import Backend
+from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -122,6 +122,11 @@ class PostgresJournal:
     def backends(self) -> tuple[Backend, ...]:
         """The server processes that can write: what the coordinator ends before it raises epochs."""
         return tuple(line.backend for line in (self._appends, self._beside) if line.is_open and line.backend)
+
+    def live_in(self, lineage: Lineage) -> None:
+        self._appends.live_in(lineage)
+        self._beside.live_in(lineage)
+        self._recovery.live_in(lineage)
 
     async def open(self) -> tuple[Backend, ...]:
         """Connect now rather than at the first use."""

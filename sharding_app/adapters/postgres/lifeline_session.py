@@ -78,8 +78,8 @@ class PostgresLifelineSession:
         await self._rows("unlock", {"key": key})
 
     async def ping(self) -> Pulse:
-        started, timeline, locked = (await self._rows("ping", {"coordinator_key": self._coordinator_key}))[0]
-        return Pulse(Server(started, timeline), locked or self._holds_lock)
+        *server, locked = (await self._rows("ping", {"coordinator_key": self._coordinator_key}))[0]
+        return Pulse(Server(*server), locked or self._holds_lock)
 
     async def elect(self, incarnation: Incarnation) -> Term | None:
         if self._term is not None:

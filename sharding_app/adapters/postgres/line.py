@@ -20,7 +20,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.core.records import Backend
+from sharding_app.core.records import Backend, Lineage
 
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -102,6 +102,9 @@ class Line:
         does not notice by itself: a commit that waits for a standby would keep its server process until that is back."""
         self.backend: Backend | None = None
         "The server process of the present or of the last connection."
+        self.lineage: Lineage | None = None
+        "Of the server at the other end; sessions end where it changes."
+        self._wanted: Lineage | None = None
         self._ends_former = ends_former
         self._former: Backend | None = None
         "The server process of a connection that was given up in the middle of something."
@@ -144,12 +147,25 @@ class Line:
                 raise psycopg.OperationalError("a pooler's server process is not ours to know")
             return self.backend
 
+    def live_in(self, lineage: Lineage) -> None:
+        """From now on only a server of that lineage is worked with; what was asked for before is not done any more."""
+        self._wanted = lineage
+
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do some work on the connection within the deadline. Raises one of `failures.LOST`."""
+        wanted = self._wanted
         async with self._turn:
             connection = self._connection
             if connection is None or connection.closed:
                 connection = await self._opened()
+            if wanted is not None and wanted != self.lineage:
+                self._forget(connection)
+                await _hang_up(connection)
+                raise psycopg.OperationalError(
+                    f"the server is on {self.lineage}, and what is in memory on {wanted}"
+                )
+            if wanted != self._wanted:
+                raise psycopg.OperationalError("the database has gone on elsewhere meanwhile")
             return await self._within(connection, work(connection))
 
     async def rows(self, query: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -218,7 +234,8 @@ class Line:
                 "the server does not show when this session began (pg_stat_activity.backend_start), so that nobody could "
                 "see its end: let nodes log in to PostgreSQL itself, as a role that may see its own sessions"
             )
-        pid, started, may_end, login = row
+        pid, started, may_end, login, timeline, system = row
+        self.lineage = Lineage(system, timeline)
         if not may_end:
             raise psycopg.OperationalError(
                 f"role {login} may not end its own sessions, without which no append that is in doubt and no dead node "

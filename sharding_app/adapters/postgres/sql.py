@@ -5,7 +5,8 @@ from importlib import resources
 SERVER = b"""
     to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         || COALESCE('/' || extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::text, ''),
-    ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint"""
+    ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,
+    (SELECT system_identifier::text FROM pg_control_system())"""
 """Which run of which server (`Server`). When one server process crashes, Postgres ends all sessions and frees all
 locks without a new start time: the statistics, which such a recovery resets, tell. The timeline is that of the write-ahead
 log now, not of the last checkpoint; on a standby this fails, as it should."""

@@ -137,13 +137,20 @@ class PostgresStore:
         }
         return bool(await self._rows("update_member", changes))
 
+    async def come_back(
+        self, incarnation: Incarnation, server: Server | None
+    ) -> tuple[Server, list[ShardRow]] | None:
+        rows = await self._rows("come_back", {"incarnation": incarnation, **_server(server)})
+        if not rows[0][3]:
+            return None
+        return Server(*rows[0][:3]), [ShardRow(*row[4:]) for row in rows if row[4] is not None]
+
     async def leave(self, incarnation: Incarnation) -> None:
         await self._rows("leave", {"incarnation": incarnation})
 
     async def members(self) -> tuple[Server, list[Member]]:
         rows = await self._rows("members")
-        server = Server(started=rows[0][0], timeline=rows[0][1])
-        return server, [_member(row[2:]) for row in rows if row[2] is not None]
+        return Server(*rows[0][:3]), [_member(row[3:]) for row in rows if row[3] is not None]
 
     async def coordinator(self) -> CoordinatorRow:
         rows = await self._rows("coordinator")
@@ -242,6 +249,7 @@ def _server(server: Server | None) -> dict[str, Any]:
     return {
         "server_started": None if server is None else server.started,
         "server_timeline": None if server is None else server.timeline,
+        "server_system": None if server is None else server.system,
     }
 
 
@@ -270,7 +278,8 @@ def _member(row: tuple[Any, ...]) -> Member:
         deaf,
         started,
         timeline,
-    ) = row[:13]
+        system,
+    ) = row[:14]
     return Member(
         incarnation=incarnation,
         name=name,
@@ -283,9 +292,9 @@ def _member(row: tuple[Any, ...]) -> Member:
         candidate=candidate,
         types=tuple(types),
         deaf=deaf,
-        server=None if started is None else Server(started, timeline),
-        backends=tuple(Backend(each["pid"], each["started"]) for each in row[13]),
-        asked=row[14],
-        locks=row[15],
-        wire=(row[16][0], row[16][1], row[16][2]),
+        server=None if started is None else Server(started, timeline, system or ""),
+        backends=tuple(Backend(each["pid"], each["started"]) for each in row[14]),
+        asked=row[15],
+        locks=row[16],
+        wire=(row[17][0], row[17][1], row[17][2]),
     )

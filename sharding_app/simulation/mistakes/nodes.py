@@ -7,7 +7,7 @@ from typing import Any
 
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.core.membership import Membership
-from sharding_app.core.records import Server
+from sharding_app.core.records import Lineage, Server
 from sharding_app.runtime.hearing import Hearing
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.own_row import OwnRow
@@ -15,7 +15,7 @@ from sharding_app.simulation.mistakes.mistake import Mistake, async_nothing, not
 
 
 def _looks_at_no_row(real: Any) -> Any:
-    async def compare(self: OwnRow, generation: int, settled: Server | None) -> None:
+    async def compare(self: OwnRow, generation: int, settled: Server | None, lineage: Lineage) -> None:
         node = self._node
         if await node.lifeline.resume(generation):
             node.links.resume()

@@ -6,4 +6,7 @@ SELECT
     (SELECT to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()),
     has_function_privilege('pg_terminate_backend(integer, bigint)', 'EXECUTE'),
-    session_user::text;
+    session_user::text,
+    server.timeline,
+    server.system
+FROM (SELECT @server@) AS server (started, timeline, system);

@@ -1,5 +1,12 @@
--- Waits for the former coordinator's write under way, if there is one: it holds the row FOR SHARE.
-INSERT INTO sharding_coordinator AS c (term, incarnation, elected_at)
-VALUES (1, %(incarnation)s, now())
-ON CONFLICT (id) DO UPDATE SET term = c.term + 1, incarnation = EXCLUDED.incarnation, elected_at = now()
+-- Waits for the former coordinator's write under way, if there is one: it holds the row FOR SHARE. In another lineage than
+-- that of the last election an era begins (core/terms.py has the same): the numbers in this row may have been given out since.
+INSERT INTO sharding_coordinator AS c (term, incarnation, elected_at, lineage)
+SELECT 1, %(incarnation)s, now(), server.system || '/' || server.timeline
+FROM (SELECT @server@) AS server (started, timeline, system)
+ON CONFLICT (id) DO UPDATE SET
+    term = CASE
+        WHEN COALESCE(c.lineage, EXCLUDED.lineage) = EXCLUDED.lineage THEN c.term
+        ELSE greatest(c.term, extract(epoch FROM clock_timestamp())::bigint << 20)
+    END + 1,
+    incarnation = EXCLUDED.incarnation, elected_at = now(), lineage = EXCLUDED.lineage
 RETURNING c.term;

@@ -1,0 +1,36 @@
+"""Terms and epochs over a server that went back in time (promise 18).
+
+A restore to an older point takes back elections and moves. Numbers that were given out before it would be given out again,
+with another meaning, and processes that know higher ones would ignore the new ones for ever. So the first election in
+another lineage (`records.Lineage`) begins a new *era*: its term is made of the server's time of day, and is higher than all
+terms before it, whatever the restored row says. Later terms count on from there. The clock orders eras only, and only
+after such an event; writing stays fenced by epochs that are equal, as ever.
+
+An epoch that is given in an era is at least the era's first term, so none is ever given twice. But a restored row may keep
+its shard's home and its low epoch. So homes are told with a term: epochs are compared within one era, and the later era
+goes before.
+"""
+
+from sharding_app.core.ids import Epoch, Term
+
+ERA_BITS = 20
+"""So many elections fit into one era. The first era is 0: its terms are 1, 2, 3 ... Later numbers still fit into a double."""
+
+
+def next_term(former: Term, *, same_lineage: bool, now_seconds: int) -> Term:
+    """Return the term of an election; the server's `raise_term` does the same in SQL."""
+    return former + 1 if same_lineage else max(former, now_seconds << ERA_BITS) + 1
+
+
+def era_of(term: Term) -> int:
+    return term >> ERA_BITS
+
+
+def lowest_epoch(term: Term) -> Epoch:
+    """Return the lowest epoch that a coordinator of that term gives to a shard's next home."""
+    return max(era_of(term) << ERA_BITS, 1)
+
+
+def begins_era(term: Term) -> bool:
+    """Whether the election was the first one in another lineage."""
+    return era_of(term) > 0 and term & ((1 << ERA_BITS) - 1) == 1

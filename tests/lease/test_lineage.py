@@ -1,0 +1,263 @@
+"""A server that goes on elsewhere, or went back in time: what nodes and callers make of it (promise 18)."""
+
+import asyncio
+import copy
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from sharding_app import AskTimeout, Unavailable
+from sharding_app.core.lease import Lease, after_return
+from sharding_app.core.parcel import Parcel
+from sharding_app.core.records import Lineage, Server
+from sharding_app.core.region import Forward, Region
+from sharding_app.core.terms import begins_era, era_of, lowest_epoch, next_term
+from sharding_app.testing.clock import TravelLoop
+from sharding_app.testing.cluster import MemoryCluster
+from tests.entities.shop import Cart
+
+T = TypeVar("T")
+HERE, LATER, OTHER = Lineage("one", 1), Lineage("one", 2), Lineage("two", 1)
+
+
+# -- the core ------------------------------------------------------------------------------------------------------
+
+
+def test_what_becomes_of_the_objects() -> None:
+    assert after_return(None, HERE) == "go_on"
+    assert after_return(HERE, HERE) == "go_on"
+    assert after_return(HERE, LATER) == "read_again"
+    assert after_return(LATER, HERE) == "read_again", "restored to a point before the promotion"
+    assert after_return(HERE, OTHER) == "begin_anew"
+
+
+def test_terms_of_another_lineage_are_higher_than_all_before() -> None:
+    term = next_term(0, same_lineage=True, now_seconds=0)
+    assert (term, era_of(term)) == (1, 0)
+    before = next_term(41, same_lineage=True, now_seconds=0)
+    restored = next_term(3, same_lineage=False, now_seconds=1_700_000_000)
+    assert restored > before
+    assert begins_era(restored)
+    assert not begins_era(next_term(restored, same_lineage=True, now_seconds=0))
+    again = next_term(3, same_lineage=False, now_seconds=1_700_000_060)
+    assert era_of(again) > era_of(restored), "restored again, to the same point"
+    assert next_term(again, same_lineage=False, now_seconds=5) > again, (
+        "a clock that went back takes nothing back"
+    )
+
+
+def test_no_epoch_is_given_twice() -> None:
+    restored = next_term(3, same_lineage=False, now_seconds=1_700_000_000)
+    assert lowest_epoch(41) == 1
+    assert lowest_epoch(restored) == lowest_epoch(restored + 7) > 10**9
+    later = next_term(restored, same_lineage=False, now_seconds=1_700_000_001)
+    assert lowest_epoch(later) > lowest_epoch(restored) + 10**6, "more than any shard moves in an era"
+    assert restored < 2**53, "a number that browsers can show"
+
+
+def valid_lease(server: Server) -> Lease:
+    lease = Lease(2.0)
+    for session in (0, 1):
+        lease.locked(session)
+        lease.ping_sent(session, 0.0)
+        lease.ping_answered(session, 0.0, server, 0.0)
+    assert lease.is_valid(0.1)
+    return lease
+
+
+def test_a_session_that_comes_back_on_another_timeline_ends_the_lease_until_the_rows_are_read() -> None:
+    """The other one is still at the former primary, which nobody has fenced off."""
+    lease = valid_lease(Server("a", 1, "one"))
+    lease.session_lost(0, 1.0)
+    lease.ping_sent(1, 1.0)
+    assert lease.ping_answered(1, 1.0, Server("a", 1, "one"), 1.0) == ["back"]
+    assert lease.resume(lease.generation, 1.0)
+    lease.locked(0)
+    lease.ping_sent(0, 1.1)
+    changes = lease.ping_answered(0, 1.1, Server("b", 2, "one"), 1.1)
+    assert changes[:2] == ["suspended", "back"]
+    assert lease.lineage == LATER
+    assert not lease.is_valid(1.1)
+    lease.ping_sent(1, 1.2)
+    assert lease.ping_answered(1, 1.2, Server("a", 1, "one"), 1.2) == [], "it counts no more"
+    assert lease.resume(lease.generation, 1.2)
+
+
+def test_of_two_systems_the_one_where_a_lock_was_taken_last_counts() -> None:
+    lease = valid_lease(Server("a", 7, "one"))
+    lease.session_lost(1, 1.0)
+    lease.ping_sent(0, 1.0)
+    lease.ping_answered(0, 1.0, Server("a", 7, "one"), 1.0)
+    lease.resume(lease.generation, 1.0)
+    lease.locked(1)
+    lease.ping_sent(1, 1.1)
+    assert "back" in lease.ping_answered(1, 1.1, Server("b", 1, "two"), 1.1)
+    assert lease.lineage == OTHER
+
+
+def test_rows_that_were_read_in_one_lineage_resume_nothing_in_the_next() -> None:
+    lease = valid_lease(Server("a", 1, "one"))
+    lease.session_lost(0, 1.0)
+    lease.ping_sent(1, 1.0)
+    lease.ping_answered(1, 1.0, Server("a", 1, "one"), 1.0)
+    read_for = lease.generation
+    lease.locked(0)
+    lease.ping_sent(0, 1.1)
+    assert "back" in lease.ping_answered(0, 1.1, Server("b", 2, "one"), 1.1)
+    assert not lease.resume(read_for, 1.2)
+    assert lease.resume(lease.generation, 1.2)
+
+
+def _next(region: Region) -> str | None:
+    return region.routes[0].next_home
+
+
+def test_a_region_takes_a_lower_epoch_of_a_later_era() -> None:
+    region = Region("shop.Cart", {})
+    region.submit(Parcel(1, "shop.Cart", 0, "alice", "add", b"", 0.0, 9.0), 0.0)
+    region.home_told(0, "b", 9, 0.0)
+    assert [each.parcel.home for each in region.out if isinstance(each, Forward)] == ["b"]
+    region.out.clear()
+    region.home_told(0, "a", 5, 1.0)
+    assert not _next(region), "an old word"
+    region.home_told(0, "a", 5, 1.0, era=3)
+    assert _next(region) == "a", "when b has answered, or is gone"
+    region.gone("b", 2.0)
+    assert [(each.parcel.home, each.parcel.epoch) for each in region.out if isinstance(each, Forward)] == [
+        ("a", 5)
+    ]
+    region.home_told(0, "b", 10, 3.0)
+    assert not _next(region), "a word of before the restore"
+
+
+# -- a cluster -----------------------------------------------------------------------------------------------------
+
+
+def on_virtual_time(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+        return runner.run(main)
+
+
+class Backup:
+    """What a base backup holds; a restore begins another timeline."""
+
+    CLUSTER = ("members", "lock_keys", "last_age", "coordinator", "lineage", "shards", "epochs")
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._server = cluster.server
+        self._rows = {name: copy.deepcopy(getattr(cluster.server.cluster, name)) for name in self.CLUSTER}
+        self._events = copy.deepcopy(cluster.server.journal.events)
+
+    def restore(self) -> None:
+        """While the server is down."""
+        for name, value in self._rows.items():
+            present = getattr(self._server.cluster, name)
+            if isinstance(present, dict):
+                present.clear()
+                present.update(copy.deepcopy(value))
+            else:
+                setattr(self._server.cluster, name, value)
+        self._server.journal.events.clear()
+        self._server.journal.events.update(copy.deepcopy(self._events))
+        self._server.timeline += 1
+
+
+async def hurried(call: Coroutine[Any, Any, T]) -> T:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, TravelLoop)
+    return await loop.hurry(call)
+
+
+async def travel(seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, TravelLoop)
+    await loop.travel(seconds)
+
+
+def numbers(cluster: MemoryCluster) -> dict[str, list[int]]:
+    return {key[1]: sorted(events) for key, events in cluster.server.journal.events.items()}
+
+
+IDS = [f"cart-{number}" for number in range(12)]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_failover_that_lost_the_tail_leaves_no_gap(lost: int) -> None:
+    async def main() -> None:
+        async with MemoryCluster([Cart], nodes=2) as cluster:
+            with cluster.in_use():
+                for _ in range(3):
+                    for each in IDS:
+                        await hurried(Cart.ref(each).add("book", 1))
+                before = {node.incarnation for node in cluster.nodes.values()}
+                cluster.server.stop()
+                for events in cluster.server.journal.events.values():
+                    for number in range(4 - lost, 4):
+                        del events[number]
+                cluster.server.timeline += 1
+                await travel(0.5)
+                cluster.server.start()
+                await travel(3)
+                for each in IDS:
+                    assert await hurried(Cart.ref(each).add("book", 1)) == 4 - lost
+                assert {node.incarnation for node in cluster.nodes.values()} == before, "shards stay"
+                assert set(map(tuple, numbers(cluster).values())) == {tuple(range(1, 5 - lost))}
+
+    on_virtual_time(main())
+
+
+def test_after_a_restore_lower_terms_and_epochs_are_heard() -> None:
+    async def main() -> None:
+        async with MemoryCluster([Cart], nodes=3) as cluster:
+            with cluster.in_use():
+                for each in IDS:
+                    assert await hurried(Cart.ref(each).add("book", 1)) == 1
+                backup = Backup(cluster)
+                # Terms and epochs move on, and the callers learn of it.
+                for name in list(cluster.nodes)[:2]:
+                    await cluster.kill_node(name)
+                    await travel(5)
+                    await cluster.add_node()
+                    await travel(30)
+                for each in IDS:
+                    assert await hurried(Cart.ref(each).add("book", 1)) == 2
+                known = cluster.client.homes.term
+                assert known > 1
+                cluster.server.stop()
+                backup.restore()
+                await travel(1)
+                cluster.server.start()
+                await travel(30)
+                for each in IDS:
+                    assert await hurried(Cart.ref(each).add("book", 1)) == 2
+                    assert await hurried(Cart.ref(each).add("book", 1)) == 3
+                assert set(map(tuple, numbers(cluster).values())) == {(1, 2, 3)}
+                assert cluster.server.cluster.coordinator.term > known
+                assert "database_moved_on" in [each.action for each in cluster.server.cluster.timeline]
+
+    on_virtual_time(main())
+
+
+def test_on_another_system_nodes_and_callers_begin_anew() -> None:
+    """A server that was filled from a dump: its cluster has another id, and so other channels and locks."""
+
+    async def main() -> None:
+        async with MemoryCluster([Cart], nodes=2) as cluster:
+            with cluster.in_use():
+                assert await hurried(Cart.ref("alice").add("book", 1)) == 1
+                nodes = list(cluster.nodes.values())
+                cluster.server.stop()
+                cluster.server.system, cluster.server.timeline = "restored", 1
+                await travel(1)
+                cluster.server.start()
+                await travel(3)
+                assert [node.ended.result() for node in nodes] == ["elsewhere", "elsewhere"]
+                for name in list(cluster.nodes):
+                    await cluster.kill_node(name)
+                assert not cluster.client.failed.is_set()
+                with pytest.raises((Unavailable, AskTimeout)):
+                    await hurried(Cart.ref("alice").add("book", 1))
+                assert cluster.client.failed.is_set(), "the portal makes another one"
+
+    on_virtual_time(main())

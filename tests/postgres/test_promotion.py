@@ -1,0 +1,70 @@
+"""A standby that lacks the last commits is promoted: nothing is written that leaves a gap, and terms only rise."""
+
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from project.servers import OwnPostgres
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.core.lease import after_return
+from sharding_app.core.terms import begins_era
+from sharding_app.ports.journal import JournalUnavailable
+from tests.contract.given import event_row, member
+from tests.postgres.scratch import make_tables
+from tests.postgres.writers import connect, events, give_homes
+from tests.postgres_pair import PostgresPair
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_nothing_is_appended_to_a_timeline_that_was_not_read(
+    own_postgres: OwnPostgres, tmp_path: Path
+) -> None:
+    params = dict(conninfo_to_dict(own_postgres.url))
+    make_tables(params)
+    async with await connect(params) as admin:
+        await give_homes(admin, 1)
+    store, journal = PostgresStore(params, owner="me"), PostgresJournal(params, owner="me", answer_seconds=3)
+    session = PostgresLifelineSession(params, cluster_id="c", owner="me")
+    await store.join(member("me"), (1, 2))
+    await session.open()
+    assert await session.elect("me") == 1
+    lived = (await session.ping()).server.lineage
+    journal.live_in(lived)
+    await journal.append([event_row(1, "a", 1)])
+    beside = tmp_path / "standby"
+    beside.mkdir()
+    with PostgresPair(own_postgres, beside) as pair:
+        pair.attach(synchronous=False)
+        pair.cut()
+        await journal.append([event_row(1, "a", 2)])
+        pair.promote()
+        async with await connect(params) as admin:
+            assert [seq for _, seq, _ in await events(admin)] == [1], "the acknowledged tail is lost"
+        for _ in range(3):
+            with pytest.raises(JournalUnavailable):
+                await journal.append([event_row(1, "a", 3)])
+            with pytest.raises(JournalUnavailable):
+                await journal.settle([event_row(1, "a", 3)])
+        await session.open()
+        server = (await session.ping()).server
+        assert after_return(lived, server.lineage) == "read_again"
+        term = await session.elect("me")
+        assert term is not None
+        assert begins_era(term)
+        await session.resign()
+        assert await session.elect("me") == term + 1
+        await store.close()
+        found = await store.come_back("me", server)
+        assert found == (server, [])
+        journal.live_in(server.lineage)
+        assert not await journal.settle([event_row(1, "a", 3)])
+        await journal.append([event_row(1, "a", 2)])
+        async with await connect(params) as admin:
+            assert [seq for _, seq, _ in await events(admin)] == [1, 2]
+        await store.close()
+        await journal.close()
+        await session.close()
