@@ -50,6 +50,8 @@ class Slot:
         "entity",
         "generation",
         "id",
+        "ids",
+        "known_since",
         "last_word",
         "mailbox",
         "passivating",
@@ -86,6 +88,10 @@ class Slot:
         self.stored: bytes | None = None
         "Of a durable-state entity: the fingerprint of the state that was stored last."
         self.touched = 0.0
+        self.ids: dict[str, float] | None = None
+        "The shell's: command ids that were put to the journal, and when."
+        self.known_since: float | None = None
+        "Since when all of these are there; None: it has not been loaded."
 
 
 class Shard:

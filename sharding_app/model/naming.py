@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from uuid import UUID
 
+from sharding_app.core.command_ids import OURS, is_ours
 from sharding_app.errors import BadCall, BadEntityId, DeclarationError, ShardingError, WrongContext
 
 MAX_ID_BYTES = 512
@@ -42,7 +43,12 @@ def command_id(value: object) -> str:
     """A caller's command id, or `BadCall`: it is stored with the command's events."""
     if not isinstance(value, str):
         raise BadCall(f"a command id is a text, not {_short(value)}")
-    return _checked(str.__str__(value), "a command id", BadCall, MAX_COMMAND_ID_BYTES)
+    text = _checked(str.__str__(value), "a command id", BadCall, MAX_COMMAND_ID_BYTES)
+    if is_ours(text):
+        raise BadCall(
+            f"a command id does not begin with {OURS!r}: those are the framework's own ({_short(text)})"
+        )
+    return text
 
 
 def _checked(

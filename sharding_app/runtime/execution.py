@@ -12,6 +12,7 @@ whose state they have seen; if one fails, all behind it fail, and the object is 
 from collections import Counter
 from typing import Any, cast
 
+from sharding_app.core.command_ids import id_of_ours
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Deliver
 from sharding_app.core.shard import Slot
@@ -76,7 +77,7 @@ class Execution:
         self._pipeline_limit = pipeline_limit
         self._staging = Staging(self._commit_too_late)
         self._waiting = WaitingCommands(self, together)
-        self._retries = Retries(self, journal, command_window_seconds)
+        self.retries = Retries(self, journal, command_window_seconds)
 
     # -- One command -----------------------------------------------------------------------------------------------
 
@@ -107,7 +108,9 @@ class Execution:
             self.answers.fail(source, message, self.type.failed(slot.id, message.command, error))
             return True
         if message.command_id and not handler.is_query and not self._memory:
-            self.owner.spawn(self._retries.run(slot, slot.generation, source, message, handler, args))
+            if self.retries.is_fresh(slot, message):
+                return self.start(slot, source, message, handler, args)
+            self.owner.spawn(self.retries.run(slot, slot.generation, source, message, handler, args))
             return False
         return self.start(slot, source, message, handler, args)
 
@@ -165,9 +168,10 @@ class Execution:
         partly: bool = False,
     ) -> bool:
         """Put a command's last records into the journal; the answer follows."""
-        command_id = message.command_id or f"{source}:{message.request}"
+        command_id = message.command_id or id_of_ours(source, message.request)
         said = message.command if not message.command_id else self.said(message)
         rows = number_rows(self.type_id, slot, records, command_id, said, value, partial=False)
+        self.retries.note(slot, message)
         commit = CommandCommit(slot, rows, self, source, message, value)
         commit.partly = partly
         commit.snapshot = self.snapshots.due(slot, records[-1])

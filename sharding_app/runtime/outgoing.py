@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sharding_app.core.command_ids import id_of_ours
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import AnyMessage, Deliver
 from sharding_app.core.parcel import Parcel
@@ -25,7 +26,7 @@ class Outgoing:
         """Give a command to the link. False: it has no room."""
         command_id = parcel.command_id
         if parcel.attempt > 1 and not command_id:
-            command_id = f"{self._me}:{parcel.request}"
+            command_id = id_of_ours(self._me, parcel.request)
         deadline = 0 if parcel.reply is None else int(parcel.deadline * 1000) or 1
         message = Deliver(
             parcel.type, parcel.shard, parcel.epoch, parcel.entity, parcel.request, parcel.command, parcel.args,

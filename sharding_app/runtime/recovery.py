@@ -46,6 +46,8 @@ class Recovery:
         if error is None:
             if self.failed_starts:
                 self.failed_starts.forget(slot.id)
+            host.execution.snapshots.put_away(slot)
+            host.execution.retries.known.loaded(slot)
             shard.loaded(slot)
             host.finished(slot)
             return

@@ -2,26 +2,31 @@
 
 Contract: the effect of a command happens once, and its first reply is given again, as long as its id is remembered (the
 *window*). An attempt that is still under way is joined: this one waits in the mailbox until it is over. What is older than
-the window is refused, by its age as each process has counted it by its own clock, and never by wall clocks. A command that persisted nothing has
-left nothing, and may run again. An id that comes with another command, or with other arguments, is an error of the
-caller's. Nothing of this is kept in memory.
+the window is refused, by its age as each process has counted it by its own clock, and never by wall clocks. A command
+that persisted nothing has left nothing, and may run again. An id that comes with another command, or with other arguments,
+is an error of the caller's. Of an id that is known to be fresh (`runtime.known_ids`) the journal is not asked.
 """
 
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from sharding_app.core.command_ids import is_ours
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Deliver
 from sharding_app.core.shard import Slot
 from sharding_app.errors import BadCall, PartlyApplied
 from sharding_app.model.handler import Handler
 from sharding_app.ports.journal import Journal, JournalUnavailable, Outcome
+from sharding_app.runtime.known_ids import KnownIds
 from sharding_app.runtime.waiting import is_gone, settled
 
 if TYPE_CHECKING:
     from sharding_app.runtime.execution import Execution
 
 RETRY_SECONDS = 0.1
+CLOCK_DRIFT = 1.1
+"""Clock rates of processes and server are assumed to differ by less than a tenth."""
+OURS_SPARE_MS = 1000
 ARGUMENTS = "#"
 """Stands in the journal between a command's name and its arguments in short."""
 
@@ -39,6 +44,7 @@ class Retries:
         self._execution = execution
         self._journal = journal
         self._window_ms = int(command_window_seconds * 1000)
+        self.known = KnownIds(lambda: execution.owner.now())
 
     async def run(
         self,
@@ -87,6 +93,18 @@ class Retries:
             execution.answers.answer(source, message, found.reply)
         owner.finished(slot)
 
+    def is_fresh(self, slot: Slot, message: Deliver) -> bool:
+        """Whether it is known here that no attempt can have left anything."""
+        age_ms = self._age_ms(message)
+        if is_ours(message.command_id) or age_ms > self._window_ms:
+            return False
+        return self.known.is_fresh(slot, message.command_id, (age_ms + self._window_ms) / 1000 * CLOCK_DRIFT)
+
+    def note(self, slot: Slot, message: Deliver) -> None:
+        """What this command has staged is put to the journal."""
+        if message.command_id and not is_ours(message.command_id):
+            self.known.note(slot, message.command_id)
+
     def _later(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
         """The object was thrown away before anything was found out. Nobody may say yet that nothing is stored: an earlier
         attempt may have stored it, so this one waits for the next object, or goes to its shard's next home."""
@@ -99,8 +117,10 @@ class Retries:
         return int(self._execution.owner.now() * 1000) - message.born_ms
 
     async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
-        """The window is the command id's, not this call's: its owner may have called before."""
-        age_ms = self._age_ms(message) + self._window_ms
+        """The window is the command id's, not this call's: its owner may have called before. One of our own is its call's."""
+        age_ms = int(self._age_ms(message) * CLOCK_DRIFT) + OURS_SPARE_MS
+        if not is_ours(message.command_id):
+            age_ms = self._age_ms(message) + self._window_ms
         while True:
             try:
                 return await self._journal.outcome(

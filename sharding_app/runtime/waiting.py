@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sharding_app.core.command_ids import id_of_ours
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Deliver
 from sharding_app.core.shard import Slot
@@ -126,11 +127,12 @@ class WaitingCommands:
         if generation != slot.generation:
             execution.answers.abandoned(slot, source, message, partly=partly)
             return
-        command_id = message.command_id or f"{source}:{message.request}"
+        command_id = message.command_id or id_of_ours(source, message.request)
         records = staging.records or [self._last_word(slot)]
         rows = number_rows(
             execution.type_id, slot, records, command_id, execution.said(message), value, partial=False
         )
+        execution.retries.note(slot, message)
         commit = CommandCommit(slot, rows, execution, source, message, value)
         commit.partly = partly
         commit.snapshot = execution.snapshots.due(slot, records[-1])
@@ -214,7 +216,8 @@ class WaitingCommands:
         also, staging.also = staging.also, []
         if not records and not also:
             return None
-        command_id = message.command_id or f"{source}:{message.request}"
+        execution.retries.note(slot, message)
+        command_id = message.command_id or id_of_ours(source, message.request)
         records = records or [self._last_word(slot)]
         rows = number_rows(
             execution.type_id, slot, records, command_id, execution.said(message), None, partial=True

@@ -186,3 +186,15 @@ async def test_a_state_too_large_fails_its_command_alone() -> None:
                 await Profile.ref("p").rename("j" * 2000)
             assert caught.value.code == "state_too_large"
             assert await Profile.ref("p").show() == ("joe", 0)
+
+
+async def test_what_a_crash_has_left_is_forgotten_at_the_next_load() -> None:
+    async with MemoryCluster([Profile], nodes=2, config=NodeConfig(command_window_seconds=60.0)) as cluster:
+        with cluster.in_use():
+            for _ in range(9):
+                await Profile.ref("p").visit()
+            await cluster.kill_node(cluster.home_of(Profile, "p"))
+            await travel(121.0)
+            assert len(values(cluster)) == 9
+            assert await Profile.ref("p").show() == ("", 9)
+            await until(lambda: len(values(cluster)) == 1)

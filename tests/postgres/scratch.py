@@ -19,6 +19,8 @@ FILES = (
     "0004_wire",
     "0005_strangers",
     "0006_lineage",
+    "0007_histories",
+    "0008_command_ids",
 )
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "decision",

@@ -1,6 +1,7 @@
 """Our own migrations take no long lock on a loaded journal: read in their SQL, and tried beside an append that goes on."""
 
 import ast
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,20 @@ import pytest
 
 from project.servers import Servers
 from sharding_app.migrations._sql import load
+from tests.live import until
 from tests.postgres.migration_rules import LOADED, broken, statements
-from tests.postgres.scratch import FILES, scratch_database
+from tests.postgres.scratch import FILES, make_tables, scratch_database
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "sharding_app" / "migrations"
 FIRST = ("0001_tables", "0001_fence", "0001_coordinator")
 LATER = tuple(name for name in FILES if name not in FIRST)
+CONCURRENT = tuple(name for name in LATER if "CONCURRENTLY" in load(name))
+"""Each is one statement, which waits for the transactions that were there before it."""
+APPEND = (
+    "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+    " VALUES (1, 'a', %s, 0, 1, 'E', 1, '{}')"
+)
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%%CREATE INDEX CONCURRENTLY%%' AND wait_event_type = 'Lock'"
 
 
 def test_every_file_is_known() -> None:
@@ -100,11 +109,45 @@ def test_they_pass_while_an_append_is_under_way_and_rewrite_nothing(servers: Ser
             before = files(migrating)
             migrating.execute("SET lock_timeout = '500ms'")
             for name in LATER:
-                migrating.execute(load(name).encode())
+                if name not in CONCURRENT:
+                    migrating.execute(load(name).encode())
             assert files(migrating) == before
             writer.commit()
+            for name in CONCURRENT:
+                migrating.execute(load(name).encode())
+            assert files(migrating) == before
             row = migrating.execute("SELECT count(*) FROM sharding_event").fetchone()
             assert row == (1,)
+
+
+@pytest.mark.parametrize("name", CONCURRENT)
+def test_an_index_is_built_beside_appends_that_come_and_go(servers: Servers, name: str) -> None:
+    """It waits for those that are under way when it begins, and holds up none."""
+    with scratch_database(servers.database_url) as params:
+        make_tables(params)
+        with psycopg.connect(**params, autocommit=True) as admin:
+            admin.execute(load(f"{name[:4]}_drop").encode())
+            admin.execute(
+                "INSERT INTO sharding_shard (type_id, shard, epoch, home, step) VALUES (1, 0, 1, 'me', 'home')"
+            )
+        with psycopg.connect(**params) as writer, ThreadPoolExecutor(1) as pool:
+            writer.execute(APPEND, [1])
+            building = pool.submit(run_alone, params, load(name))
+            with psycopg.connect(**params, autocommit=True) as other:
+                until(lambda: other.execute(WAITS).fetchone() == (1,), 10, "the index waits for the append")
+                other.execute("SET lock_timeout = '500ms'")
+                other.execute(APPEND, [2])
+            assert not building.done()
+            writer.commit()
+            building.result(30)
+        with psycopg.connect(**params) as admin:
+            row = admin.execute("SELECT count(*) FROM pg_index WHERE NOT indisvalid").fetchone()
+            assert row == (0,)
+
+
+def run_alone(params: dict[str, Any], statement: str) -> None:
+    with psycopg.connect(**params, autocommit=True) as connection:
+        connection.execute(statement.encode())
 
 
 def files(connection: psycopg.Connection[Any]) -> dict[str, int]:

@@ -1,16 +1,22 @@
-"""What became of retried commands: those that ask at the same time are asked in one query.
+"""What became of commands with an id: those that ask at the same time are asked in one query.
 
-After a failover whatever was under way is retried at once, and an entity goes on only when its command's outcome is
-known. One query each, through one connection, would have every entity wait for all the others at each of its commands.
+Ids that callers gave have an index; those of our own are looked for among their entity's last events. After a question that
+failed or took long half as many are asked at a time, down to one. After a failover whatever was under way is retried at
+once, and an entity goes on only when its command's outcome is known. One query each, through one connection, would have
+every entity wait for all the others at each of its commands.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
+from sharding_app.core.command_ids import is_ours
+from sharding_app.core.recovery_limits import Pace
 from sharding_app.ports.journal import Outcome
 
 AT_ONCE = 500
+QUERIES = {False: "outcome", True: "outcome_of_ours"}
+"""By whether the id is of our own."""
 
 Rows = Callable[[str, dict[str, Any]], Awaitable[Sequence[tuple[Any, ...]]]]
 
@@ -26,6 +32,7 @@ class _Lookup(NamedTuple):
 class Lookups:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
+        self._paces = {ours: Pace(AT_ONCE) for ours in QUERIES}
         self._waiting: list[_Lookup] = []
         self._asking: asyncio.Task[None] | None = None
 
@@ -41,10 +48,17 @@ class Lookups:
     async def _ask(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+                ours = is_ours(self._waiting[0].command_id)
+                pace = self._paces[ours]
+                batch = [each for each in self._waiting if is_ours(each.command_id) is ours][: pace.size]
+                asked = set(map(id, batch))
+                self._waiting = [each for each in self._waiting if id(each) not in asked]
+                began = asyncio.get_running_loop().time()
                 try:
-                    found = await self._found(batch)
+                    found = await self._found(QUERIES[ours], batch)
+                    pace.took(asyncio.get_running_loop().time() - began)
                 except Exception as error:  # noqa: BLE001  (whoever waits has to learn of it, whatever it is)
+                    pace.failed()
                     for each in batch:
                         if not each.answer.done():
                             each.answer.set_exception(error)
@@ -58,9 +72,9 @@ class Lookups:
                 each.answer.cancel()
             self._waiting.clear()
 
-    async def _found(self, batch: Sequence[_Lookup]) -> dict[int, Outcome]:
+    async def _found(self, query: str, batch: Sequence[_Lookup]) -> dict[int, Outcome]:
         rows = await self._rows(
-            "outcome",
+            query,
             {
                 "types": [each.type_id for each in batch],
                 "entities": [each.entity for each in batch],

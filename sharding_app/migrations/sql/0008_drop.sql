@@ -1,0 +1,1 @@
+DROP INDEX CONCURRENTLY IF EXISTS @schema@.sharding_event_command;
