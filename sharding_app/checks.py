@@ -22,7 +22,7 @@ from sharding_app.conf import get_problems, get_settings
 from sharding_app.http.live_check import check_live_updates
 from sharding_app.knobs import Settings
 from sharding_app.lease_factory import lease_factory
-from sharding_app.model.registry import registry
+from sharding_app.model.registry import messages, registry
 
 CORE_LAYER = "channels_redis.core.RedisChannelLayer"
 PUBSUB_LAYER = "channels_redis.pubsub.RedisPubSubChannelLayer"
@@ -169,7 +169,7 @@ def _names_a_timeout(host: object) -> bool:
 
 
 def check_types(app_configs: Apps = None, **_: Any) -> Messages:
-    return [
+    types = [
         _error(
             "E006",
             f"Two classes are the entity type {each.name!r}: {each.kept} and {each.refused}. The second is not hosted.",
@@ -177,6 +177,15 @@ def check_types(app_configs: Apps = None, **_: Any) -> Messages:
         )
         for each in registry.duplicates()
     ]
+    same = [
+        _error(
+            "E006",
+            f"Two classes are the message {each.name!r}: {each.kept} and {each.refused}. The second would arrive as the first.",
+            'Rename one, or give it a name of its own: `@message(name="…")`.',
+        )
+        for each in messages.duplicates()
+    ]
+    return [*types, *same]
 
 
 def check_platform(app_configs: Apps = None, **_: Any) -> Messages:

@@ -32,6 +32,7 @@ class MessageSpec(Declared):
         self._name = name
         #: The field that carries the entity's id, if one does.
         self.entity_id = entity_id
+        self._is_own = False
 
     @functools.cached_property
     def name(self) -> str:
@@ -51,6 +52,9 @@ class MessageSpec(Declared):
 
     def encode(self, message: Any) -> bytes:
         """The message as MessagePack; `NotStorable` names the field that does not fit."""
+        if not self._is_own:
+            messages.check_own(self)
+            self._is_own = True
         read, open_places = self._codec
         try:
             data = encoding.pack(message)
@@ -95,9 +99,17 @@ def message(cls: type[Any] | None = None, /, *, entity_id: str | None = None, na
         spec.remember_scope(cls)
         made.__sharding_message__ = spec
         messages.add(spec)
+        _check_name(spec)
         return made
 
     return declare if cls is None else declare(cls)
+
+
+def _check_name(spec: MessageSpec) -> None:
+    """Refuse a class whose name means another one: it would arrive as that. Names that are not known yet are looked at by the
+    system check, and when the first message is encoded."""
+    if naming.labels_are_known():
+        messages.check_own(spec)
 
 
 def field_names(cls: type[Any]) -> tuple[str, ...]:

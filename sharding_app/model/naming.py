@@ -104,6 +104,12 @@ def app_label(module: str) -> str:
     return module.partition(".")[0]
 
 
+def labels_are_known() -> bool:
+    """Whether Django has read INSTALLED_APPS, so that a name worked out now is the right one."""
+    registry = sys.modules.get("django.apps")
+    return registry is not None and bool(registry.apps.apps_ready)
+
+
 def _short(value: object) -> str:
     text = ascii(value) if not isinstance(value, int) or abs(value) < 10**40 else "a huge int"
     return text if len(text) <= 60 else f"{text[:57]}..."

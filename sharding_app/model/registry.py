@@ -46,8 +46,10 @@ class Duplicate(NamedTuple):
 class Registry(Generic[N]):
     """Declarations by name."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, how: str) -> None:
+        """`how` says how a declaration is given a name."""
         self._what = what
+        self._how = how
         self._lock = threading.RLock()
         self._pending: list[N] = []
         self._types: dict[str, N] = {}
@@ -92,7 +94,7 @@ class Registry(Generic[N]):
         if known is not None and known.cls is not declared.cls and not _redefines(known.cls, declared.cls):
             raise DeclarationError(
                 f"{_path(declared.cls)} and {_path(known.cls)} are both called {declared.name!r}:"
-                f" name one of them, as in class {declared.cls.__name__}(..., name='...')"
+                f" name one of them, {self._how.format(declared.cls.__name__)}"
             )
 
     def duplicates(self) -> list[Duplicate]:
@@ -128,5 +130,5 @@ def _path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-registry: Registry[EntityType] = Registry("entity type")
-messages: Registry[MessageSpec] = Registry("message")
+registry: Registry[EntityType] = Registry("entity type", "as in class {}(..., name='...')")
+messages: Registry[MessageSpec] = Registry("message", "as in @message(name='...') class {}")

@@ -17,10 +17,12 @@ from django.test import override_settings
 from project.servers import OwnPostgres
 from project.settings.urls import database
 from sharding_app import EventSourced, checks
+from sharding_app import message as declare_message
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.probe import SchemaFacts
-from sharding_app.model.registry import registry
+from sharding_app.model import naming
+from sharding_app.model.registry import messages, registry
 from tests.conf.pooler import Pooler
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checks.md"
@@ -159,6 +161,17 @@ def test_e006_a_duplicate_type() -> None:
     assert ids([message]) == ["sharding.E006"]
     assert "tests.one.Twin" in message.msg
     assert "tests.two.Twin" in message.msg
+
+
+def test_e006_a_duplicate_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "labels_are_known", lambda: False)
+    with messages.isolated():
+        declare_message(type("Halt", (), {"__module__": "tests.one"}))
+        assert checks.check_types() == []
+        declare_message(type("Halt", (), {"__module__": "tests.two"}))
+        [found] = checks.check_types()
+    assert ids([found]) == ["sharding.E006"]
+    assert "tests.one.Halt and tests.two.Halt" in found.msg
 
 
 def test_e007_windows(monkeypatch: pytest.MonkeyPatch) -> None:

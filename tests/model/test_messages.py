@@ -16,6 +16,7 @@ from sharding_app import (
     ShardingSettings,
     message,
 )
+from sharding_app.model import naming
 from sharding_app.model.local import LocalHost
 from sharding_app.model.message import (
     decode_message,
@@ -134,7 +135,30 @@ async def test_declarations_are_checked() -> None:
         message(name="")(Increment)
 
 
-async def test_duplicates_are_recorded() -> None:
+async def test_a_second_class_of_one_name_is_refused_where_it_is_declared() -> None:
+    """It would be encoded under the name of the first, and arrive as that with its defaults."""
+    with pytest.raises(DeclarationError, match=r"Other and .*Put are both called 'put'.*@message\(name="):
+
+        @message(name="put")
+        class Other: ...
+
+
+async def test_while_names_are_not_known_the_first_encoding_refuses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(naming, "labels_are_known", lambda: False)
+
+    @message(name="put")
+    class Other: ...
+
+    with pytest.raises(DeclarationError, match="are both called 'put'"):
+        encode_message(Other())
+    encode_message(Put(uuid.uuid4(), []))
+
+
+async def test_duplicates_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "labels_are_known", lambda: False)
+
     @message(name="put")
     class Other: ...
 
