@@ -25,11 +25,13 @@ this tree can come out at the other side, and subclasses of `Rejected` that are 
 from __future__ import annotations
 
 import sys
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from sharding_app.quoting import told
 
 __all__ = [
+    "STORED",
     "AskTimeout",
     "BadCall",
     "BadEntityId",
@@ -43,12 +45,51 @@ __all__ = [
     "Rejected",
     "ShardingError",
     "StateUnreadable",
+    "Stored",
     "Unavailable",
     "WireError",
     "WrongContext",
     "from_wire",
     "to_wire",
 ]
+
+
+Stored = Literal["nothing", "partly", "unknown"]
+
+STORED: Final[Mapping[str, Stored]] = {
+    "rejected": "nothing",
+    "entity_failed": "nothing",
+    "partly_applied": "partly",
+    "not_storable": "nothing",
+    "reply_too_large": "nothing",
+    "state_too_large": "nothing",
+    "bad_call": "nothing",
+    "too_old": "nothing",
+    "command_id_reused": "nothing",
+    "no_such_shard": "nothing",
+    "bad_entity_id": "nothing",
+    "ask_timeout": "unknown",
+    "expired": "unknown",
+    "reply_dropped": "unknown",
+    "buffer_full": "nothing",
+    "unavailable": "nothing",
+    "no_host": "nothing",
+    "refused": "nothing",
+    "stopped": "nothing",
+    "stopped_by_force": "nothing",
+    "stopped_under_way": "unknown",
+    "fate_unknown": "unknown",
+    "poisonous": "unknown",
+    "event_unreadable": "nothing",
+    "history_too_long": "nothing",
+    "state_unreadable": "nothing",
+    "wrong_context": "nothing",
+    "call_cycle": "nothing",
+    "declaration_error": "nothing",
+    "sharding_error": "unknown",
+}
+"""What a call that failed with this code has stored in the journal. It is about this call: one that was made before with the
+same command id may have stored more. A code that is not here is a later release's, and says nothing."""
 
 
 class WireError(NamedTuple):
@@ -75,6 +116,11 @@ class ShardingError(Exception):
         self.code = self.kind if code is None else code
         self.params: dict[str, Any] = {} if params is None else params
 
+    @property
+    def stored(self) -> Stored:
+        """What this call has stored: "nothing", a part ("partly"), or "unknown": ask again with the same command id."""
+        return STORED.get(self.code, "unknown")
+
     def __str__(self) -> str:
         return self.message
 
@@ -91,6 +137,7 @@ class Rejected(ShardingError):
 
     kind = "rejected"
     speaks_for_itself = False
+    stored: Stored = "nothing"  # whatever code the user has given it
     _known: ClassVar[dict[str, type[Rejected]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -395,7 +395,8 @@ def _settle(future: Any, value: bytes | None, error: BaseException | None) -> No
 
 def _pass_on(done: "asyncio.Future[bytes]", resolve: Resolve) -> None:
     if done.cancelled():
-        resolve(None, Unavailable("this process is leaving the cluster"))
+        text = "this process is leaving the cluster while a call was under way: its fate is unknown"
+        resolve(None, Unavailable(text, code="stopped_under_way"))
     elif (error := done.exception()) is not None:
         resolve(None, error)
     else:

@@ -77,6 +77,14 @@ class Answers:
         packed = msgspec.msgpack.encode(params) if params else b""
         self._owner.send(source, Failed(message.request, kind, text, packed))
 
+    def refuse(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
+        """Fail a command that does not begin here. One that had reached a home which died may have taken effect there, and
+        nothing has looked: that it does not begin now says nothing of it."""
+        if message.attempt > 1 and error.stored == "nothing":
+            text = f"{error.message}; it was under way when an earlier home died, and its fate is unknown"
+            error = Unavailable(text, code="fate_unknown")
+        self.fail(source, message, error)
+
     def expired(self, source: Incarnation, message: Deliver) -> None:
         """Its caller has given up meanwhile: it is not worked on, so that a queue which is too long becomes shorter."""
         self._counters["expired"] += 1

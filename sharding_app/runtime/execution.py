@@ -102,10 +102,10 @@ class Execution:
                 handler = self.type.handler(message.command)  # raises, naming what there is
             args = handler.decode(message.args)
         except ShardingError as error:
-            self.answers.fail(source, message, error)
+            self.answers.refuse(source, message, error)
             return True
         except BaseException as error:  # noqa: BLE001  (types of the user's take part in decoding)
-            self.answers.fail(source, message, self.type.failed(slot.id, message.command, error))
+            self.answers.refuse(source, message, self.type.failed(slot.id, message.command, error))
             return True
         if message.command_id and not handler.is_query and not self._memory:
             if self.retries.is_fresh(slot, message):

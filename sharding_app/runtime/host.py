@@ -248,7 +248,7 @@ class Host:
         slot.shard.drop(slot)
         text = f"an id of {message.type!r} that no entity can have came from {source}: it is refused"
         logger.warning(text, extra={"action": "bad_entity_id", "entity_type": message.type})
-        self.execution.answers.fail(source, message, BadEntityId(text))
+        self.execution.answers.refuse(source, message, BadEntityId(text))
         if slot.shard.stopped:
             self.shard_life.ended(slot.shard)
 
@@ -256,7 +256,7 @@ class Host:
         self.counters["mailbox_full"] += 1
         self.meter.trouble(message.entity, message.command, "mailbox_full")
         text = f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
-        self.execution.answers.fail(source, message, BufferFull(text))
+        self.execution.answers.refuse(source, message, BufferFull(text))
 
     # -- What executions and remembering need ----------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class Recovery:
         works = shard.drop(slot)
         host.backlog.all_taken(works)
         for source, message in works:
-            host.execution.answers.fail(source, message, failure)
+            host.execution.answers.refuse(source, message, failure)
         if shard.stopped:
             host.shard_life.ended(shard)
 

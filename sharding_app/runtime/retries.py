@@ -62,7 +62,7 @@ class Retries:
             return
         if self._age_ms(message) > self._window_ms:
             text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
-            execution.answers.fail(source, message, BadCall(text, code="too_old"))
+            execution.answers.refuse(source, message, BadCall(text, code="too_old"))
             owner.finished(slot)
             return
         await settled(slot)
