@@ -1,8 +1,9 @@
 """News for those who watch the dashboard through a WebSocket: one look a second for all of them, and none without them.
 
 Contract: looking and rendering happen on one thread beside the loop, with a database connection of its own that is closed
-when the last one has left. Each browser gets only the parts that have changed since it got them last. Whether somebody may
-still watch is asked anew every few seconds: who has logged out, or lost the permission, is shown out.
+when the last one has left. Each browser gets only the parts that have changed since it got them last. Whether a browser may
+still watch is asked every few seconds: who has logged out, or lost the permission, is shown out (`http.door`). A browser
+whose news cannot be made or sent is shown out too: it disturbs no other one.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
-from django.contrib.auth import get_user
 from django.db import Error, connections
-from django.http import Http404, HttpRequest
+from django.http import Http404
 from django.urls import NoReverseMatch, reverse
 from django.utils import translation
 
@@ -33,6 +33,8 @@ EVERY_SECONDS = 1.0
 ASK_AGAIN_SECONDS = 10.0
 QUIET_SECONDS = 20.0
 """Something is said at least so often, so that nobody on the way takes the connection for dead."""
+SAY_SECONDS = 5.0
+"""A browser that does not take a message within this time is shown out; the others get theirs meanwhile."""
 MAX_WATCHERS = 200
 
 
@@ -40,7 +42,8 @@ MAX_WATCHERS = 200
 class Seat:
     """One browser, and what it knows already."""
 
-    session: str
+    scope: Mapping[str, Any]
+    "Its handshake."
     say: Say
     end: End
     page: str | None = None
@@ -60,14 +63,11 @@ class News:
     parts: dict[str, Any] | None
 
 
-def user_of(session: str) -> Any:
-    """Who that session belongs to, as the database says now; None: nobody who may watch."""
-    from sharding_app.admin.permissions import may_view
+def find_user(scope: Mapping[str, Any]) -> Any:
+    """Ask the admin site. Its module needs Django's apps, which may not be ready yet when routes are read."""
+    from sharding_app.http.door import user_of
 
-    request = HttpRequest()
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(session)
-    user = get_user(request)
-    return user if user.is_active and getattr(user, "is_staff", False) and may_view(user) else None
+    return user_of(scope)
 
 
 class Feed:
@@ -76,7 +76,7 @@ class Feed:
     def __init__(
         self,
         looks: Collector = collector,
-        find_user: Callable[[str], Any] = user_of,
+        find_user: Callable[[Mapping[str, Any]], Any] = find_user,
         every_seconds: float = EVERY_SECONDS,
         ask_again_seconds: float = ASK_AGAIN_SECONDS,
     ) -> None:
@@ -89,19 +89,20 @@ class Feed:
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharding-feed")
 
-    async def admit(self, cookies: dict[str, str], say: Say, end: End) -> Seat | None:
-        session = cookies.get(settings.SESSION_COOKIE_NAME, "")
-        if not session or len(self.seats) >= MAX_WATCHERS:
+    async def admit(self, scope: Mapping[str, Any], say: Say, end: End) -> Seat | None:
+        from sharding_app.http.door import from_own_page, site_name
+
+        if len(self.seats) >= MAX_WATCHERS or not from_own_page(scope):
             return None
         loop = asyncio.get_running_loop()
         try:
-            user = await loop.run_in_executor(self._thread, self._find_user, session)
+            user = await loop.run_in_executor(self._thread, self._find_user, scope)
         except Error:
             logger.info("nobody is let in: the database does not answer", extra={"action": "live_refused"})
             return None
         if user is None:
             return None
-        seat = Seat(session, say, end, user=user, asked_at=loop.time())
+        seat = Seat(scope, say, end, site=site_name(scope), user=user, asked_at=loop.time())
         self.seats[seat] = None
         if self._task is None:
             self._task = loop.create_task(self._run(), name="sharding feed")
@@ -110,7 +111,7 @@ class Feed:
     def hear(self, seat: Seat, words: str) -> None:
         try:
             said = json.loads(words)
-            seat.page, seat.site = str(said["page"]), str(said.get("site", "admin"))
+            seat.page = str(said["page"])
             language = str(said.get("language", ""))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             seat.page = None
@@ -151,12 +152,20 @@ class Feed:
         except Exception:
             logger.exception("the dashboard's news could not be made", extra={"action": "live_failed"})
             return
-        for seat, news in found.items():
-            if news.parts is None:
-                self.leave(seat)
+        await asyncio.gather(*(self._pass_on(seat, news, now) for seat, news in found.items()))
+
+    async def _pass_on(self, seat: Seat, news: News, now: float) -> None:
+        try:
+            async with asyncio.timeout(SAY_SECONDS):
+                if news.parts is not None:
+                    await self._tell(seat, news.parts, now)
+                    return
+        except Exception:
+            logger.exception("a browser did not take its news", extra={"action": "live_failed"})
+        self.leave(seat)
+        with suppress(Exception):
+            async with asyncio.timeout(SAY_SECONDS):
                 await seat.end()
-            else:
-                await self._tell(seat, news.parts, now)
 
     async def _tell(self, seat: Seat, parts: dict[str, Any], now: float) -> None:
         fresh = {}
@@ -180,7 +189,15 @@ class Feed:
         except Unreachable as error:
             connections.close_all()
             return {seat: News({"trouble": str(error)}) for seat in seats}
-        return {seat: self._news(seat, look, now) for seat in seats}
+        return {seat: self._news_or_end(seat, look, now) for seat in seats}
+
+    def _news_or_end(self, seat: Seat, look: Any, now: float) -> News:
+        """Make one browser's news; whatever goes wrong with them ends this browser's watching and no other's."""
+        try:
+            return self._news(seat, look, now)
+        except Exception:
+            logger.exception("a page's news could not be made", extra={"action": "live_failed"})
+            return News(None)
 
     def _news(self, seat: Seat, look: Any, now: float) -> News:
         from sharding_app.admin.pages import build
@@ -188,7 +205,7 @@ class Feed:
 
         try:
             if now - seat.asked_at >= self._ask_again:
-                seat.user, seat.asked_at = self._find_user(seat.session), now
+                seat.user, seat.asked_at = self._find_user(seat.scope), now
             if seat.user is None:
                 return News(None)
             base = reverse("admin:sharding_cluster_changelist", current_app=seat.site)
@@ -217,8 +234,8 @@ class Feeds:
             feed = self._feeds[loop] = Feed()
         return feed
 
-    async def admit(self, cookies: dict[str, str], say: Say, end: End) -> Seat | None:
-        return await self.here.admit(cookies, say, end)
+    async def admit(self, scope: Mapping[str, Any], say: Say, end: End) -> Seat | None:
+        return await self.here.admit(scope, say, end)
 
     def hear(self, seat: Seat, words: str) -> None:
         self.here.hear(seat, words)

@@ -1,6 +1,6 @@
 """The site's metrics: the cluster by its rows, and what this web process asks of it. Each node has metrics of its own.
 
-For users who may see the dashboard, and for whoever has `SHARDING["METRICS_TOKEN"]` as a bearer token.
+For members of staff who may see the dashboard, and for clients with `SHARDING["METRICS_TOKEN"]` as their bearer token.
 """
 
 from collections import Counter
@@ -23,7 +23,9 @@ from sharding_app.runtime.exposition import CONTENT_TYPE, Family, Sample, render
 def metrics(request: HttpRequest) -> HttpResponse:
     """What Prometheus reads. Where the database does not answer, the rest is still told."""
     if not _may_read(request):
-        return HttpResponse("A bearer token, or a user who may see the dashboard, is needed.\n", status=403)
+        return HttpResponse(
+            "A bearer token, or a member of staff who may see the dashboard, is needed.\n", status=403
+        )
     families = own_families(_asker())
     try:
         families += cluster_families(read_rows())
@@ -40,7 +42,12 @@ def _may_read(request: HttpRequest) -> bool:
     if token and compare_digest(given.encode(), f"Bearer {token}".encode()):
         return True
     user = getattr(request, "user", None)
-    return bool(user is not None and user.is_active and user.has_perm("sharding.view_cluster"))
+    return bool(
+        user is not None
+        and user.is_active
+        and getattr(user, "is_staff", False)
+        and user.has_perm("sharding.view_cluster")
+    )
 
 
 def _asker() -> Asker | None:

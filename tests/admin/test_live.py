@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.testing import WebsocketCommunicator
+from django.contrib.admin import AdminSite
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.db import DatabaseError
+from django.http import HttpRequest
 from django.test import Client, override_settings
 from django.urls import path
 
 from sharding_app.adapters.channels.live import MAX_WORDS, live_application
+from sharding_app.admin import pages, register
 from sharding_app.http import feed as feeds
 from sharding_app.http import routing
-from sharding_app.http.feed import Feed, user_of
+from sharding_app.http.door import from_own_page, user_of
+from sharding_app.http.feed import Feed
 from sharding_app.http.live_check import check_live_updates
 from tests.admin.cluster import FakeNodes, HandClock, collector
 
@@ -36,9 +40,10 @@ class Watcher:
         self.may = True
         self.asked = 0
 
-    def __call__(self, session: str) -> Any:
+    def __call__(self, scope: Mapping[str, Any]) -> Any:
         self.asked += 1
-        if session != "mine" or not self.may:
+        cookies = [value for name, value in scope["headers"] if name == b"cookie"]
+        if cookies != [b"other=1; sessionid=mine"] or not self.may:
             return None
         return self
 
@@ -91,7 +96,14 @@ def play(scene: Callable[[Stage], Coroutine[Any, Any, None]], **how: Any) -> Sta
 
 @pytest.mark.parametrize(
     ("session", "origin"),
-    [("", "http://testserver"), ("stolen", "http://testserver"), ("mine", "http://evil.example")],
+    [
+        ("", "http://testserver"),
+        ("stolen", "http://testserver"),
+        ("mine", "http://evil.example"),
+        ("mine", "http://testserver:9999"),
+        ("mine", "null"),
+        ("mine", ""),
+    ],
 )
 def test_strangers_are_not_let_in(session: str, origin: str) -> None:
     async def scene(stage: Stage) -> None:
@@ -176,7 +188,13 @@ def test_words_that_make_no_sense_are_not_answered(words: str) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "said",
-    [{"page": "types/99/"}, {"page": "nothing/"}, {"page": "x" * 4000}],
+    [
+        {"page": "types/99/"},
+        {"page": "nothing/"},
+        {"page": "x" * 4000},
+        {"page": "http://["},
+        {"page": "types/1/entity/?id=\ud800"},
+    ],
 )
 def test_a_page_that_does_not_exist_is_said_to_be_so(said: dict[str, str]) -> None:
     async def scene(stage: Stage) -> None:
@@ -187,6 +205,57 @@ def test_a_page_that_does_not_exist_is_said_to_be_so(said: dict[str, str]) -> No
         assert heard["parts"] == {}
         assert heard["trouble"]
         await browser.disconnect()
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fails", ["making", "saying", "saying for ever"])
+def test_a_browser_whose_news_fail_is_shown_out_and_disturbs_no_other(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = pages.build
+
+    def build(topic: str, *args: Any, **more: Any) -> Any:
+        if topic == "nodes/" and fails == "making":
+            raise RuntimeError("broken page")
+        return built(topic, *args, **more)
+
+    monkeypatch.setattr(pages, "build", build)
+    monkeypatch.setattr(feeds, "SAY_SECONDS", 0.2)
+
+    async def scene(stage: Stage) -> None:
+        honest, other = stage.browser(), stage.browser()
+        assert (await honest.connect(SECONDS))[0]
+        await honest.send_to(OVERVIEW)
+        await news(honest)
+        assert (await other.connect(SECONDS))[0]
+        seat = list(stage.feed.seats)[1]
+        ended = asyncio.Event()
+
+        async def end() -> None:
+            ended.set()
+
+        async def say(text: str) -> None:
+            if fails == "saying":
+                raise UnicodeEncodeError("utf-8", text, 0, 1, "surrogates not allowed")
+            await asyncio.Event().wait()
+
+        seat.end = end
+        if fails != "making":
+            seat.say = say
+        await other.send_to(json.dumps({"page": "nodes/"}))
+        async with asyncio.timeout(SECONDS):
+            await ended.wait()
+        assert seat not in stage.feed.seats
+        stage.looks._read = broken
+        stage.clock.time += 1
+        assert "PostgreSQL" in (await news(honest))["trouble"], "the honest one goes on hearing"
+        await honest.disconnect()
+        await other.disconnect()
+
+    def broken() -> Any:
+        raise DatabaseError("connection refused")
 
     play(scene)
 
@@ -220,18 +289,102 @@ def test_a_session_is_somebody_only_while_it_counts() -> None:
     user = get_user_model().objects.create_user("eve", password="x", is_staff=True)
     client = Client()
     client.force_login(user)
-    session = client.cookies["sessionid"].value
-    assert user_of(session) is None, "she may not see the dashboard"
+    hers = handshake(client.cookies["sessionid"].value)
+    assert user_of(hers) is None, "she may not see the dashboard"
     user.user_permissions.add(Permission.objects.get(codename="view_cluster"))
-    assert user_of(session) == user
+    assert user_of(hers) == user
     user.is_staff = False
     user.save()
-    assert user_of(session) is None
+    assert user_of(hers) is None
     user.is_staff = True
     user.set_password("y")
     user.save()
-    assert user_of(session) is None, "another password ends all sessions"
-    assert user_of("no-such-session") is None
+    assert user_of(hers) is None, "another password ends all sessions"
+    assert user_of(handshake("no-such-session")) is None
+
+
+def handshake(
+    session: str = "", origin: str = "http://testserver", host: str = "testserver", query: bytes = b""
+) -> dict[str, Any]:
+    """Return the scope of a WebSocket that a browser opens."""
+    headers = [(b"host", host.encode()), (b"cookie", f"sessionid={session}".encode())]
+    return {
+        "type": "websocket",
+        "path": "/sharding/live/",
+        "scheme": "ws",
+        "client": ("192.0.2.7", 4711),
+        "query_string": query,
+        "headers": [*headers, (b"origin", origin.encode())] if origin else headers,
+    }
+
+
+class Strict(AdminSite):
+    """A site that lets in from one address alone, and with a second factor."""
+
+    asked: ClassVar[list[HttpRequest]] = []
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        self.asked.append(request)
+        return (
+            super().has_permission(request)
+            and request.META["REMOTE_ADDR"] == "192.0.2.7"
+            and request.session.get("second factor") == "given"
+            and "HTTP_HOST" in request.META
+        )
+
+
+class Middle(AdminSite):
+    """A site that asks for what only a middleware adds to the user."""
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_verified())  # type: ignore[union-attr] # a middleware's
+
+
+@pytest.mark.django_db
+def test_the_admin_site_itself_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    strict, middle = Strict("strict"), Middle("middle")
+    register(strict)
+    register(middle)
+    client = Client()
+    client.force_login(get_user_model().objects.create_superuser("root", password="x"))
+    session = client.cookies["sessionid"].value
+    assert user_of(handshake(session)) is not None, "the default site wants a member of staff"
+    assert user_of(handshake(session, query=b"site=no-such-site")) is None
+    assert user_of(handshake(session, query=b"site=strict")) is None
+    stored = client.session
+    stored["second factor"] = "given"
+    stored.save()
+    assert user_of(handshake(session, query=b"site=strict")) is not None
+    assert user_of({**handshake(session, query=b"site=strict"), "client": ("192.0.2.8", 1)}) is None
+    assert user_of(handshake(session, query=b"site=middle")) is None, "what cannot be asked is refused"
+    assert "has_permission of the admin site 'middle' fails" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "own"),
+    [
+        ("http://testserver", "testserver", True),
+        ("https://testserver", "testserver", True),
+        ("https://testserver", "testserver:443", True),
+        ("http://testserver:80", "testserver", True),
+        ("http://testserver:8000", "testserver:8000", True),
+        ("http://testserver:9999", "testserver:8000", False),
+        ("http://testserver", "testserver:8000", False),
+        ("https://trusted.example", "testserver", True),
+        ("http://trusted.example", "testserver", False),
+        ("https://a.below.example", "testserver", True),
+        ("https://below.example.evil", "testserver", False),
+        ("http://evil.example", "evil.example", False),
+        ("null", "testserver", False),
+        ("", "testserver", False),
+        ("http://[", "testserver", False),
+        ("file://testserver", "testserver", False),
+    ],
+)
+def test_only_pages_of_this_very_site_open_the_socket(origin: str, host: str, own: bool) -> None:
+    trusted = ["https://trusted.example", "https://*.below.example"]
+    with override_settings(CSRF_TRUSTED_ORIGINS=trusted, ALLOWED_HOSTS=["testserver"]):
+        assert from_own_page(handshake(origin=origin, host=host)) is own
 
 
 # -- Where it is -------------------------------------------------------------------------------------------------------

@@ -44,6 +44,39 @@ def test_without_a_websocket_the_page_polls(visit: Visit, three_nodes: Cluster) 
     assert browser.complaints() == []
 
 
+MUTE = """
+  const wait = window.setTimeout;
+  // The page's patience with a silent site, made short; other clocks stay as they are.
+  window.setTimeout = (job, ms, ...more) => wait(job, ms === 25000 ? 300 : ms, ...more);
+  window.opened = 0;
+  window.WebSocket = class extends EventTarget {
+    constructor(address) {
+      super();
+      window.opened += 1;
+      window.address = address;
+      wait(() => this.dispatchEvent(new Event("open")), 0);
+    }
+    send() { wait(() => this.dispatchEvent(new MessageEvent("message", { data: '{"trouble": "", "parts": {}}' })), 0); }
+    close() {}
+  };
+"""
+
+
+def test_a_site_that_falls_silent_is_said_to_be_lost(visit: Visit, three_nodes: Cluster) -> None:
+    """What is shown may be old: a page that said "live" would hide an incident."""
+    browser = visit("root")
+    browser.before_each_page(MUTE)
+    try:
+        browser.open(f"{three_nodes.root}nodes/")
+        browser.until(lambda: live(browser) == "live", "one message came")
+        browser.until(lambda: live(browser) == "no connection to the site", "and no other one", 10)
+        browser.until(lambda: int(browser.run("return window.opened")) > 1, "the page tries again", 10)
+        assert str(browser.run("return window.address")).endswith("?site=admin")
+    finally:
+        browser.forget_what_is_before()
+    assert browser.complaints() == []
+
+
 def test_the_map_shows_the_death_of_a_node_within_two_seconds(visit: Visit, three_nodes: Cluster) -> None:
     browser = visit("root")
     browser.open(f"{three_nodes.root}types/{three_nodes.types[CART]}/")

@@ -1,15 +1,13 @@
 """The dashboard's WebSocket: a Channels consumer that lets a browser in, hears what it shows, and passes news on.
 
-Who may come in, and what the news are, is the hub's to say (`sharding_app.http.feed`). A browser says what it shows in its
-first message; what it says later replaces that. Only pages of the site's own hosts may open it.
+Who may come in, from which pages, and what the news are, is the hub's to say (`sharding_app.http.feed`). A browser says what
+it shows in its first message; what it says later replaces that.
 """
 
-from collections.abc import Awaitable, Callable
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from channels.generic.websocket import AsyncWebsocketConsumer
-from channels.security.websocket import AllowedHostsOriginValidator
 
 MAX_WORDS = 4096
 """A browser has nothing longer to say."""
@@ -21,8 +19,8 @@ End = Callable[[], Awaitable[None]]
 class Hub(Protocol):
     """Who watches what."""
 
-    async def admit(self, cookies: dict[str, str], say: Say, end: End) -> Any | None:
-        """Let somebody in: a seat, or None."""
+    async def admit(self, scope: Mapping[str, Any], say: Say, end: End) -> Any | None:
+        """Let a browser in: a seat, or None."""
 
     def hear(self, seat: Any, words: str) -> None:
         """What a browser shows."""
@@ -39,7 +37,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     channel_layer_alias = ""
 
     async def connect(self) -> None:
-        self.seat = await self.hub.admit(_cookies(self.scope), self._say, self.close)
+        self.seat = await self.hub.admit(self.scope, self._say, self.close)
         if self.seat is None:
             await self.close()
         else:
@@ -62,16 +60,4 @@ class LiveConsumer(AsyncWebsocketConsumer):
 def live_application(hub: Hub) -> Any:
     """The ASGI application of the dashboard's WebSocket."""
     consumer = type("Live", (LiveConsumer,), {"hub": hub})
-    return AllowedHostsOriginValidator(consumer.as_asgi())  # type: ignore[attr-defined] # made by `type`
-
-
-def _cookies(scope: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in scope.get("headers", ()):
-        if name == b"cookie":
-            try:
-                parsed = SimpleCookie(value.decode("latin-1"))
-            except CookieError:
-                continue
-            found.update({key: morsel.value for key, morsel in parsed.items()})
-    return found
+    return consumer.as_asgi()  # type: ignore[attr-defined] # made by `type`

@@ -9,7 +9,9 @@
 
   const POLL_MS = 2000;
   const AGAIN_MS = [500, 1000, 2000, 5000];
-  const state = { socket: null, timer: 0, failures: 0, paused: false, polling: !root.dataset.socket };
+  // The site says something every 20 seconds at least: after longer silence what is shown may be old.
+  const SILENCE_MS = 25000;
+  const state = { socket: null, timer: 0, silence: 0, failures: 0, paused: false, polling: !root.dataset.socket };
   const badge = document.getElementById("sh-live");
   const words = badge.querySelector("[data-live-text]");
   const pause = badge.querySelector("[data-pause]");
@@ -137,6 +139,7 @@
 
   function stop() {
     window.clearTimeout(state.timer);
+    window.clearTimeout(state.silence);
     if (state.socket) {
       const socket = state.socket;
       state.socket = null;
@@ -159,7 +162,8 @@
     const scheme = window.location.protocol === "https:" ? "wss:" : "ws:";
     let socket;
     try {
-      socket = new WebSocket(`${scheme}//${window.location.host}${root.dataset.socket}`);
+      const site = encodeURIComponent(root.dataset.site);
+      socket = new WebSocket(`${scheme}//${window.location.host}${root.dataset.socket}?site=${site}`);
     } catch {
       // A policy or an extension of the browser's forbids it.
       state.polling = true;
@@ -168,26 +172,39 @@
     }
     state.socket = socket;
     let heard = false;
-    socket.addEventListener("open", () => socket.send(JSON.stringify({
-      page: root.dataset.topic, site: root.dataset.site, language: document.documentElement.lang,
-    })));
-    socket.addEventListener("message", (event) => {
-      if (state.socket !== socket) return;
-      heard = true;
-      state.failures = 0;
-      const news = JSON.parse(event.data);
-      says(news.trouble ? "lost" : "on");
-      take(news);
-    });
-    socket.addEventListener("close", () => {
+    const lost = () => {
       if (state.socket !== socket) return;
       state.socket = null;
+      window.clearTimeout(state.silence);
       state.failures += 1;
       // Never heard of: what stands between us lets no WebSocket through, or the site's session does not count there.
       if (!heard && state.failures >= 2) state.polling = true;
       if (heard) says("lost");
       state.timer = window.setTimeout(go, AGAIN_MS[Math.min(state.failures, AGAIN_MS.length) - 1]);
+    };
+    const waitForWords = () => {
+      window.clearTimeout(state.silence);
+      state.silence = window.setTimeout(() => {
+        if (state.socket !== socket) return;
+        lost();
+        says("lost");
+        socket.close();
+      }, SILENCE_MS);
+    };
+    waitForWords();
+    socket.addEventListener("open", () => socket.send(JSON.stringify({
+      page: root.dataset.topic, language: document.documentElement.lang,
+    })));
+    socket.addEventListener("message", (event) => {
+      if (state.socket !== socket) return;
+      heard = true;
+      waitForWords();
+      state.failures = 0;
+      const news = JSON.parse(event.data);
+      says(news.trouble ? "lost" : "on");
+      take(news);
     });
+    socket.addEventListener("close", lost);
   }
 
   async function poll() {
