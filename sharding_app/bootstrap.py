@@ -182,7 +182,8 @@ def node_endpoint(runner: NodeRunner, watchdog: Watchdog) -> NodeEndpoint:
             for each in registry.duplicates()
         ]
 
-    return NodeEndpoint(NodeHealth(lambda: runner.node, lambda: watchdog.lag_seconds, undeclared), metrics)
+    health = NodeHealth(lambda: runner.node, lambda: watchdog.lag_seconds, undeclared)
+    return NodeEndpoint(health, metrics, get_settings().metrics_token)
 
 
 def host_name() -> str:

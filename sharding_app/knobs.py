@@ -215,10 +215,11 @@ class Settings:
         "`sharding_node --processes` take the ports from this one on; `--health-port` goes first.",
         at_least=0, at_most=65_535)
     health_host: str = _knob("127.0.0.1", "Health and metrics",
-        "Where that endpoint listens. It has no password: leave the loopback only inside a network of your own.")
+        "Where that endpoint listens. The probes have no password: leave the loopback only inside a network of your own.")
     metrics_token: str = _knob("", "Health and metrics",
-        "Who has this secret as a bearer token may read the site's `/metrics`; without it, only users with "
-        "`sharding.view_cluster` may.", secret=True)
+        "Clients with this secret as their bearer token may read `/metrics`, of the site and of the nodes. Without it, the site "
+        "shows them to members of staff with `sharding.view_cluster` only, and nodes to all who reach `HEALTH_HOST`.",
+        secret=True)
 
     link_max_frame_bytes: int = _knob(_LINK.max_frame_bytes, "Links",
         "A batch is closed at this size; only one larger message makes a larger batch.", at_least=1024)

@@ -1,13 +1,16 @@
 """A node's own HTTP endpoint, for probes and for Prometheus: /startup, /ready, /alive and /metrics, and nothing else.
 
 It answers on the node's event loop, so a loop that stands still does not answer. One short request a connection; what is
-too long, too slow or not understood is refused. It binds to the loopback unless the settings say otherwise.
+too long, too slow or not understood is refused. The number of connections is bounded by dropping the oldest silent one, so
+that a probe is answered however many clients connect and say nothing. It binds to the loopback unless the settings say
+otherwise; with a token, /metrics wants it.
 """
 
 import asyncio
 import json
 import logging
 from collections.abc import Callable
+from hmac import compare_digest
 from http import HTTPStatus
 from typing import cast, get_args
 
@@ -16,17 +19,20 @@ from sharding_app.runtime.health import NodeHealth, Question
 
 logger = logging.getLogger("sharding.node")
 
-REQUEST_SECONDS = 5.0
+HEADER_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
 MAX_REQUEST_BYTES = 8192
 MAX_CONNECTIONS = 32
 
 
 class NodeEndpoint:
-    def __init__(self, health: NodeHealth, metrics: Callable[[], str]) -> None:
+    def __init__(self, health: NodeHealth, metrics: Callable[[], str], metrics_token: str = "") -> None:
         self._health = health
         self._metrics = metrics
         self._server: asyncio.Server | None = None
-        self._open = 0
+        self._token = metrics_token
+        self._open: dict[asyncio.StreamWriter, bool] = {}
+        "Connections, oldest first, and whether they have not said yet what they want."
 
     @property
     def port(self) -> int:
@@ -44,27 +50,32 @@ class NodeEndpoint:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._make_room()
+        self._open[writer] = True
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                if self._open > MAX_CONNECTIONS:
-                    status, kind, body = (
-                        HTTPStatus.SERVICE_UNAVAILABLE,
-                        "text/plain",
-                        "too many connections\n",
-                    )
-                    head = False
-                else:
-                    request = await reader.readuntil(b"\r\n\r\n")
-                    head = request.startswith(b"HEAD ")
-                    status, kind, body = self._answer(request)
-                writer.write(_response(status, kind, body, head=head))
+            async with asyncio.timeout(HEADER_SECONDS):
+                request = await reader.readuntil(b"\r\n\r\n")
+            self._open[writer] = False
+            async with asyncio.timeout(ANSWER_SECONDS):
+                status, kind, body = self._answer(request)
+                writer.write(_response(status, kind, body, head=request.startswith(b"HEAD ")))
                 await writer.drain()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError, OSError) as error:
             logger.debug("a request came to nothing: %r", error, extra={"action": "endpoint_request_failed"})
         finally:
-            self._open -= 1
+            del self._open[writer]
             writer.close()
+
+    def _make_room(self) -> None:
+        """Drop the connection that has been silent longest, rather than refuse a new one: that may be a probe's."""
+        if len(self._open) < MAX_CONNECTIONS:
+            return
+        leaving = [writer for writer in self._open if writer.transport.is_closing()]
+        if len(self._open) - len(leaving) < MAX_CONNECTIONS:
+            return
+        there = [writer for writer in self._open if not writer.transport.is_closing()]
+        victim = next((writer for writer in there if self._open[writer]), there[0])
+        victim.transport.abort()
 
     def _answer(self, request: bytes) -> tuple[HTTPStatus, str, str]:
         words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
@@ -74,6 +85,10 @@ class NodeEndpoint:
             return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", "only GET and HEAD\n"
         name = words[1].partition("?")[0].strip("/")
         if name == "metrics":
+            if self._token and not compare_digest(
+                _header(request, b"authorization"), f"Bearer {self._token}".encode()
+            ):
+                return HTTPStatus.UNAUTHORIZED, "text/plain", "a bearer token is needed\n"
             return HTTPStatus.OK, CONTENT_TYPE, self._metrics()
         if name not in get_args(Question):
             return HTTPStatus.NOT_FOUND, "text/plain", "/startup, /ready, /alive, /metrics\n"
@@ -81,6 +96,14 @@ class NodeEndpoint:
         status = HTTPStatus.OK if verdict.ok else HTTPStatus.SERVICE_UNAVAILABLE
         body = json.dumps({"status": "pass" if verdict.ok else "fail", "output": verdict.text})
         return status, "application/health+json", f"{body}\n"
+
+
+def _header(request: bytes, name: bytes) -> bytes:
+    for line in request.split(b"\r\n")[1:]:
+        given, _, value = line.partition(b":")
+        if given.strip().lower() == name:
+            return value.strip()
+    return b""
 
 
 def _response(status: HTTPStatus, kind: str, body: str, *, head: bool) -> bytes:

@@ -18,7 +18,8 @@ from sharding_app.http import health, metrics
 from sharding_app.http.collector import Unreachable
 from sharding_app.http.health_check import ShardingHealthCheck
 from sharding_app.http.rows import read_rows
-from sharding_app.runtime.endpoint import MAX_REQUEST_BYTES, NodeEndpoint
+from sharding_app.runtime import endpoint as endpoint_module
+from sharding_app.runtime.endpoint import MAX_CONNECTIONS, MAX_REQUEST_BYTES, NodeEndpoint
 from sharding_app.runtime.exposition import Buckets, Family, Sample, render
 from sharding_app.runtime.health import ALIVE_LAG_SECONDS, NodeHealth
 from sharding_app.runtime.metrics import families
@@ -197,6 +198,74 @@ def test_the_endpoint_survives_what_is_no_request(request_bytes: bytes) -> None:
     assert b"200 OK" in after
 
 
+ALIVE = b"GET /alive HTTP/1.1\r\n\r\n"
+
+
+def test_a_probe_is_answered_however_many_connections_are_silent() -> None:
+    async def scene() -> tuple[list[bytes], bytes, int]:
+        endpoint = NodeEndpoint(node_health(FakeNode()), lambda: "")
+        await endpoint.start("127.0.0.1", 0)
+        silent = []
+        try:
+            answers = []
+            for _ in range(4):
+                silent += [
+                    await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(MAX_CONNECTIONS)
+                ]
+                answers.append(await talk(endpoint, ALIVE))
+            oldest = await asyncio.wait_for(silent[0][0].read(), 10)
+            return answers, oldest, len(endpoint._open)
+        finally:
+            for _, writer in silent:
+                writer.close()
+            await endpoint.stop()
+
+    answers, oldest, left = asyncio.run(scene())
+    assert [answer.split(b" ")[1] for answer in answers] == [b"200"] * 4
+    assert oldest == b"", "the oldest one was dropped"
+    assert left <= MAX_CONNECTIONS + 1
+
+
+def test_a_request_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint_module, "HEADER_SECONDS", 0.05)
+
+    async def scene() -> bytes:
+        endpoint = NodeEndpoint(node_health(FakeNode()), lambda: "")
+        await endpoint.start("127.0.0.1", 0)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+            writer.write(b"GET /alive")
+            closed = await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+            return closed
+        finally:
+            await endpoint.stop()
+
+    assert asyncio.run(scene()) == b""
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"", b"401"), (b"Authorization: Bearer wrong\r\n", b"401"), (b"authorization:Bearer a-token\r\n", b"200"),
+        (b"Authorization: Bearer \xff\r\n", b"401"),
+    ],
+)  # fmt: skip
+def test_a_nodes_metrics_want_the_token_if_there_is_one(header: bytes, status: bytes) -> None:
+    async def scene() -> tuple[bytes, bytes]:
+        endpoint = NodeEndpoint(node_health(FakeNode()), lambda: "sharding_x 1\n", "a-token")
+        await endpoint.start("127.0.0.1", 0)
+        try:
+            metrics = await talk(endpoint, b"GET /metrics HTTP/1.1\r\n" + header + b"\r\n")
+            return metrics, await talk(endpoint, ALIVE)
+        finally:
+            await endpoint.stop()
+
+    found, probe = asyncio.run(scene())
+    assert found.split(b" ")[1] == status
+    assert probe.split(b" ")[1] == b"200", "a probe needs none"
+
+
 # -- The site ----------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +319,7 @@ def not_connected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_sites_metrics_are_for_those_who_may_see_the_dashboard(person: Person) -> None:
     assert Client().get("/sharding/metrics").status_code == 403
     assert person("view_event").get("/sharding/metrics").status_code == 403
+    assert person("view_cluster", staff=False).get("/sharding/metrics").status_code == 403
     page = person("view_cluster").get("/sharding/metrics")
     found = read(page.content.decode())
     assert {each.labels["state"]: each.value for each in found["sharding_nodes"].samples} == {
