@@ -6,7 +6,7 @@ In-memory layers, several hosts on the core layer, redis-py's default timeout an
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sharding_app.doctor.finding import Finding, error, warning
+from sharding_app.doctor.finding import Finding, error, note, warning
 from sharding_app.doctor.look import LayerLook, Look
 
 CORE = "channels_redis.core.RedisChannelLayer"
@@ -26,6 +26,12 @@ def configured(look: Look) -> Iterator[Finding]:
             "D141", f"socket_timeout is {shortest:g} s: a consumer of yours that hears nothing for so long ends with a "
             "TimeoutError, and each send of a node costs more.", where,
             'Write the host as {"address": "redis://...", "socket_timeout": None}. Nodes bound their waiting themselves.',
+        )  # fmt: skip
+    if layer.backend == CORE:
+        yield note(
+            "D146", "The core layer keeps messages in Redis: each frame takes a turn with Redis at both ends, an ask takes nearly "
+            "three times as long as over pub/sub, and where processes wait for a processor each turn waits for two of them.", where,
+            'Take "channels_redis.pubsub.RedisPubSubChannelLayer" unless frames must outlast a process that is away.',
         )  # fmt: skip
     expiry = layer.config.get("expiry")
     if (

@@ -42,6 +42,7 @@ COUNTERS = {
     "link_send_errors": "How often the channel layer refused a frame.",
     "link_deliver_errors": "How often delivering what a frame carried raised an error.",
     "transport_deaf": "How often the process did not hear itself through the channel layer.",
+    "transport_messages_undecodable": "Messages that the channel layer could not decode, and that were dropped.",
     "transport_seals_broken": "Frames that none of the keys opens.",
     "transport_frames_dropped": "Frames that came when too many waited already.",
     "transport_channel_full": "Frames that were refused since the receiver's channel was full.",

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from channels.exceptions import InvalidChannelLayerError
 from channels.layers import channel_layers, get_channel_layer
+from channels_redis.core import RedisChannelLayer
 from django.test import override_settings
 
 from project.servers import OwnRedis, Servers
@@ -146,6 +147,122 @@ async def test_foreign_messages_are_counted_and_stop_nothing(layer: None) -> Non
         await here.send(name, b"ours")
         assert await received(here) == b"ours"
         assert here.statistics()["messages_unknown"] == 4
+
+
+GARBAGE = (
+    b"\xc1",
+    b"\x90",
+    b"",
+    b"x" * 100,
+    b"{",
+    b"[" * 50_000,
+    b"\x91" * 50_000,
+    b"\xdb\xff\xff\xff\xff",
+    b"7",
+)
+
+
+async def publish(here: ChannelsTransport, channel: str, number: int) -> None:
+    """Bytes that no layer of ours has written, from someone who may write to Redis and has no key."""
+    layer: Any = here._layer
+    data = GARBAGE[number % len(GARBAGE)]
+    if isinstance(layer, RedisChannelLayer):
+        data += str(number).encode()  # a set holds each once
+        await layer.connection(0).zadd(layer.prefix + channel, {data: time.time()})
+    else:
+        [loop_layer] = layer._layers.values()
+        await loop_layer._shards[0]._redis.publish(channel, data)
+
+
+@pytest.mark.parametrize(
+    "layer", ["core", "pubsub", "core-json", "pubsub-json", "pubsub-keys"], indirect=True
+)
+async def test_a_rate_of_bytes_that_the_layer_cannot_decode_makes_nobody_deaf(layer: None) -> None:
+    name = a_channel()
+    async with opened(name, Sealer([b"k" * 32])) as here:
+        for number in range(200):
+            await publish(here, name, number)
+            if number % 20 == 0:
+                await here.send(name, b"%d" % number)
+                assert await received(here) == b"%d" % number, "no error in between"
+        statistics = here.statistics()
+    unread = statistics["messages_undecodable"] + statistics.get("messages_unknown", 0)
+    assert 150 <= unread <= 200
+    assert "deaf" not in statistics
+
+
+async def test_a_connection_that_breaks_is_still_a_reason_to_begin_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with override_settings(CHANNEL_LAYERS={ALIAS: memory_layer()}):
+        name = a_channel()
+        async with opened(name) as here:
+            layer: Any = here._layer
+            receive, errors = layer.receive, [ConnectionResetError("gone")]
+
+            async def breaks(channel: str) -> dict[str, Any]:
+                if errors:
+                    raise errors.pop()
+                return dict(await receive(channel))
+
+            monkeypatch.setattr(layer, "receive", breaks)
+            await here.send(name, b"before")
+            assert await received(here) == b"before"
+            with pytest.raises(TransportError, match="may have been lost"):
+                await received(here)
+            await here.send(name, b"after")
+            assert await received(here) == b"after"
+            assert here.statistics()["deaf"] == 1
+
+
+async def test_the_core_layer_takes_all_that_waits_at_a_time(servers: Servers) -> None:
+    """On a starved machine each turn with Redis waits for a time slice of two processes."""
+    config = redis_layer("core", servers.redis_url, prefix=uuid4().hex, capacity=1000)
+    with override_settings(CHANNEL_LAYERS={ALIAS: config}):
+        name = a_channel()
+        async with opened(name) as here:
+            layer: Any = here._layer
+            client = layer.connection(0)
+            sent = [b"%d" % number for number in range(150)]
+            receive_many, turns = layer.receive_many, []
+
+            async def counted(channel: str) -> list[bytes]:
+                found: list[bytes] = await receive_many(channel)
+                turns.append(len(found))
+                return found
+
+            layer.receive_many = counted
+            before = (await client.info("commandstats")).get("cmdstat_eval", {"calls": 0})["calls"]
+            pipe = client.pipeline()
+            for number, data in enumerate(sent):
+                pipe.zadd(
+                    layer.prefix + name, {layer.serialize({"type": "sharding.frame", "frame": data}): number}
+                )
+            await pipe.execute()
+            assert [await received(here) for _ in sent] == sent
+            assert max(turns) > 10
+            await here.send(name, b"one turn")
+            assert await received(here) == b"one turn"
+            after = (await client.info("commandstats"))["cmdstat_eval"]["calls"]
+            assert after - before <= 3, "one script for each send, none for what is received"
+
+
+async def test_the_plain_core_layer_understands_what_we_write_and_is_understood(servers: Servers) -> None:
+    config = redis_layer("core", servers.redis_url, prefix=uuid4().hex, capacity=2)
+    with override_settings(CHANNEL_LAYERS={ALIAS: config}):
+        plain: Any = get_channel_layer(ALIAS)
+        assert type(plain) is RedisChannelLayer
+        name = a_channel()
+        async with opened(name) as here:
+            await plain.send(name, {"type": "sharding.frame", "frame": b"theirs"})
+            assert await received(here) == b"theirs"
+            other = a_channel()
+            await here.send(other, b"1")
+            await here.send(other, b"2")
+            with pytest.raises(TransportError, match="full"):
+                await here.send(other, b"3")
+            assert [(await plain.receive(other))["frame"] for _ in range(2)] == [b"1", b"2"]
+        await plain.close_pools()
 
 
 async def test_sealed_frames_pass_and_others_are_dropped(layer: None) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import datetime as dt
 import ipaddress
+import re
 import shutil
 import ssl
 import subprocess
@@ -18,6 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from django.test import override_settings
+from redis import asyncio as aioredis
+from redis.exceptions import NoPermissionError
 
 from project.servers import OwnRedis, Servers
 from project.servers.binaries import find_valkey
@@ -61,6 +64,35 @@ async def test_password_in_the_url_and_in_a_dictionary(kind: str, own_redis: Own
             await ChannelsTransport("way").open("sharding.test.way")
         assert url.password is not None
         assert url.password not in str(caught.value)
+
+
+def documented_acl(kind: str) -> list[str]:
+    """The rules of docs/links.md."""
+    page = (Path(__file__).parents[2] / "docs" / "links.md").read_text()
+    rules = re.search(rf"^ACL SETUSER sharding-{kind} (.*)$", page, re.MULTILINE)
+    assert rules, kind
+    return rules.group(1).split()
+
+
+async def test_with_no_more_rights_than_documented(kind: str, own_redis: OwnRedis) -> None:
+    server: Any = aioredis.Redis.from_url(own_redis.url)
+    user = f"sharding-{kind}"
+    await server.acl_setuser(user, reset=True)
+    await server.execute_command("ACL", "SETUSER", user, *documented_acl(kind))
+    url = urlsplit(own_redis.url)
+    await goes_through(
+        kind, {"host": "127.0.0.1", "port": url.port, "username": user, "password": "a-long-password"}
+    )
+    stranger: Any = aioredis.Redis(
+        host="127.0.0.1", port=url.port or 0, username=user, password="a-long-password"
+    )
+    for refused in (("FLUSHALL",), ("KEYS", "*"), ("SET", "mine", "1"), ("CONFIG", "GET", "*")):
+        with pytest.raises(NoPermissionError):
+            await stranger.execute_command(*refused)
+    with pytest.raises(NoPermissionError):
+        await stranger.publish("another.channel", b"x")
+    await stranger.aclose()
+    await server.aclose()
 
 
 async def test_tls(kind: str, servers: Servers, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ),
     ("D141", "warning", look(layer=layer(backend=PUBSUB, config={"hosts": [{"socket_timeout": 5}]})), "5 s"),
     ("D142", "warning", look(layer=layer(backend=CORE, config={"expiry": 3})), "expiry is 3 s"),
+    ("D146", "note", look(layer=layer(backend=CORE)), "three times as long"),
     (
         "D143",
         "warning",
@@ -209,7 +210,7 @@ def test_every_finding_has_a_case_here_and_a_section_on_the_page() -> None:
         look(database=database(slots=(ReplicationSlot(name="s", active=True, holds_snapshot=True),))),
         look(clocks=(Clock(who="node a", ahead_seconds=1.5, uncertain_seconds=1.0, rate=1.2, rate_uncertain=0.3),)),
         look(layer=layer(backend=PUBSUB, redis=(RedisLook(host="r", policy="allkeys-lru"),))),
-        look(layer=layer(backend=CORE, config={"hosts": ["redis://h"], "expiry": 60})),
+        look(layer=layer(backend=PUBSUB, config={"hosts": ["redis://h"], "expiry": 60})),
     ],
 )  # fmt: skip
 def test_what_passes_by_itself_is_left_alone(given: Look) -> None:

@@ -10,9 +10,10 @@ the transport bounds its waiting itself. A configured one makes the receiver ask
 """
 
 import asyncio
+import time
 from typing import Any, Protocol
 
-from channels.exceptions import InvalidChannelLayerError
+from channels.exceptions import ChannelFull, InvalidChannelLayerError
 from channels.layers import channel_layers
 from channels_redis.core import RedisChannelLayer
 from channels_redis.pubsub import RedisPubSubChannelLayer
@@ -21,6 +22,49 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 
 CONNECT_SECONDS = 1.0
 CANCEL_AGAIN_SECONDS = 0.05
+
+
+MOST_AT_A_TIME = 100
+_SEND = """
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) then
+    return 0
+end
+redis.call('ZADD', KEYS[1], ARGV[3], ARGV[4])
+redis.call('EXPIRE', KEYS[1], ARGV[5])
+return 1
+"""
+
+
+class LeanCoreLayer(RedisChannelLayer):  # type: ignore[misc]
+    """The core layer with one turn with Redis for a send, and one for all that waits, where its own code takes four for each.
+
+    Each turn waits for a time slice of two processes, so on a starved machine their number is what a frame costs. The layer
+    keeps a message that it gives until it is asked again; links send again what is lost, so that is left out. What is written
+    is the same: it understands, and is understood by, the plain layer. With several hosts it is the plain layer.
+    """
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None:
+        if self.ring_size != 1 or "!" in channel:
+            await super().send(channel, message)
+            return
+        now = time.time()
+        expired, expiry = int(now) - int(self.expiry), int(self.expiry)
+        taken = await self.connection(0).eval(
+            _SEND, 1, self.prefix + channel,
+            expired, self.get_capacity(channel), now, self.serialize(message), expiry,
+        )  # fmt: skip
+        if not taken:
+            raise ChannelFull
+
+    async def receive_many(self, channel: str) -> list[bytes]:
+        """Wait for messages; return them as they came, oldest first."""
+        connection, key = self.connection(0), self.prefix + channel
+        found = await connection.zpopmin(key, MOST_AT_A_TIME)
+        if found:
+            return [member for member, _ in found]
+        first = await connection.bzpopmin(key, timeout=self.brpop_timeout)
+        return [] if first is None else [first[1]]
 
 
 class Layer(Protocol):
@@ -46,7 +90,7 @@ def make_layer(alias: str) -> Layer:
         return channel_layers[alias]
     options = dict(config.get("CONFIG", {}))
     options["hosts"] = [_host(entry) for entry in options.get("hosts") or ["redis://localhost:6379"]]
-    layer = backend(**options)
+    layer = LeanCoreLayer(**options) if backend is RedisChannelLayer else backend(**options)
     if isinstance(layer, RedisChannelLayer):
         limits = [host["socket_timeout"] for host in layer.hosts if host["socket_timeout"] is not None]
         layer.brpop_timeout = min([layer.brpop_timeout, *(limit / 2 for limit in limits)])

@@ -10,6 +10,9 @@ a subscription. Later it speaks to itself when it has heard nothing for half a s
 If it does not hear what it says twice, it drops the layer's connections and begins anew, until it hears. After that
 `receive` raises once: something may have been lost, and the links send again without waiting for their patience.
 
+A message that the layer cannot decode is counted and dropped, as one with a broken seal is: an error of the connection alone
+is a reason to begin anew. Else one who may only publish could make every node deaf, by a byte now and then.
+
 What has arrived and is not yet asked for is bounded in count and bytes; beyond it frames are dropped and counted.
 """
 
@@ -22,8 +25,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from channels.exceptions import ChannelFull
+from redis.exceptions import RedisError
 
-from sharding_app.adapters.channels.layers import Layer, end_receiver, make_layer, takes_text_only
+from sharding_app.adapters.channels.layers import (
+    Layer,
+    LeanCoreLayer,
+    end_receiver,
+    make_layer,
+    takes_text_only,
+)
 from sharding_app.adapters.channels.seal import SealBroken, Sealer
 from sharding_app.ports.transport import TransportError
 
@@ -35,6 +45,8 @@ SILENCE_SECONDS = 0.5
 PROBES_SECONDS = (0.2, 0.2)
 FIRST_PROBES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.4)
 """How long to listen after each word to ourselves: a new subscription may begin just after the first."""
+LATE_SECONDS = 0.05
+LATE_TIMES = 5
 OPEN_SECONDS = 5.0
 SEND_SECONDS = 1.0
 END_SECONDS = 3.0
@@ -42,6 +54,11 @@ AGAIN_SECONDS = 0.02
 AGAIN_AT_MOST_SECONDS = 0.2
 MAX_WAITING_FRAMES = 10_000
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+
+
+MANY_IN_A_ROW = 100
+BROKEN = (RedisError, OSError, EOFError, RuntimeError, MemoryError)
+"""What a layer raises when its connection is at fault, and not a message."""
 
 
 class _Full(TransportError):
@@ -67,6 +84,7 @@ class ChannelsTransport:
         self._as_text = False  # the layer takes no bytes
         self._keeper: asyncio.Task[None] | None = None
         self._counters: Counter[str] = Counter()
+        self._bad_in_a_row = 0
 
     def statistics(self) -> Mapping[str, int]:
         """Return counters: frames_sent, send_errors, frames_received, probes, deaf, seals_broken, …"""
@@ -160,24 +178,59 @@ class ChannelsTransport:
     async def _pump(self, layer: Layer) -> None:
         """The one receiver: take what the layer gives, so that it waits in our bounds and not in the layer's."""
         while True:
-            message = await layer.receive(self._channel)
-            self._heard.set()
-            if message.get("type") != FRAME:
-                self._counters["probes_heard" if message.get("type") == PROBE else "messages_unknown"] += 1
-                continue
-            data = _frame_of(message)
-            if data is None:
-                self._counters["messages_unknown"] += 1
-            elif (
-                len(self._waiting) >= MAX_WAITING_FRAMES
-                or self._waiting_bytes + len(data) > MAX_WAITING_BYTES
-            ):
-                self._counters["frames_dropped"] += 1
-            else:
-                self._counters["frames_received"] += 1
-                self._waiting.append(data)
-                self._waiting_bytes += len(data)
-                self._arrived.set()
+            for message in await self._arrivals(layer):
+                self._take(message)
+
+    async def _arrivals(self, layer: Layer) -> list[Any]:
+        """Wait for messages, and leave out what cannot be decoded. Raises what is wrong with the connection."""
+        if isinstance(layer, LeanCoreLayer) and layer.ring_size == 1:
+            found = []
+            for data in await layer.receive_many(self._channel):
+                try:
+                    found.append(layer.deserialize(data))
+                except Exception as error:  # noqa: BLE001  (whatever a serializer makes of strangers' bytes)
+                    await self._undecodable(error)
+            return found
+        try:
+            return [await layer.receive(self._channel)]
+        except RecursionError as error:
+            await self._undecodable(error)
+        except BROKEN:
+            raise
+        except Exception as error:  # noqa: BLE001  (as above; if it is no stranger's, the ear finds out)
+            await self._undecodable(error)
+        return []
+
+    async def _undecodable(self, error: Exception) -> None:
+        self._counters["messages_undecodable"] += 1
+        self._bad_in_a_row += 1
+        if self._counters["messages_undecodable"] == 1:
+            logger.warning(
+                "a message that the channel layer cannot decode (%s) is dropped: a process with another configuration, or a"
+                " stranger, writes to this channel", type(error).__name__, extra={"action": "transport.undecodable"},
+            )  # fmt: skip
+        # Others have their turn; and a layer that fails at once, whatever it is asked, does not take a whole core.
+        await asyncio.sleep(0.001 if self._bad_in_a_row > MANY_IN_A_ROW else 0)
+
+    def _take(self, message: Any) -> None:
+        self._bad_in_a_row = 0
+        self._heard.set()
+        if not isinstance(message, Mapping):
+            self._counters["messages_unknown"] += 1
+            return
+        if message.get("type") != FRAME:
+            self._counters["probes_heard" if message.get("type") == PROBE else "messages_unknown"] += 1
+            return
+        data = _frame_of(message)
+        if data is None:
+            self._counters["messages_unknown"] += 1
+        elif len(self._waiting) >= MAX_WAITING_FRAMES or self._waiting_bytes + len(data) > MAX_WAITING_BYTES:
+            self._counters["frames_dropped"] += 1
+        else:
+            self._counters["frames_received"] += 1
+            self._waiting.append(data)
+            self._waiting_bytes += len(data)
+            self._arrived.set()
 
     def _open_seal(self, data: bytes) -> bytes | None:
         if self._sealer is None:
@@ -231,13 +284,15 @@ class ChannelsTransport:
 
     async def _probe(self, pump: asyncio.Task[None], waits: Sequence[float]) -> str:
         """Speak to ourselves until we hear anything; return what is wrong if we do not."""
-        for seconds in waits:
+        loop, left, late = asyncio.get_running_loop(), list(waits), 0
+        while left:
             self._heard.clear()
             self._counters["probes"] += 1
+            until = loop.time() + left[0]
             speaking = asyncio.ensure_future(self._send(self._channel, {"type": PROBE}))
             try:
                 # Not by its own time limit: a send may hang, or wait behind others that do.
-                heard = await _set_within(self._heard, seconds, unless=pump)
+                heard = await _set_within(self._heard, left[0], unless=pump)
                 reason = await _ended(speaking)
             finally:
                 speaking.cancel()
@@ -247,6 +302,10 @@ class ChannelsTransport:
                 return _reason(pump)
             if reason:
                 return reason
+            if loop.time() - until > LATE_SECONDS and late < LATE_TIMES:
+                late += 1  # this process itself came late to the answer: the wait proves nothing
+            else:
+                del left[0]
         return "it does not hear itself"
 
     async def _end(self, layer: Layer, pump: asyncio.Task[None]) -> None:
