@@ -5,9 +5,11 @@ Without a database tag they look at settings and declarations only. Those tagged
 """
 
 import importlib.metadata
+import ipaddress
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings as django_settings
@@ -195,6 +197,48 @@ def check_platform(app_configs: Apps = None, **_: Any) -> Messages:
     return [_error("E007", "Nodes do not run on Windows.", hint)]
 
 
+def check_clear_text(app_configs: Apps = None, **_: Any) -> Messages:
+    """Whether others on the network could read what travels to and from the servers."""
+    settings = _sound_settings()
+    if settings is None or django_settings.DEBUG:
+        return []
+    found: Messages = []
+    alias = settings.channel_layer
+    layer = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias) or {}
+    hosts = (layer.get("CONFIG") or {}).get("hosts") or []
+    if not settings.encrypt and any(map(_is_readable_redis, hosts)):
+        text = f"CHANNEL_LAYERS[{alias!r}] is redis:// on another machine, and SHARDING['ENCRYPT'] is off."
+        hint = "KEYS authenticate messages only: use rediss://, or set ENCRYPT, so that the network cannot read payloads."
+        found.append(_warning("W012", text, hint))
+    for alias in {settings.database, settings.lifeline_database} & set(connections):
+        way = _conninfo(alias) if connections[alias].vendor == "postgresql" else {}
+        if not _is_here(str(way.get("host", ""))) and way.get("sslmode") not in {"verify-full", "verify-ca"}:
+            text = f"The way to the database {alias!r} is not verified: its sslmode is {way.get('sslmode', 'prefer')!r}."
+            hint = 'Add "OPTIONS": {"sslmode": "verify-full"}, or silence this where a network of your own protects the way.'
+            found.append(_warning("W013", text, hint))
+    return found
+
+
+def _is_readable_redis(host: object) -> bool:
+    address = host.get("address") if isinstance(host, Mapping) else host
+    if isinstance(address, tuple | list) and address:
+        return not _is_here(str(address[0]))
+    if not isinstance(address, str):
+        return False
+    parts = urlsplit(address)
+    return parts.scheme == "redis" and not _is_here(parts.hostname or "")
+
+
+def _is_here(host: str) -> bool:
+    """Tell whether a host is this machine: its loopback, or a socket in its file system."""
+    try:
+        return (
+            host in ("", "localhost") or host.startswith(("/", "@")) or ipaddress.ip_address(host).is_loopback
+        )
+    except ValueError:
+        return False
+
+
 def check_deployment(app_configs: Apps = None, **_: Any) -> Messages:
     settings = _sound_settings()
     if settings is None or settings.keys or django_settings.DEBUG:
@@ -292,4 +336,5 @@ def register() -> None:
         checks.register(check, "sharding")
     checks.register(check_databases, "sharding")
     checks.register(check_deployment, "sharding", checks.Tags.security, deploy=True)
+    checks.register(check_clear_text, "sharding", checks.Tags.security, deploy=True)
     checks.register(check_server, "sharding", checks.Tags.database)

@@ -1,9 +1,15 @@
 """The site behind a TLS proxy. Everything that differs between machines comes from the environment:
-SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL."""
+SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL.
+
+The ways to both servers have to be encrypted and their names verified: `postgresql://…?sslmode=verify-full` and
+`rediss://…`. CLEAR_TEXT names the servers, separated by commas, that a network of your own protects: `postgres,redis`.
+The proxy has to overwrite X-Forwarded-Proto: a client's own header would pass for one of the proxy's.
+"""
 
 from __future__ import annotations
 
 import os
+from urllib.parse import parse_qs, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -20,14 +26,37 @@ def _required(name: str) -> str:
 SECRET_KEY = _required("SECRET_KEY")
 ALLOWED_HOSTS = [host.strip() for host in _required("ALLOWED_HOSTS").split(",")]
 _sharding_keys = [key.strip() for key in _required("SHARDING_KEYS").split(",")]
-_required("DATABASE_URL")
-_required("REDIS_URL")
+_clear_text = {name.strip() for name in os.environ.get("CLEAR_TEXT", "").split(",")}
+
+
+def _encrypted(server: str, url: str, wanted: str, *, is_so: bool) -> None:
+    """Refuse a way to a server that others on the network can read, unless CLEAR_TEXT names the server."""
+    local = not urlsplit(url).hostname
+    if not (is_so or local or server in _clear_text):
+        raise ImproperlyConfigured(
+            f"{wanted}. Where a network of your own protects the way to the server, set CLEAR_TEXT={server} in the environment."
+        )
+
+
+if "*" in ALLOWED_HOSTS:
+    raise ImproperlyConfigured("ALLOWED_HOSTS must name the site's hosts: '*' takes any Host header.")
+_url = _required("DATABASE_URL")
+_encrypted(
+    "postgres",
+    _url,
+    "DATABASE_URL needs ?sslmode=verify-full (with sslrootcert): libpq's default verifies no server",
+    is_so=parse_qs(urlsplit(_url).query).get("sslmode", [""])[-1] in {"verify-full", "verify-ca"},
+)
+_url = _required("REDIS_URL")
+_encrypted("redis", _url, "REDIS_URL must begin with rediss://", is_so=urlsplit(_url).scheme == "rediss")
+del _url
 
 from project.settings.base import *  # noqa: E402 - only once it is sure that nothing embedded is meant
 
 DEBUG = False
 DEMO_ADMIN = False
-SHARDING = {**SHARDING, "KEYS": _sharding_keys}
+SHARDING = {**SHARDING, "KEYS": _sharding_keys, "ENCRYPT": True}
+SHOP_NEEDS_LOGIN = True
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = True
 SECURE_HSTS_SECONDS = 31_536_000

@@ -196,6 +196,43 @@ def test_w005_no_keys_in_production() -> None:
         assert checks.check_deployment() == []
 
 
+@pytest.mark.parametrize(
+    ("hosts", "encrypt", "found"),
+    [
+        (["redis://redis.example:6379/0"], False, ["sharding.W012"]),
+        ([{"address": "redis://:secret@10.0.0.7"}], False, ["sharding.W012"]),
+        ([("redis.example", 6379)], False, ["sharding.W012"]),
+        ([{"address": "redis://10.0.0.7"}], True, []),
+        (["rediss://redis.example:6379/0"], False, []),
+        ([{"address": "redis://127.0.0.1"}, "redis://localhost", "redis://[::1]", "unix:///run/redis.sock"], False, []),
+        (None, False, []),
+    ],
+)  # fmt: skip
+def test_messages_that_the_network_can_read(hosts: Any, encrypt: bool, found: list[str]) -> None:
+    sharding = {"KEYS": ["0123456789abcdef-0123456789ABCDEF"], "ENCRYPT": encrypt}
+    configured = layer("channels_redis.pubsub.RedisPubSubChannelLayer", **({"hosts": hosts} if hosts else {}))
+    with override_settings(DEBUG=False, SHARDING=sharding, CHANNEL_LAYERS=configured):
+        assert [name for name in ids(checks.check_clear_text()) if name == "sharding.W012"] == found
+    with override_settings(DEBUG=True, SHARDING=sharding, CHANNEL_LAYERS=configured):
+        assert checks.check_clear_text() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("postgresql://u@db.example/shop", ["sharding.W013"]),
+        ("postgresql://u@db.example/shop?sslmode=require", ["sharding.W013"]),
+        ("postgresql://u@db.example/shop?sslmode=verify-full", []),
+        ("postgresql://u@127.0.0.1/shop", []),
+        ("postgresql:///shop?host=/run/postgresql", []),
+    ],
+)
+def test_a_way_to_the_database_that_is_not_verified(databases: Databases, url: str, found: list[str]) -> None:
+    databases({"default": database(url)})
+    with override_settings(DEBUG=False):
+        assert [name for name in ids(checks.check_clear_text()) if name == "sharding.W013"] == found
+
+
 Ask = Callable[..., list[CheckMessage]]
 
 

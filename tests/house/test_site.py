@@ -213,15 +213,47 @@ def test_production_settings_name_what_is_missing_and_pass_the_deployment_checks
     missing = python(*check, SECRET_KEY="k" * 20)
     assert missing.returncode != 0
     assert "Set ALLOWED_HOSTS in the environment" in missing.stderr
-    passed = python(
-        *check,
-        SECRET_KEY="Zq3-_8xYwVu7TsRqPoNmLkJiHgFeDcBa0918273645-unguessable-and-long-enough",
-        SHARDING_KEYS="a-new-key-of-32-bytes-or-a-few-more,an-old-key-of-32-bytes-or-a-few-more",
-        ALLOWED_HOSTS="shop.example.org, www.example.org",
-        DATABASE_URL="postgresql://user@db.example.org/shop",
-        REDIS_URL="rediss://redis.example.org/0",
-    )
+    passed = python(*check, **PRODUCTION)
     assert passed.returncode == 0, passed.stderr
+
+
+PRODUCTION = {
+    "SECRET_KEY": "Zq3-_8xYwVu7TsRqPoNmLkJiHgFeDcBa0918273645-unguessable-and-long-enough",
+    "SHARDING_KEYS": "a-new-key-of-32-bytes-or-a-few-more,an-old-key-of-32-bytes-or-a-few-more",
+    "ALLOWED_HOSTS": "shop.example.org, www.example.org",
+    "DATABASE_URL": "postgresql://user:hidden@db.example.org/shop?sslmode=verify-full",
+    "REDIS_URL": "rediss://:hidden@redis.example.org/0",
+}
+IMPORT = "import project.settings.production as s; print(s.SHARDING['ENCRYPT'], s.SHOP_NEEDS_LOGIN)"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"REDIS_URL": "redis://:hidden@redis.example.org/0"}, "REDIS_URL must begin with rediss://"),
+        ({"DATABASE_URL": "postgresql://u:hidden@db.example.org/shop"}, "needs ?sslmode=verify-full"),
+        ({"DATABASE_URL": "postgresql://u:hidden@db.example.org/shop?sslmode=prefer"}, "needs ?sslmode=verify-full"),
+        ({"ALLOWED_HOSTS": "shop.example.org,*"}, "'*' takes any Host header"),
+    ],
+)  # fmt: skip
+def test_production_refuses_what_others_can_read(changed: dict[str, str], said: str) -> None:
+    answer = python("-c", IMPORT, **{**PRODUCTION, **changed})
+    assert answer.returncode != 0
+    assert said in answer.stderr.splitlines()[-1]
+    assert "hidden" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"REDIS_URL": "redis://redis.example.org/0", "DATABASE_URL": "postgresql://db/shop", "CLEAR_TEXT": "redis, postgres"},
+        {"REDIS_URL": "unix:///run/redis.sock", "DATABASE_URL": "postgresql:///shop?host=/run/postgresql"},
+    ],
+)  # fmt: skip
+def test_production_encrypts_and_asks_customers_to_log_in(changed: dict[str, str]) -> None:
+    answer = python("-c", IMPORT, **{**PRODUCTION, **changed})
+    assert answer.stdout == "True True\n", answer.stderr
 
 
 def test_missing_packages_are_said_in_one_sentence() -> None:
