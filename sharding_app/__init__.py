@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from sharding_app.core.consistent_hashing import ConsistentHashAllocation as ConsistentHashAllocation
     from sharding_app.core.least_shards import LeastShardAllocation as LeastShardAllocation
     from sharding_app.core.least_shards_old import ThresholdAllocation as ThresholdAllocation
+    from sharding_app.core.passivation import AdmissionWindow as AdmissionWindow
+    from sharding_app.core.passivation import FrequencyFilter as FrequencyFilter
+    from sharding_app.core.passivation import Passivation as Passivation
+    from sharding_app.core.passivation import WindowClimbing as WindowClimbing
     from sharding_app.core.supervision import Supervision as Supervision
     from sharding_app.errors import AskTimeout as AskTimeout
     from sharding_app.errors import BadCall as BadCall
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from sharding_app.model.region_questions import GetCurrentRegions as GetCurrentRegions
     from sharding_app.model.region_questions import GetShardRegionState as GetShardRegionState
     from sharding_app.model.region_questions import GracefulShutdown as GracefulShutdown
+    from sharding_app.model.region_questions import SetActiveEntityLimit as SetActiveEntityLimit
     from sharding_app.model.remote import Remote as Remote
     from sharding_app.model.settings import ShardingSettings as ShardingSettings
     from sharding_app.model.singleton import ClusterSingleton as ClusterSingleton
@@ -88,6 +93,11 @@ _HOMES = {
     "ClusterSingleton": "model.singleton",
     "SingletonProxy": "model.singleton",
     "Supervision": "core.supervision",
+    "Passivation": "core.passivation",
+    "AdmissionWindow": "core.passivation",
+    "FrequencyFilter": "core.passivation",
+    "WindowClimbing": "core.passivation",
+    "SetActiveEntityLimit": "model.region_questions",
     "DurableState": "model.entity",
     "Entity": "model.entity",
     "EntityContext": "model.context",

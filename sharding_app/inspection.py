@@ -11,6 +11,7 @@ from sharding_app.model.region_questions import (
     GetShardLocations,
     GetShardRegionState,
     GracefulShutdown,
+    SetActiveEntityLimit,
     UpdateShardLocations,
 )
 from sharding_app.runtime.node import Node
@@ -32,6 +33,9 @@ async def inspect(process: Process, type_name: str, question: object, timeout: f
         case GracefulShutdown():
             leave(process, type_name)
             return None
+        case SetActiveEntityLimit():
+            _set_limit(process, type_name, question.limit)
+            return None
         case GetShardLocations():
             found = await process.ports.store.locations(type_name)
             return {} if found is None else dict(found[1])
@@ -39,6 +43,14 @@ async def inspect(process: Process, type_name: str, question: object, timeout: f
             await _locate(process, type_name, question.locations)
             return None
     raise BadCall(f"a region cannot be asked {question!r}")
+
+
+def _set_limit(process: Process, type_name: str, limit: int) -> None:
+    if not isinstance(process, Node) or type_name not in process.hosts:
+        raise WrongContext(f"nothing of {type_name!r} is hosted in this process")
+    if type(limit) is not int or limit < 0:
+        raise BadCall(f"the limit is an int of at least 0, not {limit!r}")
+    process.hosts[type_name].entity_life.set_limit(limit)
 
 
 def leave(process: Process, type_name: str) -> None:

@@ -15,6 +15,7 @@ from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.least_shards_old import ThresholdAllocation
 from sharding_app.core.link_limits import LinkLimits
+from sharding_app.core.passivation import NAMED
 from sharding_app.core.recovery_limits import RecoveryLimits
 from sharding_app.core.region import RegionLimits
 from sharding_app.core.shard_lease import LeaseTerms
@@ -44,8 +45,12 @@ class Knob(NamedTuple):
     default_text: str = ""
     "How the docs write a default that depends on something."
 
+    one_of: tuple[str, ...] = ()
+
     def misfit(self, value: object) -> str | None:
-        """Say what a number must be, if this one is not."""
+        """Say what a value must be, if this one is not."""
+        if self.one_of and value not in self.one_of:
+            return f"must be one of {', '.join(self.one_of)}"
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             return None
         if not math.isfinite(value):
@@ -159,6 +164,12 @@ class Settings:
 
     passivate_after_seconds: float = _knob(_NODE.passivate_after_seconds, "Entities",
         "An entity without messages for so long is stopped; 0: never.", at_least=0.0)
+    active_entity_limit: int = _knob(_NODE.active_entity_limit, "Entities",
+        "Most entities of one type in a node's memory, shared out evenly among its shards there; others leave for them and are "
+        "recovered when they are needed. 0: any number. Remembered entities and singletons always stay.", at_least=0)
+    passivation: str = _knob(_NODE.passivation, "Entities",
+        "Which ones leave then: `least-recently-used`, `segmented-least-recently-used`, `most-recently-used`, "
+        "`least-frequently-used`, `least-frequently-used-with-aging` or `composite`.", one_of=tuple(NAMED))
     snapshot_every: int = _knob(0, "Entities",
         "A snapshot of an event-sourced entity after so many events, beside its commands; 0: never.", at_least=0)
     keep_snapshots: int = _knob(2, "Entities",
@@ -319,6 +330,8 @@ class Settings:
             keep_snapshots=self.keep_snapshots,
             delete_events=self.delete_events,
             passivate_after_seconds=self.passivate_after_seconds,
+            active_entity_limit=self.active_entity_limit,
+            passivation=self.passivation,
             pipelined=self.pipelined,
             ask_timeout_seconds=self.ask_timeout_seconds,
             use_lease=self.use_lease,
@@ -353,6 +366,8 @@ class Settings:
             mailbox_size=self.mailbox_size,
             command_window_seconds=self.command_window_seconds,
             passivate_after_seconds=self.passivate_after_seconds,
+            active_entity_limit=self.active_entity_limit,
+            passivation=self.passivation,
             max_concurrent_recoveries=self.max_concurrent_recoveries,
             recovery=RecoveryLimits(max_events=self.max_recovery_events, max_bytes=self.max_history_bytes),
             max_reply_bytes=self.max_reply_bytes,

@@ -27,6 +27,7 @@ class BenchCounter(Entity):
 class BenchAccount(EventSourced):
     """One event for each command, acknowledged after its commit."""
 
+    settings = ShardingSettings(active_entity_limit=0)  # all that are counted stay in memory
     count: int = 0
 
     @command

@@ -11,16 +11,18 @@
       RUNNING ──HandOff──> STOPPING (hands back what waits, ends what runs) ──> stopped
 
 Contract: an entity handles one envelope at a time, in the order of arrival; BUSY lasts until what it persisted is
-committed. A slot that is idle owns nothing but its object and its place in the dict. Mailboxes are bounded.
+committed. A slot that is idle owns nothing but its object, its place in the dict and in the order of recency. Mailboxes are bounded.
 The machine answers with what to do next; handlers, the journal and time are the shell's.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from enum import IntEnum
 
 from sharding_app.core.ids import EntityId, Epoch, Incarnation, ShardId
 from sharding_app.core.messages import Deliver
+from sharding_app.core.passivation import Strategy
+from sharding_app.core.recency import LeastRecentlyUsed, Tracked
 
 Work = tuple[Incarnation, Deliver]
 """An envelope and who sent it."""
@@ -42,18 +44,18 @@ class Verdict(IntEnum):
     HAND_BACK = 4
 
 
-class Slot:
-    """One entity in memory."""
+class Slot(Tracked):
+    """One entity in memory. Its place is in the shard's order of recency."""
 
     __slots__ = (
         "ended",
         "entity",
         "generation",
-        "id",
         "ids",
         "known_since",
         "last_word",
         "mailbox",
+        "node",
         "passivating",
         "pending",
         "seq",
@@ -66,8 +68,10 @@ class Slot:
     )
 
     def __init__(self, entity_id: EntityId, shard: "Shard") -> None:
-        self.id = entity_id
+        super().__init__(entity_id)
         self.shard = shard
+        self.node: Tracked | None = None
+        "What stands for it in the shard's strategy, if that is not by recency alone."
         self.state = SlotState.LOADING
         self.entity: object | None = None
         self.seq = 0
@@ -93,12 +97,17 @@ class Slot:
         self.known_since: float | None = None
         "Since when all of these are there; None: it has not been loaded."
 
+    @property
+    def is_idle(self) -> bool:
+        return self.state is SlotState.IDLE and not self.pending and not self.passivating
+
 
 class Shard:
     """One shard at home here, at one epoch."""
 
     __slots__ = (
-        "busy", "closed", "epoch", "lingering", "mailbox_limit", "number", "slots", "stopping", "type",
+        "busy", "closed", "epoch", "evicted", "lingering", "mailbox_limit", "most", "number", "recency", "slots",
+        "stopping", "strategy", "type",
     )  # fmt: skip
 
     def __init__(self, type_name: str, number: ShardId, epoch: Epoch, mailbox_limit: int = 1000) -> None:
@@ -114,6 +123,29 @@ class Shard:
         self.lingering = 0
         "Slots that got their stop message and have not stopped."
         self.mailbox_limit = mailbox_limit
+        self.recency = LeastRecentlyUsed()
+        "Of the entities to which messages came."
+        self.most = 0
+        "So many of them may be in memory, if no strategy says otherwise; 0: any number."
+        self.strategy: Strategy | None = None
+        self.evicted: list[Slot] = []
+        "Those that have to leave the memory for others; the shell takes them from here."
+
+    def limit(self, most: int, strategy: Strategy | None = None) -> None:
+        """Let so many entities be in memory; without a strategy the least recently used ones go."""
+        if not most:
+            self.most, self.strategy = 0, None
+            for slot in self.slots.values():
+                slot.node = None
+            return
+        if strategy is not None and self.strategy is None:
+            self.strategy = strategy
+        if self.strategy is not None:
+            self._evict([self.slots[each.id] for each in self.strategy.resized(most)])
+            return
+        self.most = most
+        while self.recency.size > most:
+            self._evict([self.recency.oldest])
 
     def deliver(self, source: Incarnation, message: Deliver, now: float) -> tuple[Verdict, Slot | None]:
         """Decide about an envelope. RUN and LOAD make the slot busy: the shell owes a `finished` or `loaded`."""
@@ -123,10 +155,16 @@ class Shard:
         if slot is None:
             slot = self.slots[message.entity] = Slot(message.entity, self)
             slot.mailbox = deque(((source, message),))
-            slot.touched = now
+            self._use(slot, now)
             self.busy += 1
             return Verdict.LOAD, slot
-        slot.touched = now
+        if not source:
+            pass  # what an entity tells itself, by a timer say, is no use of it
+        elif slot.place is None or self.strategy is not None:
+            self._use(slot, now)
+        else:
+            slot.touched = now
+            self.recency.renew(slot)
         if slot.state is SlotState.IDLE and not slot.passivating:
             slot.state = SlotState.BUSY
             self.busy += 1
@@ -215,7 +253,7 @@ class Shard:
                 self.reload(slot)
                 return None
             if self.slots.get(slot.id) is slot:
-                del self.slots[slot.id]
+                self._forget(slot)
             slot.entity = None
         elif not slot.ended:
             self.lingering += 1
@@ -233,7 +271,8 @@ class Shard:
         slot.pending -= 1
         self.busy -= 1
         if slot.ended and slot.state is SlotState.IDLE and not slot.pending and not slot.mailbox:
-            self.slots.pop(slot.id, None)
+            if self.slots.get(slot.id) is slot:
+                self._forget(slot)
             slot.entity = None
 
     def reload(self, slot: Slot) -> None:
@@ -251,7 +290,7 @@ class Shard:
         """Remove a busy slot at once, whatever waits for it is returned."""
         if self.slots.get(slot.id) is not slot:
             return []
-        del self.slots[slot.id]
+        self._forget(slot)
         self._forget_pending(slot)
         slot.generation += 1
         slot.entity = None
@@ -277,16 +316,50 @@ class Shard:
     def stopped(self) -> bool:
         return self.stopping and not self.busy and not self.lingering
 
-    def idle_since(self, before: float) -> Iterator[Slot]:
-        """Entities that nothing was sent to since that time."""
-        for slot in self.slots.values():
-            if (
-                slot.state is SlotState.IDLE
-                and slot.touched < before
-                and not slot.pending
-                and not slot.passivating
-            ):
-                yield slot
+    def idle(self) -> list[Slot]:
+        """Entities that do nothing and for which nothing waits."""
+        return [slot for slot in self.slots.values() if slot.is_idle]
+
+    def due(self, before: float, most: int) -> list[Slot]:
+        """Idle entities to which no message came since that time, the first ones of them.
+
+        Whatever stands behind the first that is not due is not looked at.
+        """
+        found: list[Slot] = []
+        slot: Slot | None = self.recency.oldest
+        while slot is not None and slot.touched < before and len(found) < most:
+            if slot.is_idle:
+                found.append(slot)
+            slot = slot.newer
+        return found
+
+    def _use(self, slot: Slot, now: float) -> None:
+        """A message has come for it."""
+        slot.touched = now
+        recency = self.recency
+        if slot.place is None:
+            recency.add(slot)
+            if self.most and recency.size > self.most:
+                self._evict([recency.oldest])
+        else:
+            recency.renew(slot)
+        if self.strategy is not None:
+            if slot.node is None:
+                slot.node = Tracked(slot.id)
+            self._evict([self.slots[each.id] for each in self.strategy.touched(slot.node)])
+
+    def _evict(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self.recency.remove(slot)
+            slot.node = None
+            self.evicted.append(slot)
+
+    def _forget(self, slot: Slot) -> None:
+        del self.slots[slot.id]
+        if slot.place is not None:
+            self.recency.remove(slot)
+            if slot.node is not None and self.strategy is not None:
+                self.strategy.removed(slot.node)
 
     def _forget_pending(self, slot: Slot) -> None:
         self.busy -= slot.pending

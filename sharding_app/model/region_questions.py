@@ -44,6 +44,13 @@ class GracefulShutdown(Question):
 
 
 @dataclass(frozen=True, slots=True)
+class SetActiveEntityLimit(Question):
+    """Told to the region of a node: so many entities may be in its memory from now on; 0: any number."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
 class GetShardLocations(Question):
     """Where does the application want the type's shards? Answer: node names by shard (`ExternalAllocation`)."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sharding_app.core.allocation import ShardAllocationStrategy
+from sharding_app.core.passivation import Passivation, passivation
 from sharding_app.core.supervision import Supervision
 from sharding_app.errors import DeclarationError
 
@@ -33,6 +34,10 @@ class ShardingSettings:
     delete_events: bool | None = None
     #: An entity without messages for so long is stopped (0: never).
     passivate_after_seconds: float | None = None
+    #: So many entities of the type may be in one node's memory (0: any number); the others are recovered when needed.
+    active_entity_limit: int | None = None
+    #: Which ones leave when there are more: the name of a strategy, or a ``Passivation`` of one's own.
+    passivation: str | Passivation | None = None
     #: The next command runs while the reply of the former still waits for its commit.
     pipelined: bool | None = None
     #: Entities that ran are started again after a move or a restart, without a message.
@@ -57,6 +62,8 @@ class ShardingSettings:
         _whole(self.keep_snapshots, "keep_snapshots", 1)
         _flag(self.delete_events, "delete_events")
         _seconds(self.passivate_after_seconds, "passivate_after_seconds", zero=True)
+        _whole(self.active_entity_limit, "active_entity_limit", 0)
+        _strategy(self.passivation)
         _flag(self.pipelined, "pipelined")
         _flag(self.remember_entities, "remember_entities")
         _need(
@@ -118,6 +125,15 @@ def _need(fits: object, name: str, what: str) -> None:
 def _whole(value: object, name: str, least: int) -> None:
     fits = value is None or (type(value) is int and value >= least)
     _need(fits, name, f"an int of at least {least}, not {value!r}")
+
+
+def _strategy(value: str | Passivation | None) -> None:
+    try:
+        _need(value is None or isinstance(value, str | Passivation), "passivation", "a name or a Passivation")
+        if value is not None:
+            passivation(value)
+    except ValueError as error:
+        raise DeclarationError(f"ShardingSettings: {error}") from None
 
 
 def _flag(value: object, name: str) -> None:

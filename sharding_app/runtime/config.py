@@ -53,6 +53,10 @@ class NodeConfig:
     ask_timeout_seconds: float = 5.0
     mailbox_size: int = 1000
     passivate_after_seconds: float = 120.0
+    active_entity_limit: int = 100_000
+    "Entities of one type in this node's memory; 0: any number."
+    passivation: str = "least-recently-used"
+    "Who leaves the memory when there are more: a name in `core.passivation.NAMED`."
     restart_backoff_seconds: float = 10.0
     "A remembered entity that stopped without passivating is started again after so long."
     recovery_rate: tuple[int, float] | None = None

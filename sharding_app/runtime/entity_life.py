@@ -6,15 +6,22 @@ starts again after a back-off.
 """
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Literal
 
 from sharding_app.core.ids import ShardId
+from sharding_app.core.passivation import Passivation, passivation
 from sharding_app.core.shard import Shard, Slot, SlotState
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.entity_context import close_context, last_word
 
 if TYPE_CHECKING:
     from sharding_app.runtime.host import Host
+
+SWEEP_SECONDS = 5.0
+MAX_AT_A_TIME = 1000
+BY_RECENCY = Passivation()
+"""The shard's own order does this one."""
 
 
 class EntityLife:
@@ -25,6 +32,18 @@ class EntityLife:
         self.runs_again = host.remembering is not None or host.type.singleton_id is not None
         self._host = host
         self._passivate_after = config.passivate_after_seconds if own is None else own
+        if self.runs_again:
+            self._passivate_after = 0.0
+        limit = settings.active_entity_limit
+        self.limit = config.active_entity_limit if limit is None else limit
+        "Of entities in memory, over all shards here; 0: none. Those that run without a message are never too many."
+        self._passivation = passivation(settings.passivation or config.passivation)
+        self._sweep: deque[Shard] = deque()
+        "The shards in which idle entities are still to be looked for."
+        self._swept_at = 0.0
+        self._leaving: deque[Slot] = deque()
+        "Entities that have to leave the memory for others, and were busy."
+        self._spreads = False
         self._stop_timeout = config.stop_timeout_seconds
         self._restart_backoff = config.restart_backoff_seconds
         self._restarts: dict[tuple[ShardId, str], asyncio.TimerHandle] = {}
@@ -39,25 +58,99 @@ class EntityLife:
         if slot.shard.passivate(slot, None if message is None else last_word(slot, message)):
             self._host.finished(slot)
 
-    def passivate_idle(self, older_than_seconds: float | None = None) -> int:
-        """Forget entities that nothing was sent to for long (the type's setting, if not given); how many there were."""
-        host = self._host
-        limit = self._passivate_after if older_than_seconds is None else older_than_seconds
-        if older_than_seconds is None and (limit <= 0 or self.runs_again):
-            return 0
-        before = host.now() - limit
-        forgotten = 0
-        for shard in host.shards.values():
-            for slot in list(shard.idle_since(before)):
-                forgotten += 1
-                if self.stop_message is not None:
-                    self.passivate(slot)
-                    continue
-                host.execution.snapshots.put_away(slot)
-                close_context(slot.entity)
-                shard.drop(slot)
-        host.counters["passivated"] += forgotten
-        return forgotten
+    def tick(self, now: float) -> None:
+        """Let go what is due, some at a time: entities without messages for long, and those that were too many."""
+        for _ in range(min(len(self._leaving), MAX_AT_A_TIME)):
+            slot = self._leaving.popleft()
+            if not self._makes_room(slot):
+                self._leaving.append(slot)
+        if self._passivate_after <= 0:
+            return
+        if not self._sweep:
+            if now - self._swept_at < min(SWEEP_SECONDS, self._passivate_after / 2):
+                return
+            self._swept_at = now
+            self._sweep.extend(self._host.shards.values())
+        self._go_on_sweeping(now - self._passivate_after)
+
+    def _go_on_sweeping(self, before: float) -> None:
+        """A shard costs one look, and each entity that is due its end; so many of both at a time."""
+        room = MAX_AT_A_TIME
+        while self._sweep and room > 0:
+            found = self._sweep[0].due(before, room)
+            for slot in found:
+                self._let_go(slot)
+            self._host.counters["passivated"] += len(found)
+            if len(found) < room:
+                self._sweep.popleft()
+            room -= 1 + len(found)
+
+    def forget_idle(self) -> int:
+        """Let every entity go that does nothing, however long; how many there were."""
+        found = [slot for shard in self._host.shards.values() for slot in shard.idle()]
+        for slot in found:
+            self._let_go(slot)
+        self._host.counters["passivated"] += len(found)
+        return len(found)
+
+    # -- Too many --------------------------------------------------------------------------------------------------
+
+    def set_limit(self, limit: int) -> None:
+        """From now on so many entities of the type may be in memory here; 0: any number."""
+        self.limit = limit
+        self._spread()
+
+    def shards_changed(self) -> None:
+        """The limit is shared out evenly among the shards that are here; those that come together count together."""
+        if not self._spreads and self.limit:
+            self._spreads = True
+            self._loop.call_soon(self._spread)
+
+    def evict(self, shard: Shard) -> None:
+        """What has to go for others goes, or as soon as it does nothing."""
+        evicted, shard.evicted = shard.evicted, []
+        for slot in evicted:
+            if not self._makes_room(slot):
+                self._leaving.append(slot)
+
+    def _spread(self) -> None:
+        self._spreads = False
+        shards = self._host.shards
+        if self.runs_again or not shards:
+            return
+        each = max(1, self.limit // len(shards)) if self.limit else 0
+        by_recency = self._passivation == BY_RECENCY
+        for shard in shards.values():
+            if by_recency or not each:
+                shard.limit(each)
+            else:
+                shard.limit(each, None if shard.strategy is not None else self._passivation.strategy(each))
+            if shard.evicted:
+                self.evict(shard)
+
+    def _makes_room(self, slot: Slot) -> bool:
+        """False: it is to be looked at again, since it does something still."""
+        shard = slot.shard
+        if (
+            slot.place is not None
+            or shard.slots.get(slot.id) is not slot
+            or slot.passivating
+            or shard.stopping
+        ):
+            return True  # it is used again, or goes anyway
+        if not slot.is_idle:
+            return False
+        self._host.counters["evicted"] += 1
+        self._let_go(slot)
+        return True
+
+    def _let_go(self, slot: Slot) -> None:
+        if self.stop_message is not None:
+            self.passivate(slot)
+            return
+        self._host.execution.snapshots.put_away(slot)
+        close_context(slot.entity)
+        slot.shard.drop(slot)
 
     def steer(
         self, number: ShardId, entity: str, *, restart: bool

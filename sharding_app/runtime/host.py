@@ -148,6 +148,8 @@ class Host:
                     execution.answers.hand_back(source, message)
                     continue
             verdict, slot = shard.deliver(source, message, now)
+            if shard.evicted:
+                self.entity_life.evict(shard)
             if slot is None:
                 self.counters["handed_back"] += 1
                 execution.answers.hand_back(source, message)
@@ -217,14 +219,13 @@ class Host:
 
     def call(self, slot: Slot, command: str, args: bytes) -> None:
         """A timer of an entity: its command goes through the mailbox, and counts as no activity."""
-        shard, touched = slot.shard, slot.touched
+        shard = slot.shard
         if shard.slots.get(slot.id) is not slot:
             return
         if not self.may_handle():
             self.spawn(self._call_when_valid(slot, command, args))
             return
         self.receive(NOBODY, (Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, command, args),))
-        slot.touched = touched
 
     async def _call_when_valid(self, slot: Slot, command: str, args: bytes) -> None:
         entity = slot.entity

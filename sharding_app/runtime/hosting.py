@@ -273,9 +273,9 @@ class Hosting:
         for source, envelopes in waiting:
             self._pass_on(source, envelopes)
 
-    def passivate_idle(self) -> None:
+    def tick(self, now: float) -> None:
         for host in self.hosts.values():
-            host.entity_life.passivate_idle()
+            host.entity_life.tick(now)
 
     def close(self) -> None:
         for host in self.hosts.values():

@@ -55,7 +55,6 @@ logger = logging.getLogger("sharding.node")
 
 TEND_SECONDS = 1.0
 NEWS_SECONDS = 1.0
-PASSIVATE_SWEEP_SECONDS = 5.0
 
 
 class Node(Process):
@@ -87,7 +86,6 @@ class Node(Process):
         self._registering = Registering(self)
         self._coordinated = False
         "Somebody holds the coordinator's lock, as the last pulse has shown."
-        self._swept_at = 0.0
         self._said_up = False
 
     # -- Life ------------------------------------------------------------------------------------------------------
@@ -334,9 +332,7 @@ class Node(Process):
                 self.run(self.hearing.say(), "echo")
             if self.state == "up" and self.hearing.changed():
                 self.run(self.hearing.tell(), "deaf")
-        if now - self._swept_at >= PASSIVATE_SWEEP_SECONDS:
-            self._swept_at = now
-            self.hosting.passivate_idle()
+        self.hosting.tick(now)
 
     async def say_deaf(self, deaf: bool) -> None:
         await self._row.write(deaf=deaf)

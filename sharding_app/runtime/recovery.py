@@ -116,6 +116,6 @@ class Recovery:
     def restart_shard(self, shard: Shard) -> None:
         """Something that its entities share may be broken: all that are idle are rebuilt when they are needed."""
         self._host.counters["shards_restarted"] += 1
-        for slot in list(shard.idle_since(float("inf"))):
+        for slot in shard.idle():
             close_context(slot.entity)
             shard.drop(slot)

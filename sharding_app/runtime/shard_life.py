@@ -59,6 +59,7 @@ class ShardLife:
         if shard is not None:
             self.drop(number)
         shard = host.shards[number] = Shard(host.type.name, number, epoch, self._mailbox_limit)
+        host.entity_life.shards_changed()
         host.listener.shard_started(host.type, number, epoch)
         self._begin(shard)
         return True
@@ -179,5 +180,6 @@ class ShardLife:
             host.send(source, HandBack(shard.type, shard.number, epoch, requests))
 
     def _left(self, number: ShardId, epoch: Epoch) -> None:
+        self._host.entity_life.shards_changed()
         if self._host.gate is not None:
             self._host.gate.left(number, epoch)

@@ -199,7 +199,7 @@ class MemoryCluster:
         for node in self.nodes.values():
             for name, host in node.hosts.items():
                 if entity is None or name == self._type(entity).name:
-                    dropped += host.entity_life.passivate_idle(older_than_seconds=0.0)
+                    dropped += host.entity_life.forget_idle()
         return dropped
 
     # -- The journal -----------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ async def test_an_entity_that_leaves_the_memory_leaves_one_value(leaves: str) ->
             host = cluster.nodes["node1"].hosts["entities.Profile"]
             if leaves == "idle":
                 await travel(0.01)
-                host.entity_life.passivate_idle(0.0)
+                host.entity_life.forget_idle()
             else:
                 (slot,) = (each for shard in host.shards.values() for each in shard.slots.values())
                 host.entity_life.passivate(slot)

@@ -1,0 +1,36 @@
+"""Finds the size of the admission window under which most messages find their entity in memory."""
+
+
+class HillClimbing:
+    """After so many accesses one step: on as before if the rate of hits has not fallen, else back.
+
+    Steps become smaller, until the rate changes by much: then the search begins anew.
+    """
+
+    def __init__(
+        self, adjust_after: int, *, initial_step: float, restart_threshold: float, step_decay: float
+    ) -> None:
+        self._adjust_after = adjust_after
+        self._initial = initial_step
+        self._restart = restart_threshold
+        self._decay = step_decay
+        self._step = -initial_step
+        self._rate = 0.0
+        self._hits = self._accesses = 0
+
+    def record(self, *, hit: bool) -> float:
+        """One access; returns by how much the window's proportion is to change: 0, mostly."""
+        self._accesses += 1
+        self._hits += hit
+        if self._accesses < self._adjust_after:
+            return 0.0
+        rate = self._hits / self._accesses
+        change = rate - self._rate
+        taken = self._step if change >= 0 else -self._step
+        if abs(change) >= self._restart:
+            self._step = self._initial if taken >= 0 else -self._initial
+        else:
+            self._step = taken * self._decay
+        self._rate = rate
+        self._hits = self._accesses = 0
+        return taken
