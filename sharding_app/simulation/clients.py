@@ -18,7 +18,7 @@ from sharding_app.runtime.process import Process as Asking
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.promises import Call
 from sharding_app.simulation.scheduler import Process
-from sharding_app.simulation.virtual_node import ASK_SECONDS, SimClock, config_of
+from sharding_app.simulation.virtual_node import ASK_SECONDS, WINDOW_SECONDS, SimClock, config_of
 
 if TYPE_CHECKING:
     from sharding_app.simulation.world import World
@@ -39,6 +39,8 @@ COMMANDS = (
 TOKENS = {"add_two": 2, "add_in_steps": 2}
 WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", "rest", "quit"})
 ATTEMPTS = 4
+RETRY_WITHIN_SECONDS = WINDOW_SECONDS * 0.9
+"""After so long no user calls again with the same id: it may be forgotten."""
 THINK_SECONDS = 0.5
 GRACE_SECONDS = 1.0
 "A call may end so much later than its timeout says."
@@ -92,6 +94,8 @@ class Caller:
         self.world.witness.called(call, caller, tokens[0] if method in ("fail", "reject") else None)
         command_id = f"id-{tokens[0]}" if command == "again" else None
 
+        first = loop.time()
+
         def attempt(number: int) -> None:
             future = process.ask(
                 entity_type.name, entity_id, method, handler.encode(tokens, {}), timeout, command_id,
@@ -106,7 +110,10 @@ class Caller:
                 if isinstance(call.value, list):
                     call.value = tuple(call.value)
             elif (
-                command == "again" and number < ATTEMPTS and isinstance(call.error, AskTimeout | Unavailable)
+                command == "again"
+                and number < ATTEMPTS
+                and isinstance(call.error, AskTimeout | Unavailable)
+                and loop.time() - first < RETRY_WITHIN_SECONDS
             ):
                 loop.call_later(0.1, attempt, number + 1)
                 return

@@ -16,6 +16,24 @@ def slot_of(client: str) -> str:
 
 LOST: tuple[float, ...] = ()
 WRITES = frozenset({"append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases"})
+DELETIONS = frozenset({"erase", "save_snapshots", "trim", "forget_states"})
+LINES: dict[str, frozenset[str]] = {
+    "journal": frozenset({"append", "secure"}),
+    "reads": frozenset(
+        {
+            "read", "read_from", "read_last", "read_snapshot", "outcome", "settle", "remember", "recall",
+            "remembered_shards", *DELETIONS,
+        }
+    ),
+    "control": frozenset(
+        {
+            "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
+            "coordinator", "shards", "homes", "homes_of", "locate", "locations", "ask_to", "decide", "bury", "record",
+            "come_back",
+        }
+    ),
+}  # fmt: skip
+"""What a node's connections are used for, its lifelines aside."""
 OF_LEASES = frozenset({"acquire_leases", "renew_leases", "release_leases"})
 
 
@@ -43,7 +61,11 @@ class Conditions:
         self.late_commits = 0.0
         self.late_marks = 0.0
         "Like late commits, of what runs and what does not: such are few."
+        self.late_deletions = 0.0
+        "Like late commits, of what is erased, and of snapshots."
         self.leases_down = False
+        self.lines_down: dict[str, str] = {}
+        "By client: the one connection whose requests are all lost, while the others work."
         self.cut_off: dict[str, None] = {}
         self.on_append: dict[str, Callable[[], float]] = {}
         "By client: what happens to it when its next append is under way; returns how long that append takes."
@@ -56,10 +78,10 @@ class Conditions:
         """Let everything work from now on."""
         self.loss = self.duplication = self.reordering = self.delay = 0.0
         self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
-        self.late_marks = 0.0
+        self.late_marks = self.late_deletions = 0.0
         self.layer_down = self.leases_down = False
         self.on_decide = None
-        for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.on_append):
+        for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.lines_down, self.on_append):
             each.clear()
 
     # -- The channel layer -----------------------------------------------------------------------------------------
@@ -106,26 +128,55 @@ class Conditions:
         if source in self.cut_off:
             self._happened["cut_off"] += 1
             return Plan(None, None, self.answer_seconds)
+        if kind == "heard":
+            return Plan(there, back)
         if self.slow_store:
             self._happened["slow_store"] += 1
             there += chance() * self.slow_store
-        if self.failing_store and chance() < self.failing_store:
-            self._happened["failing_store"] += 1
-            return Plan(None, None, there)
-        if self.leases_down and kind in OF_LEASES:
-            self._happened["leases_down"] += 1
-            return Plan(None, None, there)
+        found = (
+            self._refused(source, kind, there)
+            or self._on_purpose(source, kind, back)
+            or self._late(kind, there, back)
+        )
+        if found is not None:
+            return found
+        return Plan(there, back, self.answer_seconds if there + back >= self.answer_seconds else None)
+
+    def _refused(self, source: str, kind: str, there: float) -> Plan | None:
+        """What never arrives."""
+        why = ""
+        if self.lines_down and kind in LINES.get(self.lines_down.get(source, ""), ()):
+            why = "line_lost"
+        elif self.failing_store and self._random.random() < self.failing_store:
+            why = "failing_store"
+        elif self.leases_down and kind in OF_LEASES:
+            why = "leases_down"
+        if not why:
+            return None
+        self._happened[why] += 1
+        return Plan(None, None, there)
+
+    def _on_purpose(self, source: str, kind: str, back: float) -> Plan | None:
+        """What something happens to while it is under way."""
         if kind == "append" and source in self.on_append:
             return Plan(self.on_append.pop(source)(), back, None)
         if kind == "decide" and self.on_decide is not None:
             happens, self.on_decide = self.on_decide, None
             return Plan(happens(), back, None)
+        return None
+
+    def _late(self, kind: str, there: float, back: float) -> Plan | None:
+        """What executes late, or after the client has given up; and what is executed, and answered to no client."""
+        chance = self._random.random
         if kind == "append" and self.slow_appends and chance() < self.slow_appends:
             self._happened["slow_appends"] += 1
             return Plan(there + 0.5 + chance() * 2.0, back, None)
         if kind == "remember" and self.late_marks and chance() < self.late_marks:
             self._happened["late_marks"] += 1
             return Plan(there + chance() * 1.5, back, there)
+        if kind in DELETIONS and self.late_deletions and chance() < self.late_deletions:
+            self._happened["late_deletions"] += 1
+            return Plan(there + chance() * 2.0, back, there)
         if kind in WRITES:
             if self.late_commits and chance() < self.late_commits:
                 self._happened["late_commits"] += 1
@@ -133,4 +184,4 @@ class Conditions:
             if self.lost_answers and chance() < self.lost_answers:
                 self._happened["lost_answers"] += 1
                 return Plan(there, None, there + back)
-        return Plan(there, back, self.answer_seconds if there + back >= self.answer_seconds else None)
+        return None

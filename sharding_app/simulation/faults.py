@@ -25,6 +25,7 @@ KINDS = (
     Kind("one_way", 0.5, 3.0, aimed=True),
     Kind("deaf", 1.0, 8.0, aimed=True),
     Kind("layer_down", 0.2, 2.5),
+    Kind("layer_out", 8.5, 11.0),
     Kind("garbage", 0.1, 1.0, aimed=True),
     Kind("crash", 0.5, 5.0, aimed=True),
     Kind("crash_coordinator", 0.5, 5.0),
@@ -45,6 +46,9 @@ KINDS = (
     Kind("fail_over", 0.05, 2.0),
     Kind("standby_away", 1.0, 4.0),
     Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
+    Kind("lifelines_lost", 0.0, 0.0, aimed=True),
+    Kind("line_lost", 1.0, 6.0, aimed=True),
+    Kind("late_deletions", 1.0, 4.0),
     Kind("cut_off", 0.5, 6.0, aimed=True),
     Kind("leave_and_rejoin", 0.5, 3.0, aimed=True),
 )

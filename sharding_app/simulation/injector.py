@@ -28,6 +28,8 @@ WEATHER = {
     "lost_answers": ("lost_answers", 0.5),
     "late_commits": ("late_commits", 0.5),
     "late_marks": ("late_marks", 0.4),
+    "late_deletions": ("late_deletions", 0.5),
+    "layer_out": ("layer_down", True),
     "leases_down": ("leases_down", True),
 }
 """Kinds that are a field of the conditions, and its value while they last."""
@@ -325,6 +327,31 @@ class Injector:
         self._count(fault.kind)
         self.world.server.sessions.end(self._random.choice(sessions))
         return lambda: None
+
+    def _lifelines_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        """The server ends both, and the node hears of it, as soon as anything can be heard."""
+        sessions = [
+            each
+            for incarnation in node.incarnations
+            for each in self.world.server.sessions.of(incarnation)
+            if each.idle_timeout is not None
+        ]
+        if len(sessions) < 2 or node.name in self.world.conditions.cut_off:
+            return None
+        self._count(fault.kind)
+        for each in sessions:
+            self.world.server.sessions.end(each)
+        return lambda: None
+
+    def _line_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        """One of a node's connections is lost and cannot be opened again; its lifelines and the others go on."""
+        down = self.world.conditions.lines_down
+        if node.name in down:
+            return None
+        self._count(fault.kind)
+        down[node.name] = self._random.choice(("journal", "reads", "control"))
+        self.world.trace.note(node.name, None, "its line %s is lost", down[node.name])
+        return lambda: down.pop(node.name, None)
 
     def _lease_taken(self, fault: Fault, _: VirtualNode) -> Undo | None:
         """Somebody else has a lease that its holder still believes to have."""

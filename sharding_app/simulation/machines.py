@@ -54,6 +54,8 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("hand-off", "begin", "stopping"),
         ("hand-off", "stopping", "moving"),
         ("commit", "not confirmed", "vanished"),
+        ("entity", "stored", "erased"),
+        ("entity", "stored", "snapshot"),
         ("shard row", "none", "home"),
         ("shard row", "home", "home"),
         ("shard row", "home", "handoff"),

@@ -35,6 +35,8 @@ OWN_LIMIT_SECONDS = 2.0
 DRIFT = 0.04
 LEAVE_SECONDS = 6.0
 ASK_SECONDS = 4.0
+WINDOW_SECONDS = 8.0
+"""So long a command's id is remembered: shorter than the longest outage of the layer."""
 MAILBOX = 5
 REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
 LINKS = LinkLimits(
@@ -65,6 +67,7 @@ def config_of(world: World, name: str, number: int = -1, version: int = 1) -> No
         app_version=f"{version}.0",
         lease_ttl_seconds=TTL_SECONDS,
         ask_timeout_seconds=ASK_SECONDS,
+        command_window_seconds=WINDOW_SECONDS,
         mailbox_size=MAILBOX,
         region=REGION,
         links=LINKS,

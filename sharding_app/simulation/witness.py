@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack
@@ -27,7 +28,7 @@ from sharding_app.errors import (
     Unavailable,
 )
 from sharding_app.model.entity import EventSourced
-from sharding_app.ports.journal import EventRow
+from sharding_app.ports.journal import EventRow, Snapshot
 from sharding_app.simulation import promises
 from sharding_app.simulation.promises import Call, Entry, PromiseBroken
 from sharding_app.simulation.registry import Instance
@@ -104,6 +105,13 @@ class Witness:
         server.journal.on_commit = self.committed
         server.cluster.on_decide = self.decided
         server.standby.on_lost = self.went_back
+        server.journal.on_erase = self.erased
+        server.journal.on_snapshot = self.snapshot_taken
+        self.erasing: dict[str, int] = {}
+        "Erasures that an operator waits for, by entity."
+        self.past: dict[int, None] = {}
+        "Calls about what an entity was before it was erased."
+        self._erased_at: dict[str, float] = {}
 
     # -- The journal -----------------------------------------------------------------------------------------------
 
@@ -117,7 +125,7 @@ class Witness:
         for row in rows:
             type_name = self.name_of(row.type_id)
             entity = f"{type_name}/{row.entity}"
-            token = msgspec.json.decode(row.payload)["token"]
+            token = _token(row)
             entries = self.journal.setdefault(entity, [])
             entries.append(Entry(row.seq, row.epoch, token, self.world.now))
             touched[entity] = None
@@ -146,26 +154,61 @@ class Witness:
             promises.order_is_kept(entity, entries, self.by_token)
 
     @recorded
+    def erased(self, type_id: int, entity_id: str, events: int) -> None:
+        """Promise 3, in the moment of an erasure: only what an operator waits for is erased."""
+        entity = f"{self.name_of(type_id)}/{entity_id}"
+        self._trace.note("world", entity, "%s is erased, %d events", entity, events)
+        if events and not self.erasing.get(entity):
+            raise PromiseBroken(
+                3,
+                "nothing_is_erased_late",
+                f"{events} events went, and the operator was told of the end before",
+                entity,
+            )
+        self.world.transition("entity", "stored", "erased")
+        entries = self.journal.get(entity, [])
+        entries.clear()
+        self._erased_at[entity] = self.world.now
+        for call in self._answered.pop(entity, ()):
+            self.past[id(call)] = None
+
+    @recorded
+    def snapshot_taken(self, snapshot: Snapshot) -> None:
+        """Promise 4, in the moment in which a snapshot is stored: it is the fold of the first events."""
+        entity = f"{self.name_of(snapshot.type_id)}/{snapshot.entity}"
+        tokens = msgspec.json.decode(snapshot.state)["tokens"]
+        stored = [entry.token for entry in self.journal.get(entity, ())[: snapshot.seq]]
+        self.world.transition("entity", "stored", "snapshot")
+        if tokens != stored or len(stored) != snapshot.seq:
+            raise PromiseBroken(
+                4,
+                "state_is_the_fold",
+                f"a snapshot at #{snapshot.seq} has {tokens[-3:]}, the journal {stored[-3:]}",
+                entity,
+            )
+
+    @recorded
     def went_back(self) -> None:
         """Promise 3, in the moment of a promotion: what the new server lacks was acknowledged to no caller."""
         stored = {
-            (self.name_of(key[0]), key[1]): len(events) for key, events in self._server.journal.events.items()
+            f"{self.name_of(type_id)}/{entity}": [_entry(each) for each in events.values()]
+            for (type_id, entity), events in self._server.journal.events.items()
         }
-        for entity, entries in self.journal.items():
-            type_name, _, entity_id = entity.partition("/")
-            kept = stored.get((type_name, entity_id), 0)
-            lost = {entry.token: None for entry in entries[kept:]}
-            if not lost:
+        for entity in {**self.journal, **stored}:
+            entries, kept = self.journal.setdefault(entity, []), stored.get(entity, [])
+            if entries == kept:
                 continue
-            del entries[kept:]
+            # An erasure that was not confirmed either has vanished with the rest: what it erased is there again.
+            lost = {each.token: None for each in entries if each not in kept}
+            entries[:] = kept
             self.world.transition("commit", "not confirmed", "vanished")
-            self._trace.note("world", entity, "%s goes back to #%d", entity, kept)
+            self._trace.note("world", entity, "%s goes back to #%d", entity, len(kept))
             for call in self._answered.get(entity, ()):
                 told = promises.newest_seen(call)
-                if told > kept or any(token in lost for token in call.tokens):
+                if told > len(kept) or any(token in lost for token in call.tokens):
                     raise PromiseBroken(
                         3, "acknowledged_survives_promotion",
-                        f"{call.client}#{call.number} {call.command} was told of #{told}, the standby has {kept}", entity,
+                        f"{call.client}#{call.number} {call.command} was told of #{told}, the standby has {len(kept)}", entity,
                     )  # fmt: skip
 
     # -- Decisions -------------------------------------------------------------------------------------------------
@@ -309,6 +352,9 @@ class Witness:
             raise PromiseBroken(
                 3, "failures_are_told", f"{call.command} answered {call.value!r}", call.entity
             )
+        if call.began <= self._erased_at.get(call.entity, -1.0):
+            self.past[id(call)] = None  # it may be of the time before, and its answer too
+            return
         entries = self.journal.get(call.entity, ())
         before = self._answered.setdefault(call.entity, [])
         if call.tokens:
@@ -392,3 +438,13 @@ class Witness:
         if type_id not in self._names:
             self._names = {number: name for name, number in self._server.cluster.type_ids.items()}
         return self._names[type_id]
+
+
+def _entry(committed: Committed) -> Entry:
+    row = committed.row
+    return Entry(row.seq, row.epoch, _token(row), committed.at)
+
+
+def _token(row: EventRow) -> str:
+    """What an event notes. One that only ends a command has a name of its own."""
+    return str(msgspec.json.decode(row.payload).get("token", f"{row.entity}#{row.seq} ends"))

@@ -66,6 +66,7 @@ def told(entity: Ledger) -> tuple[int, str]:
 ROLE = "back"
 """Of the nodes that may host the singleton."""
 PROXY_BUFFER = 3
+SNAPSHOT_EVERY = 3
 LEASE = "sim"
 """Where leases come from."""
 
@@ -145,9 +146,11 @@ with registry.isolated():
             self.tokens.append(happened.token)
 
     class Diary(Ledger, name="sim.Diary"):
-        """The same with other shards: nodes host more than one type."""
+        """The same with other shards, and with snapshots. Its entities are erased now and then."""
 
-        settings = ShardingSettings(number_of_shards=3, passivate_after_seconds=1.0)
+        settings = ShardingSettings(
+            number_of_shards=3, passivate_after_seconds=0.6, snapshot_every=SNAPSHOT_EVERY, keep_snapshots=2
+        )
 
     class Vault(Ledger, name="sim.Vault"):
         """Its shards run with a lease each."""
@@ -227,5 +230,6 @@ def _singleton(entity_type: EntityType) -> EntityType:
     return entity_type
 
 
+SNAPPED = TYPES[1]
 REMEMBERED, LEASED = _made(Watch), _made(Vault)
 WARDEN, KEYHOLDER = _singleton(_made(Warden)), _singleton(_made(Keyholder))

@@ -88,6 +88,10 @@ class Connection:
                 setter(value)
 
         def execute() -> None:
+            if standby.hides(kind):
+                standby.hold(execute)
+                later(standby.give_up_seconds, lose)
+                return
             setter: Callable[[Any], None] = answer.set_result
             value: object
             try:

@@ -41,6 +41,9 @@ class JournalRows:
         self.remembered: dict[tuple[int, ShardId], dict[str, None]] = {}
         self.on_commit: Callable[[Sequence[EventRow]], None] | None = None
         "Told of each batch in the moment of its commit: for checks."
+        self.on_erase: Callable[[int, str, int], None] | None = None
+        "Told of an entity whose events were erased, and how many: for checks."
+        self.on_snapshot: Callable[[Snapshot], None] | None = None
 
     def append(self, rows: Sequence[EventRow], now: float) -> None:
         """All or nothing. A number that is taken by the shard's next home is told as fenced, not as refused."""
@@ -149,8 +152,11 @@ class JournalRows:
         ]
         for found in remembered:
             del found[entity]
+        count = len(self.events.pop((type_id, entity), ()))
+        if self.on_erase is not None:
+            self.on_erase(type_id, entity, count)
         return Erasure(
-            events=len(self.events.pop((type_id, entity), ())),
+            events=count,
             snapshots=len(self.snapshots.pop((type_id, entity), ())),
             remembered=len(remembered),
         )
@@ -210,6 +216,8 @@ class JournalRows:
         self.fence((each.type_id, each.shard, each.epoch) for each in snapshots)
         for each in snapshots:
             self.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
+            if self.on_snapshot is not None:
+                self.on_snapshot(each)
 
     def trim(
         self, type_id: int, entity: str, before: int, keep_snapshots: int, since: float, limit: int

@@ -1,5 +1,6 @@
 """`ports.lifeline.LifelineSession` over the virtual server."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -68,8 +69,23 @@ class MemoryLifelineSession:
             self._holds_lock = False
 
     def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
-        """The virtual server says nothing unasked: that a session has ended is told to its next question."""
-        return _nothing
+        """Have it told when the server ends the session, if the network lets that through."""
+        session = self._connection.session
+        if session is None:
+            return _nothing
+        loop, server, client = asyncio.get_running_loop(), self._server, self._client
+
+        def ended() -> None:
+            plan = server.faults.plan(client, "heard") if server.faults is not None else None
+            if plan is None or plan.execute_after is not None:
+                delay = 0.0 if plan is None else plan.answer_after or 0.0
+                server.later(delay, lambda: loop.call_soon_threadsafe(heard))
+
+        def forget() -> None:
+            session.on_end = None
+
+        session.on_end = ended
+        return forget
 
     async def close(self) -> None:
         self._forget()

@@ -13,7 +13,7 @@ class ConnectionLost(Exception):
 class Session:
     """One connection, as the server sees it."""
 
-    __slots__ = ("backend", "client", "ended", "heard_at", "idle_timeout", "locks")
+    __slots__ = ("backend", "client", "ended", "heard_at", "idle_timeout", "locks", "on_end")
 
     def __init__(self, client: str, backend: Backend, now: float, idle_timeout: float | None) -> None:
         self.client = client
@@ -23,6 +23,8 @@ class Session:
         self.locks: dict[int, int] = {}
         "How often it has taken each: it must give it back as often."
         self.ended = False
+        self.on_end: Callable[[], None] | None = None
+        "What the client hears when the server ends it."
 
 
 class Sessions:
@@ -53,6 +55,8 @@ class Sessions:
             for key in session.locks:
                 del self._holders[key]
             session.locks.clear()
+            if session.on_end is not None:
+                session.on_end()
 
     def end_backends(self, backends: Iterable[Backend]) -> None:
         """`pg_terminate_backend`, for those that are still the same process."""

@@ -1,7 +1,8 @@
 """The virtual server's synchronous standby: while it is away, what is written is visible here and acknowledged to nobody.
 
 A failover in that time goes back to what the standby had. (A real server hides a row for as long as its session waits,
-and shows it when that is ended. This one shows it at once, which leaves more to go wrong.)
+and shows it when that is ended. This one shows a row of the journal at once, which leaves more to go wrong: only its
+writer looks at it. What the whole cluster looks at, such as members and homes, is hidden until it is acknowledged.)
 """
 
 import copy
@@ -18,11 +19,16 @@ GIVE_UP_SECONDS = 10.5
 WRITES = frozenset(
     {
         "append", "save_snapshots", "trim", "forget_states", "remember", "erase", "secure",
+    }
+)  # fmt: skip
+"""Requests whose commit a real server acknowledges only when its standby has it."""
+HIDDEN = frozenset(
+    {
         "register_types", "join", "update_member", "leave", "locate", "ask_to", "decide", "bury", "record", "raise_term",
         "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip
-"""Requests whose commit a real server acknowledges only when its standby has it."""
+"""The same, of rows that others look at: none of it is seen before it is acknowledged."""
 
 
 class Standby:
@@ -53,6 +59,10 @@ class Standby:
     def holds(self, kind: str, result: object) -> bool:
         """Whether the answer to a request waits for the standby. A question that found a commit proves it by another."""
         return self.away and (kind in WRITES or (kind == "settle" and result is True))
+
+    def hides(self, kind: str) -> bool:
+        """Whether a request takes effect only when the standby is back."""
+        return self.away and kind in HIDDEN
 
     def hold(self, acknowledge: Callable[[], None]) -> None:
         self._held.append(acknowledge)

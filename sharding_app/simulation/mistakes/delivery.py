@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sharding_app.core.ids import Incarnation
+from sharding_app.core.link import Link
 from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
-from sharding_app.core.messages import AnyMessage, Frame
+from sharding_app.core.messages import AnyMessage, Deliver, Frame
 from sharding_app.core.region import Region, Route
 from sharding_app.core.shard import Shard
 from sharding_app.runtime.asker import Asker
@@ -73,6 +74,17 @@ def _behind_the_others(real: Any) -> Any:
     return put_back
 
 
+def _arrives_as_new(real: Any) -> Any:
+    def times_are_ours(self: Link, frame: Frame, now_ms: int) -> bool:
+        for message in frame.body:
+            if type(message) is Deliver:
+                message.born_ms = now_ms
+                message.deadline_ms = message.deadline_ms and now_ms + 4000
+        return True
+
+    return times_are_ours
+
+
 def _to_the_same_home(real: Any) -> Any:
     def handed_back(self: Region, home: Incarnation, epoch: int, parcels: Any, now: float) -> None:
         real(self, home, epoch, parcels, now)
@@ -112,6 +124,7 @@ DELIVERY: dict[str, Mistake] = {
     "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
     "due_without_anything": Mistake((14,), LinkSender, "deadline", _due_without_anything),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
+    "waiting_in_a_link_counts_for_nothing": Mistake((5,), Link, "_times_are_ours", _arrives_as_new),
     "handed_back_in_circles": Mistake((14,), Region, "handed_back", _to_the_same_home),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
     "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: nothing),

@@ -7,16 +7,21 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any
 
+from sharding_app.core.ids import shard_of
+from sharding_app.runtime.erasing import UnderWay
+from sharding_app.runtime.host import Host
 from sharding_app.simulation.clients import Caller, Client
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.stage import Stage
 from sharding_app.simulation.virtual_node import VirtualNode
+from sharding_app.simulation.workload import SNAPPED
 
 USERS_OF_A_CLIENT = 3
 CALLS_OF_A_USER = 26
 CALLS_OF_A_NODE = 12
 TURMOIL_SECONDS = 180.0
 RESTS = 15
+ERASURES = 7
 
 
 def turmoil(stage: Stage) -> None:
@@ -28,6 +33,7 @@ def turmoil(stage: Stage) -> None:
             stage.job(client.loop, client.caller.use(random, CALLS_OF_A_USER))
     if world.cast.whole_protocol:
         stage.job(world.clients[1].loop, _wake_and_rest(stage, world.clients[1]))
+    stage.job(world.clients[1].loop, _erase_now_and_then(stage))
     # A user of a node lives on a process of his own, so that he outlives the node; his calls do not.
     for each in world.nodes:
         stage.job(world.clients[0].loop, _use_node(stage, each))
@@ -54,6 +60,30 @@ async def _use_node(stage: Stage, node: VirtualNode) -> None:
         if node.is_up and not node.process.stopped:
             loop = node.process.loops[0]
             loop.call_soon_threadsafe(_start, loop, caller.use(random, 1))
+
+
+async def _erase_now_and_then(stage: Stage) -> None:
+    """Have an operator erase an entity, and wait until it is done or its home is gone."""
+    world = stage.world
+    random = Random(f"operator {world.seed}")  # noqa: S311
+    for _ in range(ERASURES):
+        await asyncio.sleep(random.random() * 3.0)
+        entity_type, entity = random.choice([each for each in world.cast.entities if each[0] is SNAPPED])
+        number = shard_of(entity, entity_type.settings.number_of_shards or 1)
+        row = world.server.cluster.shards.get((entity_type.name, number))
+        home = next((each for each in world.nodes if row is not None and row.home in each.incarnations), None)
+        if home is not None and home.node is not None and home.is_up and not home.process.stopped:
+            loop, host = home.process.loops[0], home.node.hosts[entity_type.name]
+            loop.call_soon_threadsafe(_start, loop, _erase(stage, host, number, entity))
+
+
+async def _erase(stage: Stage, host: Host, number: int, entity: str) -> None:
+    erasing = stage.world.witness.erasing
+    name = f"{host.type.name}/{entity}"
+    erasing[name] = erasing.get(name, 0) + 1
+    while isinstance(await host.erasing.erase(number, entity, "operator"), UnderWay):
+        continue
+    erasing[name] -= 1
 
 
 def _start(loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:
