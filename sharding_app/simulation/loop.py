@@ -12,6 +12,7 @@ import itertools
 from asyncio import events
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
@@ -142,8 +143,11 @@ class SimLoop(_Base):
                     handle = self._ready.popleft()
                     if not handle._cancelled:
                         handle._run()
-            for task in self.tasks:
+            for task in list(self.tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
+                if not task.done() and (coroutine := task.get_coro()) is not None:
+                    with suppress(RuntimeError):  # it waits whatever it is told, and is thrown away
+                        coroutine.close()
         finally:
             self._unwinding, self._closed = False, True
             _set_running_loop(None)
