@@ -10,9 +10,23 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 SETTINGS = """
+import sqlite3, warnings
+
+class Closed(sqlite3.Connection):
+    # Since Python 3.13 a connection warns when it is dropped without close(); this one does so on each Python.
+    closed = False
+
+    def close(self):
+        self.closed = True
+        super().close()
+
+    def __del__(self):
+        if not self.closed:
+            warnings.warn("a connection was not closed", ResourceWarning)
+
 SECRET_KEY = "x"
 INSTALLED_APPS = ["django.contrib.contenttypes", "django.contrib.auth", "sharding_app", "shop"]
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "real.sqlite3"}}
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "real.sqlite3", "OPTIONS": {"factory": Closed}}}
 CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SILENCED_SYSTEM_CHECKS = ["sharding.E002"]
