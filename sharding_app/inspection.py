@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from sharding_app.core.membership import member_names
 from sharding_app.errors import BadCall, WrongContext
 from sharding_app.model.region_questions import (
     ClusterShardingStats,
@@ -26,10 +27,9 @@ async def inspect(process: Process, type_name: str, question: object, timeout: f
         case GetShardRegionState():
             return _state(process, type_name)
         case GetCurrentRegions():
-            _, members = await process.ports.store.members()
-            return {each.name for each in members if type_name in each.types and each.state == "up"}
+            return await _regions(process, type_name, ANSWER_SECONDS if timeout is None else timeout)
         case GetClusterShardingStats():
-            return await _stats(process, type_name, timeout or ANSWER_SECONDS)
+            return await _stats(process, type_name, ANSWER_SECONDS if timeout is None else timeout)
         case GracefulShutdown():
             leave(process, type_name)
             return None
@@ -80,11 +80,20 @@ def _state(process: Process, type_name: str) -> CurrentShardRegionState:
     return CurrentShardRegionState({number: frozenset(each.slots) for number, each in shards.items()})
 
 
+async def _regions(process: Process, type_name: str, timeout: float) -> set[str]:
+    """The nodes that the coordinator would give shards to; what the rows say while there is none, or none that answers."""
+    row = await process.ports.store.coordinator()
+    found = {} if row.incarnation is None else await process.questions.stats([row.incarnation], timeout)
+    known = [each.coordination for each in found.values() if each.coordination is not None]
+    _, members = await process.ports.store.members()
+    up = [each for each in members if type_name in each.types and each.state == "up"]
+    return {each.name for each in up if not known or each.incarnation in known[0].heard}
+
+
 async def _stats(process: Process, type_name: str, timeout: float) -> ClusterShardingStats:
     _, members = await process.ports.store.members()
-    names = {
-        each.incarnation: each.name for each in members if type_name in each.types and each.state == "up"
-    }
+    up = [each for each in members if type_name in each.types and each.state == "up"]
+    names = member_names(up)
     found = await process.region_states.ask(names, [type_name], timeout)
     regions = {
         names[node]: dict(zip(region.shards, region.entities, strict=True))

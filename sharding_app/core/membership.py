@@ -36,6 +36,7 @@ A *deaf* member says in its row that it does not hear itself through the channel
 another one that is alive and up says that it hears: when nobody hears, the layer is down and nothing moves.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -156,3 +157,12 @@ def deaf_members(living: Collection[Member]) -> tuple[Incarnation, ...]:
     if not any(member.state == "up" and not member.deaf for member in living):
         return ()
     return tuple(member.incarnation for member in living if member.deaf)
+
+
+def member_names(members: Sequence[Member]) -> dict[Incarnation, str]:
+    """Return what nodes are called; two of one name are told apart by their incarnations."""
+    count = Counter(each.name for each in members)
+    return {
+        each.incarnation: each.name if count[each.name] == 1 else f"{each.name}({each.incarnation[:8]})"
+        for each in members
+    }

@@ -319,6 +319,8 @@ class Coordination(msgspec.Struct, array_like=True, gc=False):
     "Types whose allocation strategy failed when it was asked last, and how."
     strategy_failures: dict[str, int] = {}
     "How often it did, by type."
+    heard: list[Incarnation] = []
+    "Members that may be given shards: both ways between them and the coordinator work."
 
 
 class NodeStats(Message, tag=33):

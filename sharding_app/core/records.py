@@ -21,6 +21,7 @@ class TypeConfig(msgspec.Struct, frozen=True):
     number_of_shards: int
     extractor: str
     hash_version: str
+    "Of the hash, with the fingerprint of the shards that some fixed ids lead to."
     role: str
     store_mode: str
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from sharding_app.core.ids import Incarnation
+from sharding_app.core.membership import member_names
 from sharding_app.core.messages import ShardRegionState
 from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
 from sharding_app.core.wire import kept_out
@@ -100,7 +101,7 @@ class Report:
 
 def judge(facts: Facts) -> Report:
     """Say what is there, and what is wrong with it."""
-    names = _names(facts.members)
+    names = member_names(facts.members)
     nodes = [_node(each, facts, names) for each in facts.members]
     types = [_type(each, facts, names) for each in facts.types]
     leader = facts.coordinator.incarnation
@@ -146,15 +147,6 @@ def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) ->
             entity, why = next(iter(each.cannot_start.items()), ("", ""))
             found.append(f"{count} of {each.name} cannot start: {entity!r}: {why}.")
     return found
-
-
-def _names(members: Sequence[Member]) -> dict[Incarnation, str]:
-    """What nodes are called; two of one name are told apart by their incarnations."""
-    twice = {name for name, count in Counter(each.name for each in members).items() if count > 1}
-    return {
-        each.incarnation: f"{each.name}({each.incarnation[:8]})" if each.name in twice else each.name
-        for each in members
-    }
 
 
 def _node(member: Member, facts: Facts, names: Mapping[Incarnation, str]) -> NodeStatus:

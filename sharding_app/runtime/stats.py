@@ -154,6 +154,7 @@ def _coordination(node: Node) -> Coordination | None:
         len(machine.waiters),
         dict(machine.placement.strategies.failing),
         dict(machine.placement.strategies.failures),
+        list(machine.placement.heard),
     )
 
 

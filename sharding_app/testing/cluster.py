@@ -180,7 +180,9 @@ class MemoryCluster:
         """The name of the node where the entity's shard lives now; empty while it lives nowhere."""
         entity_type = self._type(entity)
         count = entity_type.settings.number_of_shards or self.config.number_of_shards
-        shard = shard_of(naming.entity_id(entity_id), count)
+        wanted = naming.entity_id(entity_id)
+        extractor = entity_type.extractor
+        shard = shard_of(wanted, count) if extractor is None else extractor.checked_shard_id(wanted)
         for name, node in self.nodes.items():
             host = node.hosts.get(entity_type.name)
             if host is not None and shard in host.shards:

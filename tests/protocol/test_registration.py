@@ -1,16 +1,25 @@
 """A node is given shards once the coordinator has heard it over the wire, and is ready no sooner."""
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 import pytest_asyncio
 
-from sharding_app import Entity, ShardingSettings, command
+from sharding_app import BadCall, Entity, ShardingSettings, command
 from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.inspection import inspect
+from sharding_app.model.extractor import MessageExtractor
+from sharding_app.model.region_questions import (
+    ClusterShardingStats,
+    GetClusterShardingStats,
+    GetCurrentRegions,
+)
+from sharding_app.runtime import agreement
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.health import NodeHealth
 from sharding_app.runtime.node import Node
+from sharding_app.runtime.region_states import RegionStates
 from sharding_app.testing.cluster import MemoryCluster
 from tests.protocol.conftest import until
 
@@ -90,3 +99,100 @@ async def test_a_node_whose_type_is_refused_is_not_ready(cluster: MemoryCluster)
     ok, text = ready(node)
     assert not ok
     assert "number_of_shards is 32 here and 16 in the cluster" in text
+
+
+class ByFloor(MessageExtractor):
+    """A class whose rule changes with a release, under one name."""
+
+    rule = 0
+
+    def shard_id(self, entity_id: str) -> int:
+        return (int(entity_id.partition("-")[0]) + self.rule) % self.number_of_shards
+
+
+async def test_o9_a_rule_that_changed_under_one_name_is_refused(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entities would live twice, once by each rule."""
+    (known,) = cluster.types.values()
+    cluster.types[known.name] = known.renamed("registration.Room", known.settings)
+    cluster.types[known.name].extractor = ByFloor(SHARDS)
+    first = await cluster.add_node("first")
+    second = await cluster.add_node("second")
+    assert first.refused == second.refused == {}
+    monkeypatch.setattr(ByFloor, "rule", 1)
+    third = await cluster.add_node("third")
+    assert list(third.refused) == ["registration.Room"]
+    assert "registration.Room" not in third.hosts
+    assert "leads ids to other shards here than in the cluster" in third.why_refused("registration.Room")
+    with pytest.raises(BadCall, match="leads ids to other shards"):
+        third.ask("registration.Room", "1", "where", b"")
+
+
+async def test_o9_the_default_way_is_compared_too(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "shard_of", lambda entity, number: len(entity) % number)
+    node = await cluster.add_node()
+    assert list(node.refused) == ["registration.Item"]
+
+
+async def test_o10_the_kit_finds_homes_by_the_types_extractor(cluster: MemoryCluster) -> None:
+    (known,) = cluster.types.values()
+    await cluster.add_node()
+    await until(lambda: all(each.registered for each in cluster.nodes.values()))
+    known.extractor = ByFloor(SHARDS)
+    try:
+        cluster.client.asker._shard_ids[known.name] = known.extractor.checked_shard_id
+        for number in range(24):
+            assert await Item.ref(f"{number}-east").where() == "here"
+            row = cluster.server.cluster.shards[known.name, number % SHARDS]
+            assert cluster.nodes[cluster.home_of(Item, f"{number}-east")].incarnation == row.home
+    finally:
+        known.extractor = None
+
+
+async def test_o12_a_region_is_named_once_the_coordinator_knows_it(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await until(lambda: cluster.nodes["node1"].coordinator is not None)
+    shell = cluster.nodes["node1"].coordinator
+    assert shell is not None
+    monkeypatch.setattr(shell.machine, "registered", lambda *_: None)
+    node = await cluster.add_node()
+    asked = cluster.nodes["node1"]
+    assert node.state == "up"
+    assert await inspect(asked, "registration.Item", GetCurrentRegions(), None) == {"node1"}
+    monkeypatch.undo()
+    await until(lambda: node.registered)
+    assert await inspect(asked, "registration.Item", GetCurrentRegions(), None) == {"node1", "node2"}
+
+
+async def test_o13_a_timeout_of_nothing_is_no_default(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = cluster.nodes["node1"]
+    seen: list[float] = []
+    ask = asked.region_states.ask
+
+    async def remembered(nodes: Iterable[str], types: Iterable[str], timeout: float) -> RegionStates:
+        seen.append(timeout)
+        return await ask(nodes, types, timeout)
+
+    monkeypatch.setattr(asked.region_states, "ask", remembered)
+    for timeout in (0, None, 2.5):
+        await inspect(asked, "registration.Item", GetClusterShardingStats(), timeout)
+    assert seen == [0, 3.0, 2.5]
+
+
+async def test_o13_two_nodes_of_one_name_count_twice(cluster: MemoryCluster) -> None:
+    node = await cluster.add_node("twin")
+    config = dataclasses.replace(node.config, name="node1")
+    twin = Node("n-other", config, cluster._node_ports("n-other"), cluster._list())
+    await twin.start()
+    try:
+        answer = await inspect(node, "registration.Item", GetClusterShardingStats(), None)
+        assert isinstance(answer, ClusterShardingStats)
+        assert sorted(answer.regions) == ["node1(n-node1-)", "node1(n-other)", "twin"]
+    finally:
+        await twin.close()
