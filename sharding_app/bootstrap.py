@@ -197,8 +197,9 @@ def node_name() -> str:
 
 def node_config(name: str = "", roles: tuple[str, ...] | None = None, app_version: str = "") -> NodeConfig:
     return get_settings().node(
-        name=name or node_name(), host=host_name(), pid=os.getpid(), roles=roles, app_version=app_version
-    )
+        name=name or node_name(), host=host_name(), pid=os.getpid(), roles=roles, app_version=app_version,
+        development=django_settings.DEBUG,
+    )  # fmt: skip
 
 
 def client_process() -> Process:

@@ -243,7 +243,10 @@ def check_deployment(app_configs: Apps = None, **_: Any) -> Messages:
     settings = _sound_settings()
     if settings is None or settings.keys or django_settings.DEBUG:
         return []
-    text = "SHARDING['KEYS'] is empty: whoever reaches the channel layer's Redis can send commands to every entity."
+    text = (
+        "SHARDING['KEYS'] is empty: whoever reaches the channel layer's Redis can read what entities answer, send commands to every "
+        "entity, move shards and drain nodes. Nodes refuse wishes to erase entities and to shut down."
+    )
     hint = 'Make a key with: python -c "import secrets; print(secrets.token_urlsafe(32))", and keep it as a secret.'
     return [_warning("W005", text, hint)]
 

@@ -9,6 +9,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
@@ -20,6 +21,8 @@ from sharding_app.adapters.channels.seal import MIN_KEY_BYTES
 from sharding_app.knobs import Knob, Settings
 from sharding_app.lease_factory import lease_factory
 from sharding_app.testing.names import in_tests
+
+MIN_DIFFERENT_BYTES = 8
 
 CLOCK_DRIFT = 0.1
 "Clock rates of nodes and server are assumed to differ by less than this."
@@ -90,7 +93,11 @@ def _wrong(key: str, value: object) -> Problem | None:
 
 
 def _shown(key: str, value: object) -> str:
-    return type(value).__name__ if key in ("KEYS", "METRICS_TOKEN") else f"{value!r} ({type(value).__name__})"
+    return (
+        type(value).__name__
+        if key in ("KEYS", "STEERING_KEYS", "METRICS_TOKEN")
+        else f"{value!r} ({type(value).__name__})"
+    )
 
 
 def _clashes(settings: Settings) -> list[Problem]:
@@ -134,11 +141,13 @@ def _clashes(settings: Settings) -> list[Problem]:
                 'Run: pip install "django-sharding-app[encrypt]"',
             )
         )
-    if any(len(key.encode()) < MIN_KEY_BYTES for key in settings.keys):
+    problems += _key_problems("KEYS", settings.keys)
+    problems += _key_problems("STEERING_KEYS", settings.steering_keys)
+    if set(settings.keys) & set(settings.steering_keys):
         problems.append(
             Problem(
-                f"SHARDING['KEYS']: a key must have at least {MIN_KEY_BYTES} bytes.",
-                'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"',
+                "SHARDING['STEERING_KEYS'] and KEYS share a key: whoever may ask may then steer.",
+                "Make a key for steering alone, and give it to nodes and operators' processes.",
             )
         )
     if any(least < 1 for least in settings.min_nodes_of_role.values()):
@@ -193,3 +202,22 @@ def _forget(*, setting: str, **_: object) -> None:
 
 
 setting_changed.connect(_forget, dispatch_uid="sharding_app.conf")
+
+
+def _key_problems(name: str, keys: tuple[str, ...]) -> list[Problem]:
+    """A key is searched for offline, with one frame, as fast as a machine can: it has to be random."""
+    hint = 'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+    problems = []
+    if any(len(key.encode()) < MIN_KEY_BYTES for key in keys):
+        problems.append(Problem(f"SHARDING[{name!r}]: a key must have at least {MIN_KEY_BYTES} bytes.", hint))
+    elif any(_is_trivial(key) for key in keys):
+        problems.append(Problem(f"SHARDING[{name!r}]: a key can be guessed: it repeats, or counts up.", hint))
+    return problems
+
+
+def _is_trivial(key: str) -> bool:
+    """Whether it has few different characters, repeats a short text, or is a row of neighbours."""
+    data = key.encode()
+    steps = {after - before for before, after in pairwise(data)}
+    repeated = any(data == (data[:size] * len(data))[: len(data)] for size in range(1, len(data) // 2 + 1))
+    return len(set(data)) < MIN_DIFFERENT_BYTES or repeated or len(steps) == 1

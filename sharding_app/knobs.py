@@ -89,6 +89,9 @@ class Settings:
         "add the new one at the end everywhere, then move it to the front, then remove the old one.", secret=True)
     encrypt: bool = _knob(False, "Servers",
         "Also encrypt the messages between nodes; needs `KEYS`.")
+    steering_keys: tuple[str, ...] = _knob((), "Servers",
+        "Secrets that sign what operators ask of nodes: erasing, shutting down, moving. Processes without them can ask and "
+        "tell, and not steer. They are rotated as `KEYS` are.", secret=True, default_text="as `KEYS`")
 
     node_name: str = _knob("", "Nodes",
         "What this node is called in lists and logs; `sharding_node --name` goes first, `--processes` adds a number. Give "
@@ -349,6 +352,7 @@ class Settings:
         pid: int = 0,
         roles: tuple[str, ...] | None = None,
         app_version: str = "",
+        development: bool = True,
     ) -> NodeConfig:
         """Return a node's configuration. What is given, on the command line say, goes before the settings."""
         mine = self.roles if roles is None else roles
@@ -376,6 +380,8 @@ class Settings:
             deaf_after_seconds=self.deaf_after_seconds,
             region=self.region_limits,
             links=self.link_limits,
+            steering_keys=tuple(key.encode() for key in self.steering_keys or self.keys),
+            unguarded=not (development or self.keys or self.steering_keys),
             coordinator=self.coordination,
             shard_leases=self.shard_leases,
             restart_backoff_seconds=self.entity_restart_backoff_seconds,

@@ -1,5 +1,6 @@
 """The site behind a TLS proxy. Everything that differs between machines comes from the environment:
-SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL.
+SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL. SHARDING_STEERING_KEYS
+where processes may steer that others may not.
 
 The ways to both servers have to be encrypted and their names verified: `postgresql://…?sslmode=verify-full` and
 `rediss://…`. CLEAR_TEXT names the servers, separated by commas, that a network of your own protects: `postgres,redis`.
@@ -26,6 +27,9 @@ def _required(name: str) -> str:
 SECRET_KEY = _required("SECRET_KEY")
 ALLOWED_HOSTS = [host.strip() for host in _required("ALLOWED_HOSTS").split(",")]
 _sharding_keys = [key.strip() for key in _required("SHARDING_KEYS").split(",")]
+_steering_keys = [
+    key for key in os.environ.get("SHARDING_STEERING_KEYS", "").replace(" ", "").split(",") if key
+]
 _clear_text = {name.strip() for name in os.environ.get("CLEAR_TEXT", "").split(",")}
 
 
@@ -55,7 +59,7 @@ from project.settings.base import *  # noqa: E402 - only once it is sure that no
 
 DEBUG = False
 DEMO_ADMIN = False
-SHARDING = {**SHARDING, "KEYS": _sharding_keys, "ENCRYPT": True}
+SHARDING = {**SHARDING, "KEYS": _sharding_keys, "STEERING_KEYS": _steering_keys, "ENCRYPT": True}
 SHOP_NEEDS_LOGIN = True
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = True

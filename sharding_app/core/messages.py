@@ -351,6 +351,8 @@ class Steer(Message, tag=34):
     target: Incarnation = ""
     by: str = ""
     "Who wants it, for the log and the timeline."
+    seal: bytes = b""
+    "Made with a key for steering, of the rest, the sender and the receiver."
 
 
 class Steered(Message, tag=35):

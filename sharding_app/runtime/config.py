@@ -78,6 +78,10 @@ class NodeConfig:
     coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     wire: Wire = WIRE
     "What this release reads and writes; another one only in tests."
+    steering_keys: tuple[bytes, ...] = ()
+    "They sign operators' wishes; none: every wish is followed."
+    unguarded: bool = False
+    "There are no keys, and this is no development server: what cannot be taken back is refused."
     shard_leases: LeaseTerms = field(default_factory=LeaseTerms)
     strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY
 

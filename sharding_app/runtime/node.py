@@ -30,6 +30,7 @@ from sharding_app.core.messages import (
     NodeGone,
     RegisterAck,
     Steer,
+    Steered,
     Suspect,
 )
 from sharding_app.core.records import Lineage, Member, MemberState, Server, TypeConfig
@@ -118,6 +119,12 @@ class Node(Process):
             self, self.links.echo, store, self.ports.clock.now,
             interval_seconds=config.echo_interval_seconds, deaf_after_seconds=config.deaf_after_seconds,
         )  # fmt: skip
+        if config.unguarded:
+            logger.warning(
+                "SHARDING['KEYS'] is empty: whoever reaches the channel layer's Redis can read what entities answer, send"
+                " them commands, and stop nodes' work. Wishes to erase and to shut down are refused until there are keys",
+                extra={"action": "no_keys"},
+            )
         self.log("node_joining", "node %s joins as %s", config.name, self.incarnation)
         await ready(self)
         await self.store_state("up")
@@ -241,6 +248,13 @@ class Node(Process):
         self.hosting.leave_region(type_name)
 
     def control(self, source: Incarnation, message: AnyMessage) -> None:  # noqa: C901  (one case for each message)
+        if isinstance(message, Steer) and (why := self.wishes.refusal(message, source)):
+            logger.warning(
+                "a wish to %s, sent by %s in the name of %r, is refused: %s", message.action, source, message.by, why,
+                extra={"action": "wish_refused", "wish": message.action},
+            )  # fmt: skip
+            self.try_send(source, Steered(message.request, False, why))
+            return
         if self.coordinator is not None and self.coordinator.receive(source, message):
             if isinstance(message, Suspect):
                 self._coordinating.look_at(*message.incarnations)

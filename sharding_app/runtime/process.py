@@ -42,6 +42,7 @@ from sharding_app.runtime.outbox import Outbox
 from sharding_app.runtime.questions import Questions
 from sharding_app.runtime.region_states import RegionQuestions
 from sharding_app.runtime.traced import asker_class
+from sharding_app.runtime.wishes import Wishes
 
 logger = logging.getLogger("sharding.node")
 
@@ -85,7 +86,8 @@ class Process:
         self.send, self.try_send = self.outbox.send, self.outbox.try_send
         self.try_send_all = self.outbox.try_send_all
         self.region_states = RegionQuestions(self.try_send)
-        self.questions = Questions(self.try_send)
+        self.wishes = Wishes(incarnation, config.steering_keys, unguarded=config.unguarded)
+        self.questions = Questions(self.try_send, self.wishes.sign)
         self.failed = asyncio.Event()
         "A vital job has failed."
         self._tasks: dict[asyncio.Task[None], bool] = {}

@@ -23,8 +23,13 @@ STEERED_SECONDS = 5.0
 
 
 class Questions:
-    def __init__(self, put: Callable[[Incarnation, AnyMessage], bool]) -> None:
+    def __init__(
+        self,
+        put: Callable[[Incarnation, AnyMessage], bool],
+        sign: Callable[[Steer, Incarnation], None] = lambda wish, target: None,
+    ) -> None:
         self._put = put
+        self._sign = sign
         self._last = 0
         self._open: dict[int, tuple[Incarnation, asyncio.Future[Any]]] = {}
 
@@ -52,6 +57,7 @@ class Questions:
 
         def numbered(request: int) -> Steer:
             wish.request = request
+            self._sign(wish, node)
             return wish
 
         found: Mapping[Incarnation, Steered] = await self._ask({node: numbered}, timeout)
