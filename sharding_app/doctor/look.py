@@ -27,6 +27,8 @@ class Session:
     "How long its transaction has been open; None: it has none."
     holds_snapshot: bool
     "VACUUM in our database may not remove what this one could still see."
+    holds_up: str = ""
+    "Tables of ours in which its locks may hold up writers."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,10 +32,21 @@ _SETTINGS = (
     "reserved_connections", "session_replication_role", "superuser_reserved_connections", "synchronous_commit",
 )  # fmt: skip
 _SESSIONS = """
-    SELECT pid, coalesce(application_name, ''), coalesce(usename, ''), coalesce(state, ''),
+    WITH locks AS MATERIALIZED (
+        SELECT l.pid, string_agg(DISTINCT c.relname, ', ') AS tables
+        FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+        WHERE l.locktype = 'relation' AND l.granted AND starts_with(c.relname, 'sharding_')
+            AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+            AND l.mode <> 'AccessShareLock'
+            AND (c.relname IN ('sharding_shard', 'sharding_node', 'sharding_coordinator')
+                OR l.mode NOT IN ('RowShareLock', 'RowExclusiveLock', 'ShareUpdateExclusiveLock'))
+        GROUP BY l.pid
+    )
+    SELECT a.pid, coalesce(application_name, ''), coalesce(usename, ''), coalesce(state, ''),
         extract(epoch FROM clock_timestamp() - xact_start)::float8,
-        backend_xmin IS NOT NULL AND datname = current_database()
-    FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+        backend_xmin IS NOT NULL AND datname = current_database(), coalesce(locks.tables, '')
+    FROM pg_stat_activity a LEFT JOIN locks ON locks.pid = a.pid
+    WHERE backend_type = 'client backend' AND a.pid <> pg_backend_pid()
 """
 _PREPARED = """
     SELECT gid, extract(epoch FROM clock_timestamp() - prepared)::float8
@@ -82,9 +93,10 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         )
         sessions = tuple(
             Session(
-                pid=pid, application=name, user=user, state=state, transaction_seconds=seconds, holds_snapshot=bool(holds)
+                pid=pid, application=name, user=user, state=state, transaction_seconds=seconds,
+                holds_snapshot=bool(holds), holds_up=tables,
             )
-            for pid, name, user, state, seconds, holds in _rows(cursor, _SESSIONS)
+            for pid, name, user, state, seconds, holds, tables in _rows(cursor, _SESSIONS)
         )  # fmt: skip
         prepared = tuple(Prepared(name=name, seconds=seconds) for name, seconds in _rows(cursor, _PREPARED))
         slots = tuple(

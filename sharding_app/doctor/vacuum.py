@@ -1,4 +1,5 @@
-"""What stops VACUUM: the cluster rewrites small rows all the time, and reads them slower the longer dead ones stay."""
+"""Sessions that are in the way: of writers, whose rows they hold, and of VACUUM. The cluster rewrites small rows all the
+time, and reads them slower the longer dead ones stay."""
 
 from collections.abc import Iterator
 
@@ -7,6 +8,8 @@ from sharding_app.doctor.look import Look
 from sharding_app.management.console import age_text
 
 LONG_SECONDS = 600.0
+HELD_UP_SECONDS = 5.0
+"""Callers wait no longer than that by default."""
 
 
 def examine(look: Look) -> Iterator[Finding]:
@@ -16,8 +19,14 @@ def examine(look: Look) -> Iterator[Finding]:
     where = f"database {database.alias!r}"
     for session in database.sessions:
         seconds = session.transaction_seconds or 0.0
+        who = f"{session.application or 'a session'} of role {session.user!r} (process {session.pid})"
+        if session.holds_up and seconds >= HELD_UP_SECONDS:
+            yield warning(
+                "D134", f"A transaction of {who} has held locks in {session.holds_up} for up to {age_text(seconds)}, "
+                f"{session.state or 'working'}: commits and moves of the shards that it has locked wait for it.", where,
+                f"End it where it was begun, or: SELECT pg_terminate_backend({session.pid});",
+            )  # fmt: skip
         if session.holds_snapshot and seconds >= LONG_SECONDS:
-            who = f"{session.application or 'a session'} of role {session.user!r} (process {session.pid})"
             yield warning(
                 "D131", f"A transaction of {who} has been open for {age_text(seconds)}, {session.state or 'working'}: VACUUM "
                 "can remove nothing that it may still see.", where,

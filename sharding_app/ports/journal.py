@@ -1,6 +1,6 @@
 """The entities' events: appended in groups, fenced by the shard's epoch, read back in bulk."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -41,6 +41,14 @@ class JournalUnavailable(Exception):
     def __init__(self, reason: str, *, answered: bool = False) -> None:
         super().__init__(reason)
         self.answered = answered
+
+
+class ShardsLocked(JournalUnavailable):
+    """Nothing of the batch was written: others hold the rows of these (type_id, shard). `holders` says who they are."""
+
+    def __init__(self, holders: Mapping[tuple[int, ShardId], str]) -> None:
+        super().__init__(f"{len(holders)} shard(s) are locked by others (55P03)", answered=True)
+        self.holders = holders
 
 
 class ShardsFenced(Exception):
@@ -157,7 +165,7 @@ class Journal(Protocol):
         ...
 
     async def append(self, rows: Sequence[EventRow]) -> None:
-        """Commit all rows or none. Raises ShardsFenced, RowRefused, JournalUnavailable.
+        """Commit all rows or none. Raises ShardsFenced, ShardsLocked, RowRefused, JournalUnavailable.
 
         Where the shard's next home has taken a number already, it is ShardsFenced: the row itself is not to blame.
         """
@@ -169,6 +177,10 @@ class Journal(Protocol):
         Yes is said only of a commit that a synchronous standby has, where the server has one; until then it raises
         JournalUnavailable, and is to be asked again.
         """
+        ...
+
+    async def locked(self, shards: Collection[tuple[int, ShardId]]) -> Mapping[tuple[int, ShardId], str]:
+        """Find which of these shards an append would have to wait for, and who holds them."""
         ...
 
     async def secure(self) -> None:

@@ -35,10 +35,10 @@ class Stuck(Generic[T]):
     def holds(self, slot: Slot) -> bool:
         return slot in self._commits
 
-    def keep(self, commits: list[T]) -> None:
-        """Let commits of one entity wait."""
+    def keep(self, commits: list[T], seconds: float = 0.0) -> None:
+        """Let commits of one entity wait; `seconds`: so long at least until the next attempt."""
         self._commits[commits[0].slot] = commits
-        self._wait()
+        self._wait(max(seconds, self._seconds))
 
     def behind(self, batch: list[T]) -> list[T]:
         """Put what follows waiting commits behind them. Returns the rest."""
@@ -74,9 +74,9 @@ class Stuck(Generic[T]):
         if self._commits and self._timer is None:
             self.due = True
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._is_due)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._is_due)
 
     def _is_due(self) -> None:
         self._timer = None

@@ -4,7 +4,8 @@ Contract: each `Commit` is resolved exactly once, after the outcome is known: No
 is not. One append is in flight at a time. A part that the server refuses is taken out, and the rest is appended again.
 After a lost connection the journal is asked what became of the append before anything else is said or written.
 A server that answers with an error of its own is asked less and less often. If it goes on, the batch is tried in parts,
-and an entity whose rows it does not take alone either waits beside the others (`runtime.journal_stuck`).
+and an entity whose rows it does not take alone either waits beside the others (`runtime.journal_stuck`), as do commits of
+shards whose rows are locked (`runtime.journal_locked`).
 A commit whose object was thrown away meanwhile (`generation`) is not written: its numbers would leave a gap.
 """
 
@@ -16,8 +17,16 @@ from enum import Enum
 from sharding_app.core.histogram import ROWS, Histogram
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Slot
-from sharding_app.ports.journal import EventRow, Journal, JournalUnavailable, RowRefused, ShardsFenced
+from sharding_app.ports.journal import (
+    EventRow,
+    Journal,
+    JournalUnavailable,
+    RowRefused,
+    ShardsFenced,
+    ShardsLocked,
+)
 from sharding_app.quoting import traceable
+from sharding_app.runtime.journal_locked import LockedShards
 from sharding_app.runtime.journal_stuck import Stuck
 
 logger = logging.getLogger("sharding.journal")
@@ -29,6 +38,11 @@ RETRY_SECONDS = 0.05
 RETRY_MAX_SECONDS = 0.5
 PATIENCE = 3
 """After so many errors of the server's own a batch is tried in parts: one entity must not hold up all others."""
+SLOW_SECONDS = 1.0
+"""An error that took so long is not waited for again: each entity is tried alone, once."""
+STUCK_SHARE = 10
+"""After an attempt for what the server does not take it rests so many times as long: the others need the time."""
+STUCK_REST_SECONDS = 60.0
 
 
 class NotCommitted(Enum):
@@ -70,6 +84,7 @@ class JournalWriter:
         self._waiting: list[Commit] = []
         self._wake = asyncio.Event()
         self._stuck: Stuck[Commit] = Stuck(RETRY_MAX_SECONDS, self._wake.set)
+        self.locked: LockedShards[Commit] = LockedShards(journal, self._freed)
         self._errors = 0
         "Of the server's own, since it took something."
         self.commits = 0
@@ -90,9 +105,18 @@ class JournalWriter:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting) + len(self._stuck)
+        return len(self._waiting) + len(self._stuck) + len(self.locked)
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._serve())
+            group.create_task(self.locked.run())
+
+    def _freed(self, commits: list[Commit]) -> None:
+        self._waiting = commits + self._waiting
+        self._wake.set()
+
+    async def _serve(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -132,7 +156,11 @@ class JournalWriter:
             except RowRefused as refused:
                 await self._isolate(batch, refused)
                 return
+            except ShardsLocked as locked:
+                self.locked.keep([each for each in batch if each.key in locked.holders], locked.holders)
+                batch = [each for each in batch if each.key not in locked.holders]
             except JournalUnavailable as error:
+                lasted = loop.time() - began
                 _log(error, len(rows))
                 if await self._settle(rows):
                     self._commit(batch)
@@ -143,12 +171,10 @@ class JournalWriter:
                     losses += 1
                     continue
                 if stuck:
-                    self._stuck.keep(batch)
+                    self._stuck.keep(batch, _rest(lasted))
                     return
-                self._errors += 1
-                await asyncio.sleep(_pause(self._errors))
-                if self._errors >= PATIENCE:
-                    await self._part(batch)
+                if await self._gave_in(lasted):
+                    await self._part(batch, lasted)
                     return
             else:
                 self._errors = 0
@@ -157,11 +183,23 @@ class JournalWriter:
                 self._commit(batch)
                 return
 
+    async def _gave_in(self, lasted: float) -> bool:
+        """The server has answered with an error of its own. False: it is asked again, after a while, with the same batch."""
+        self._errors += 1
+        if (
+            lasted >= SLOW_SECONDS or self._stuck
+        ):  # some are known to be to blame, and the others need not wait
+            return True
+        await asyncio.sleep(_pause(self._errors))
+        return self._errors >= PATIENCE
+
     def _current(self, batch: list[Commit]) -> list[Commit]:
         stale = [each for each in batch if each.generation != each.slot.generation]
         if stale:
             batch = self._fail(stale, batch, NotCommitted.SUPERSEDED)
-        return self._stuck.behind(batch) if self._stuck else batch
+        if self._stuck:
+            batch = self._stuck.behind(batch)
+        return self.locked.behind(batch) if self.locked else batch
 
     def _commit(self, batch: list[Commit]) -> None:
         for commit in batch:
@@ -201,15 +239,23 @@ class JournalWriter:
         await self._write(batch[:middle])
         await self._write(batch[middle:])
 
-    async def _part(self, batch: list[Commit]) -> None:
-        """The server goes on answering with errors: some rows may be to blame. What is one entity's stays together."""
+    async def _part(self, batch: list[Commit], lasted: float = 0.0) -> None:
+        """The server goes on answering with errors: some rows may be to blame. What is one entity's stays together.
+
+        Where the attempt has lasted for long, each entity is tried by itself: one more such attempt costs more than all those
+        of the others together.
+        """
         slots = list(dict.fromkeys(each.slot for each in batch))
         if len(slots) == 1:
             logger.error(
                 "commits of an entity of %s wait beside the others: the server does not take them", slots[0].shard.type,
                 extra={"action": "entity_stuck", "entity_type": slots[0].shard.type},
             )  # fmt: skip
-            self._stuck.keep(batch)
+            self._stuck.keep(batch, _rest(lasted))
+            return
+        if lasted >= SLOW_SECONDS:
+            for slot in slots:
+                await self._write([each for each in batch if each.slot is slot])
             return
         first = set(slots[: len(slots) // 2])
         await self._write([each for each in batch if each.slot in first])
@@ -245,6 +291,11 @@ def _resolve(commit: Commit, why: NotCommitted | None, detail: str = "") -> None
             "a bug: what follows a commit of %s failed", commit.slot.shard.type, exc_info=traceable(error),
             extra={"action": "internal_error"},
         )  # fmt: skip
+
+
+def _rest(lasted: float) -> float:
+    """How long an entity rests after an attempt that has lasted so long."""
+    return min(lasted * STUCK_SHARE, STUCK_REST_SECONDS)
 
 
 def _pause(failures: int) -> float:

@@ -15,6 +15,7 @@ GAUGES = {
     "buffered_bytes": "Bytes of those commands.",
     "answers_waiting_bytes": "Answers that wait for room on the links to their callers.",
     "journal_waiting": "Commits that wait for the append under way.",
+    "journal_locked_shards": "Shards whose commits wait for a transaction that holds their rows.",
     "longest_recovery_events": "The most events that the recovery of one entity has read.",
     "links": "Live links to other processes.",
     "link_queued_messages": "Messages that wait on links.",

@@ -67,6 +67,7 @@ def _gauges(node: Node, links: LinksStatistics, now: float) -> dict[str, float]:
         "buffered_bytes": float(sum(region.bytes for region in node.asker.regions.values())),
         "answers_waiting_bytes": float(node.outbox.waiting_bytes),
         "journal_waiting": float(node.writer.waiting),
+        "journal_locked_shards": float(node.writer.locked.shards),
         "longest_recovery_events": float(
             max((host.loader.longest_events for host in node.hosts.values()), default=0)
         ),

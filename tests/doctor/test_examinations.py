@@ -103,6 +103,12 @@ CASES: list[tuple[str, str, Look, str]] = [
         look(database=database(slots=(ReplicationSlot(name="old", active=False, holds_snapshot=True),))),
         "'old'",
     ),
+    (
+        "D134",
+        "warning",
+        look(database=database(sessions=(session(transaction_seconds=9.0, holds_up="sharding_shard"),))),
+        "locks in sharding_shard for up to 9 s",
+    ),
     ("D141", "warning", look(layer=layer(backend=PUBSUB, config={"hosts": [{"socket_timeout": 5}]})), "5 s"),
     ("D142", "warning", look(layer=layer(backend=CORE, config={"expiry": 3})), "expiry is 3 s"),
     ("D146", "note", look(layer=layer(backend=CORE)), "three times as long"),

@@ -1,6 +1,6 @@
 """`ports.journal.Journal` over the virtual server: appends on one connection, recovery and the rest on two others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
@@ -60,6 +60,9 @@ class MemoryJournal:
         for session in doubtful:
             self._writer.doubtful.remove(session)
         return committed
+
+    async def locked(self, shards: Collection[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
+        return await self._read("locked", lambda: self._rows.locked_among(shards))
 
     async def secure(self) -> None:
         await self._write("secure", lambda: None)

@@ -16,6 +16,7 @@ from sharding_app.ports.journal import (
     Outcome,
     RowRefused,
     ShardsFenced,
+    ShardsLocked,
     Snapshot,
     StoredEvent,
 )
@@ -39,6 +40,8 @@ class JournalRows:
         self.events: dict[EntityKey, dict[int, Committed]] = {}
         self.snapshots: dict[EntityKey, dict[int, Snapshot]] = {}
         self.remembered: dict[tuple[int, ShardId], dict[str, None]] = {}
+        self.locked: dict[tuple[int, ShardId], str] = {}
+        "Shards whose rows a session holds that is none of ours, and its name: for tests and faults."
         self.on_commit: Callable[[Sequence[EventRow]], None] | None = None
         "Told of each batch in the moment of its commit: for checks."
         self.on_erase: Callable[[int, str, int], None] | None = None
@@ -47,6 +50,9 @@ class JournalRows:
 
     def append(self, rows: Sequence[EventRow], now: float) -> None:
         """All or nothing. A number that is taken by the shard's next home is told as fenced, not as refused."""
+        locked = self.locked_among((row.type_id, row.shard) for row in rows)
+        if locked:
+            raise ShardsLocked(locked)
         new: set[tuple[int, str, int]] = set()
         for index, row in enumerate(rows):
             check_row(row, index)
@@ -60,6 +66,9 @@ class JournalRows:
             self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, now)
         if self.on_commit is not None:
             self.on_commit(rows)
+
+    def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
+        return {key: self.locked[key] for key in shards if key in self.locked} if self.locked else {}
 
     def fence(self, claims: Iterable[tuple[int, ShardId, Epoch]]) -> None:
         stale = frozenset(

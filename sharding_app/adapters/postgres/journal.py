@@ -22,7 +22,7 @@ that tells of them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -48,6 +48,7 @@ from sharding_app.ports.journal import (
     Outcome,
     RowRefused,
     ShardsFenced,
+    ShardsLocked,
     Snapshot,
     StoredEvent,
 )
@@ -59,6 +60,11 @@ _ROWS_AT_ONCE = 2000
 _LOOK_AGAIN_SECONDS = 0.005
 _HEADER_BYTES = 4
 """The server's sizes hold them, or one of them, for each document."""
+
+
+LOCK_TIMEOUT_SECONDS = 0.2
+"""An append waits so long for the row of a shard, and all other commits of the node with it: far less than callers wait. The
+coordinator holds rows for some milliseconds."""
 
 
 async def _json_as_bytes(connection: Connection) -> None:
@@ -79,7 +85,7 @@ class PostgresJournal:
         owner: str = "",
         connect_seconds: float = 5.0,
         answer_seconds: float = 10.0,
-        lock_timeout_seconds: float = 2.0,
+        lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     ) -> None:
         settings = {"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"}
         self._appends = Line(
@@ -145,7 +151,13 @@ class PostgresJournal:
             await self.look_for_the_next_home(refused, rows)
             raise
         except LOST as error:
+            if isinstance(error, psycopg.errors.LockNotAvailable):
+                await self._look_for_holders(rows)
             raise JournalUnavailable(explain(error), answered=has_failed(error)) from error
+
+    async def locked(self, shards: Collection[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
+        wanted = {"types": [each[0] for each in shards], "shards": [each[1] for each in shards]}
+        return {(type_id, shard): holder for type_id, shard, holder in await self._rows("locked", wanted)}
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
         doubtful = list(self._doubtful)
@@ -355,6 +367,15 @@ class PostgresJournal:
             await self._see_gone(backend)
             if backend in self._late:  # not seen by another type meanwhile
                 self._late.remove(backend)
+
+    async def _look_for_holders(self, rows: Sequence[EventRow]) -> None:
+        """An append has waited for a lock in vain. If it is the lock of a shard's row, say so: raises ShardsLocked."""
+        try:
+            holders = await self.locked(sorted({(row.type_id, row.shard) for row in rows}))
+        except JournalUnavailable:
+            return  # the whole table may be locked
+        if holders:
+            raise ShardsLocked(holders)
 
     async def look_for_the_next_home(self, refused: RowRefused, rows: Sequence[EventRow]) -> None:
         """A number that is taken is found before the fence is asked. If the taker is the shard's next home, say so:
