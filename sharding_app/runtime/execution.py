@@ -10,6 +10,7 @@ whose state they have seen; if one fails, all behind it fail, and the object is 
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 from sharding_app.core.command_ids import id_of_ours
@@ -235,6 +236,10 @@ class Execution:
         """The shard's lease was lost before the command began: it goes to the shard's next home."""
         self.answers.hand_back(source, message)
         self.owner.finished(slot)
+
+    def outdate(self, slot: Slot, then: Callable[[], None]) -> bool:
+        """The object is out of date: see `WaitingCommands.outdate`."""
+        return self._waiting.outdate(slot, then)
 
     def give_up(self, slot: Slot) -> None:
         """Tell whoever waits for the command that runs now that it is not waited for any longer."""

@@ -186,7 +186,10 @@ class Hosting:
                 if shard not in there:
                     self._say_stopped(message.type, shard, told[shard], given_up=True)
             for row in ours:
-                if host.shard_life.admits(row.shard, row.epoch):
+                if host.shard_life.was_stopped(row.shard, row.epoch):
+                    # A server that went back in time may say so of a shard that has gone on from here: it needs a new epoch.
+                    self._say_stopped(message.type, row.shard, row.epoch, given_up=True)
+                elif host.shard_life.admits(row.shard, row.epoch):
                     host.shard_life.start(row.shard, row.epoch)
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
         if started:
@@ -240,22 +243,12 @@ class Hosting:
             for name, host in self.hosts.items()
         }
 
-    def keep(
-        self,
-        rows: Sequence[ShardRow],
-        held: Mapping[str, Mapping[ShardKey, Epoch]],
-        *,
-        moved_on: bool = False,
-    ) -> None:
-        """Of the shards that were held before the rows were read, drop those that are not ours any more. `moved_on`: the rows
-        are of another lineage than what was known here before."""
+    def keep(self, rows: Sequence[ShardRow], held: Mapping[str, Mapping[ShardKey, Epoch]]) -> None:
+        """Of the shards that were held before the rows were read, drop those that are not ours any more."""
         for name, mine in held.items():
             _, drop = resume_check(rows, mine, self._node.incarnation)
             for _, number in drop:
                 self.hosts[name].shard_life.drop(number)
-        if moved_on:
-            for host in self.hosts.values():
-                host.shard_life.forget_stopped()
 
     def read_again(self) -> None:
         """The journal may lack what was read or written last: forget the objects that are made of it; their shards stay."""

@@ -30,8 +30,6 @@ class OwnRow:
         self._node = node
         self._lineage: Lineage | None = None
         "Of what is in memory."
-        self._moved_on = False
-        "No rows have been read yet in the present lineage."
         self._generation = 0
         "Of the lapse that is being compared."
         self._settled: Server | None = None
@@ -70,7 +68,6 @@ class OwnRow:
         """The lifeline is back: keep the shards whose rows still say that they are ours, drop the others."""
         self._settled, self._generation = settled, generation
         node = self._node
-        self._moved_on = self._moved_on or (self._lineage is not None and lineage != self._lineage)
         match after_return(self._lineage, lineage):
             case "begin_anew":
                 logger.error(
@@ -108,8 +105,7 @@ class OwnRow:
                 )  # its next connection leads to where the lifeline is, or we hear from that
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            node.hosting.keep(rows, held, moved_on=self._moved_on)
-            self._moved_on = False
+            node.hosting.keep(rows, held)
             if await node.lifeline.resume(generation):
                 node.log("node_resumed", "node %s goes on", node.config.name)
                 node.links.resume()

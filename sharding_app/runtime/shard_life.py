@@ -6,11 +6,12 @@ and not before: nothing of it runs any more then, and what waited is handed back
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId
 from sharding_app.core.messages import HandBack
-from sharding_app.core.shard import Shard, SlotState, Work
+from sharding_app.core.shard import Shard, Slot, SlotState, Work
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.entity_context import close_context
 from sharding_app.runtime.owner import NOBODY
@@ -113,18 +114,15 @@ class ShardLife:
         self._left(number, shard.epoch)
         host.listener.shard_stopped(host.type, number, shard.epoch)
 
-    def forget_stopped(self) -> None:
-        """The server may have gone back in time: what was stopped here may have to start at that epoch, if its row says so."""
-        self._stopped_at.clear()
-
     def read_again(self) -> None:
         """Throw all objects away, and keep the shards: what they had is read again, and what waited comes again."""
         host = self._host
         host.execution.snapshots.forget_all()
         for shard in list(host.shards.values()):
             for slot in list(shard.slots.values()):
-                close_context(slot.entity)
-                self._hand_back(shard, shard.drop(slot))
+                if not host.execution.outdate(slot, partial(self._reload, slot)):
+                    close_context(slot.entity)
+                    self._hand_back(shard, shard.drop(slot))
             if shard.stopped:
                 self.ended(shard)
             elif not shard.stopping:
@@ -147,6 +145,11 @@ class ShardLife:
     def _begins_to_stop(self, shard: Shard) -> None:
         self._hand_back(shard, shard.stop())
         self._host.recovery.stops(shard)
+
+    def _reload(self, slot: Slot) -> None:
+        """The handler of an outdated object has ended: the entity is read again."""
+        if slot.shard.slots.get(slot.id) is slot:
+            self._host.recovery.reload(slot)
 
     def _begin(self, shard: Shard) -> None:
         """Start what runs in a shard without a message."""

@@ -47,6 +47,16 @@ class WaitingCommands:
             command.given_up = True
         return command
 
+    def outdate(self, slot: Slot, then: Callable[[], None]) -> bool:
+        """Let nothing more be stored of the command whose handler runs now, and call `then` when the handler has ended: until
+        then nothing else may run in its entity. False: no handler runs."""
+        command = self._running.get(slot)
+        if command is None:
+            return False
+        slot.generation += 1
+        command.then = then
+        return True
+
     async def run(
         self,
         slot: Slot,
@@ -89,6 +99,8 @@ class WaitingCommands:
                 entity._sharding_staging = None
             if self._running.get(slot) is command:
                 del self._running[slot]
+            if command.then is not None:
+                command.then()
         if generation != slot.generation:
             execution.answers.abandoned(slot, source, message, partly=command.steps > 0)
         else:
@@ -248,6 +260,8 @@ class _Command:
         self.generation = generation
         "The slot's when it began: once that is another one, its object is thrown away."
         self.given_up = False
+        self.then: Callable[[], None] | None = None
+        "What waits for the end of the handler."
         self.source = source
         self.message = message
         self.staging = Staging(self._commit_now)

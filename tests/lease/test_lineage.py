@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sharding_app import AskTimeout, Unavailable
+from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command, event
 from sharding_app.core.lease import Lease, after_return
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.records import Lineage, Server
@@ -235,6 +235,63 @@ def test_after_a_restore_lower_terms_and_epochs_are_heard() -> None:
                 assert set(map(tuple, numbers(cluster).values())) == {(1, 2, 3)}
                 assert cluster.server.cluster.coordinator.term > known
                 assert "database_moved_on" in [each.action for each in cluster.server.cluster.timeline]
+
+    on_virtual_time(main())
+
+
+@event
+class Held:
+    number: int
+
+
+class Slow(EventSourced, name="lineage.Slow"):
+    """Its handler waits in the middle."""
+
+    number: int
+    running = 0
+    most = 0
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    @command
+    async def hold(self, seconds: float) -> int:
+        Slow.running += 1
+        Slow.most = max(Slow.most, Slow.running)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            Slow.running -= 1
+        self.persist(Held(self.number + 1))
+        return self.number
+
+    @applies(Held)
+    def on_held(self, happened: Held) -> None:
+        self.number = happened.number
+
+
+def test_a_handler_that_runs_meanwhile_stores_nothing_and_nothing_runs_beside_it() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with MemoryCluster([Slow], nodes=1) as cluster:
+            with cluster.in_use():
+                for expected in (1, 2):
+                    assert await hurried(Slow.ref("a").hold(0.0)) == expected
+                under_way = loop.create_task(hurried(Slow.ref("a", timeout=60).hold(8.0)))
+                await travel(0.5)
+                assert Slow.running == 1
+                cluster.server.stop()
+                del next(iter(cluster.server.journal.events.values()))[2]
+                cluster.server.timeline += 1
+                await travel(0.5)
+                cluster.server.start()
+                await travel(2)
+                later = loop.create_task(hurried(Slow.ref("a", timeout=60).hold(0.0)))
+                with pytest.raises(Unavailable):
+                    await under_way
+                assert await later == 2
+                assert Slow.most == 1
+                assert numbers(cluster) == {"a": [1, 2]}
 
     on_virtual_time(main())
 

@@ -95,7 +95,7 @@ def _to_the_same_home(real: Any) -> Any:
 
 
 def _waits_for_nobody(real: Any) -> Any:
-    def home_told(self: Region, shard: int, home: Incarnation, epoch: int, now: float) -> None:
+    def home_told(self: Region, shard: int, home: Incarnation, epoch: int, now: float, era: int = 0) -> None:
         route = self.routes.get(shard)
         if route is None or epoch < max(route.epoch, route.next_epoch):
             return
