@@ -131,6 +131,10 @@ class Settings:
     deaf_after_seconds: float = _knob(_NODE.deaf_after_seconds, "Lease",
         "A node that has not heard itself for so long is deaf, and steps aside if others hear.", above=0.0)
 
+    step_aside_after_seconds: float = _knob(_NODE.step_aside_after_seconds, "Lease",
+        "A node whose lifeline answers, but which cannot connect for the journal or the cluster's rows for so long, gives its "
+        "shards up. It is not ready meanwhile.", above=0.0)
+
     ask_timeout_seconds: float = _knob(_NODE.ask_timeout_seconds, "Messages",
         "How long an ask waits for its reply.", above=0.0)
     command_window_seconds: float = _knob(_NODE.command_window_seconds, "Messages",
@@ -378,6 +382,7 @@ class Settings:
             max_state_bytes=self.max_state_bytes,
             echo_interval_seconds=self.echo_interval_seconds,
             deaf_after_seconds=self.deaf_after_seconds,
+            step_aside_after_seconds=self.step_aside_after_seconds,
             region=self.region_limits,
             links=self.link_limits,
             steering_keys=tuple(key.encode() for key in self.steering_keys or self.keys),

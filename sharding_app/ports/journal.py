@@ -164,6 +164,10 @@ class Journal(Protocol):
         that are under way too. Before the first of these calls any server will do."""
         ...
 
+    async def connect(self) -> None:
+        """Open the connections that are not open. Raises JournalUnavailable; does nothing where all are there."""
+        ...
+
     async def append(self, rows: Sequence[EventRow]) -> None:
         """Commit all rows or none. Raises ShardsFenced, ShardsLocked, RowRefused, JournalUnavailable.
 

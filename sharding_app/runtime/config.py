@@ -73,6 +73,8 @@ class NodeConfig:
     recovery: RecoveryLimits = field(default_factory=RecoveryLimits)
     echo_interval_seconds: float = 1.0
     deaf_after_seconds: float = 3.0
+    step_aside_after_seconds: float = 5.0
+    "Without a connection to the journal or the rows, while the lifeline has one."
     region: RegionLimits = field(default_factory=RegionLimits)
     links: LinkLimits = field(default_factory=LinkLimits)
     coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)

@@ -57,6 +57,8 @@ class NodeHealth:
     def _ready(self, node: Node) -> Verdict:
         if node.state != "up":
             return Verdict(False, f"the node is {node.state}")
+        if why := node.reaching.why_cut_off:
+            return Verdict(False, why)
         wrong = [*node.not_hosted().values(), *self._undeclared()]
         if wrong:
             return Verdict(False, "; ".join(wrong))

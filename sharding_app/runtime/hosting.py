@@ -109,7 +109,7 @@ class Hosting:
         if keeper is None:
             keeper = self.keepers[path] = LeaseKeeper(
                 self._ports.leases(path), node.config.shard_leases, self._ports.clock.now,
-                f"{node.cluster_id}-check-{node.incarnation}",
+                f"{node.cluster_id}-check",
             )  # fmt: skip
 
         def lease_name(number: ShardId) -> str:

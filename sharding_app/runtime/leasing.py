@@ -74,12 +74,12 @@ class LeaseKeeper:
     # -- Inside ----------------------------------------------------------------------------------------------------
 
     async def _check(self) -> None:
-        """Take and give back a lease of our own: that it was refused is an answer too."""
+        """Take and give back a lease that all nodes share: that another one has it is an answer too."""
         while not self.reachable:
             try:
                 async with asyncio.timeout(self._terms.answer_seconds):
-                    await self._leases.acquire([self._check_name])
-                    await self._leases.release([self._check_name])
+                    if self._check_name in await self._leases.acquire([self._check_name]):
+                        await self._leases.release([self._check_name])
             except Exception as error:  # noqa: BLE001  (an arbiter of the user's may raise anything)
                 self._failed(error)
                 await asyncio.sleep(self._terms.retry_seconds)

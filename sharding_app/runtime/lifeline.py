@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
+from zlib import crc32
 
 from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.lease import Lease, LeaseChange
@@ -30,6 +31,8 @@ from sharding_app.runtime.stall import Stall
 logger = logging.getLogger("sharding.node")
 
 WATCH = 2
+LOCK_AGAIN_SECONDS = 0.15
+CLOSE_SECONDS = 0.15
 
 
 class Lifeline:
@@ -156,15 +159,21 @@ class Lifeline:
                 self._failed(index, connected=connected, why="a mistake of ours, see above")
             failures = 0 if connected else failures + 1
             await self._close(index)
-            delay = min(
-                self._settings.retry_seconds * 2.0 ** min(failures, 8), self._settings.retry_max_seconds
-            )
-            await self._waits.pause(index, delay)
+            await self._waits.pause(index, self._back_off(index, failures))
+
+    def _back_off(self, index: int, failures: int) -> float:
+        """How long to wait before the next attempt. A hundred nodes must not come at once while the server starts; what tells
+        them apart is their names, so that a simulated history can be repeated."""
+        longest = min(
+            self._settings.retry_seconds * 2.0 ** min(failures, 8), self._settings.retry_max_seconds
+        )
+        chance = crc32(f"{self._incarnation}/{index}/{failures}".encode()) / 2**32
+        return longest * (1 - chance / 2)
 
     async def _lock(self, index: int) -> None:
         """Take the lock. Our own former session may still hold it, until the server has given up on that one."""
         while not await self._waits.answer(self._sessions[index].lock(self._keys[index])):
-            await self._waits.pause(index, self._settings.retry_max_seconds)
+            await self._waits.pause(index, LOCK_AGAIN_SECONDS)
         self.lease.locked(index)
 
     async def _renew(self, index: int) -> None:
@@ -329,7 +338,7 @@ class Lifeline:
     async def _close(self, index: int) -> None:
         self.backends[index] = None
         try:
-            await self._waits.answer(self._sessions[index].close(), self._settings.retry_max_seconds)
+            await self._waits.answer(self._sessions[index].close(), CLOSE_SECONDS)
         except SessionLost:
             return
         except Exception:

@@ -16,8 +16,8 @@ class LifelineSettings:
     "A session that has not answered for so long is closed: what it renewed has lapsed by then."
     open_timeout_seconds: float = 3.0
     retry_seconds: float = 0.05
-    "Back-off after a loss; doubles up to `retry_max_seconds`."
-    retry_max_seconds: float = 0.15
+    "Back-off after a loss; doubles up to `retry_max_seconds`, and is shortened by up to a half, differently in each node."
+    retry_max_seconds: float = 0.6
     quick_interval_seconds: float = 0.02
     quick_for_seconds: float = 1.0
     loop_stall_limit_seconds: float = 10.0

@@ -48,6 +48,7 @@ from sharding_app.runtime.leaving import leave
 from sharding_app.runtime.lifeline_types import LifelineControl
 from sharding_app.runtime.own_row import OwnRow
 from sharding_app.runtime.process import Process
+from sharding_app.runtime.reaching import Reaching, leave_quietly
 from sharding_app.runtime.registering import Registering
 from sharding_app.runtime.stats import read_entities, read_stats
 from sharding_app.runtime.steered import answer_wish
@@ -55,7 +56,6 @@ from sharding_app.runtime.steered import answer_wish
 logger = logging.getLogger("sharding.node")
 
 TEND_SECONDS = 1.0
-NEWS_SECONDS = 1.0
 
 
 class Node(Process):
@@ -85,6 +85,8 @@ class Node(Process):
         self._row = OwnRow(self)
         self._coordinating = Coordinating(self)
         self._registering = Registering(self)
+        self.reaching = Reaching(self)
+        self._pulsed_at = float("-inf")
         self._coordinated = False
         "Somebody holds the coordinator's lock, as the last pulse has shown."
         self._said_up = False
@@ -110,11 +112,13 @@ class Node(Process):
         self.run(self.writer.run(), "journal")
         self.run(self._tend(), "threads")
         keys = lifeline_keys(self.cluster_id, self.incarnation)
+        # A node keeps these from the start: the moment of need is a bad one to find that there is no room.
+        await ports.journal.connect()
         self.state = "joining"
         self.age = await store.join(self._member(), keys)
         self.lifeline = ports.lifeline(self.cluster_id, self)
         self.lifeline.start()
-        self.run(self._read_news(), "news")
+        self.run(self.reaching.run(), "reach")
         self.hearing = Hearing(
             self, self.links.echo, store, self.ports.clock.now,
             interval_seconds=config.echo_interval_seconds, deaf_after_seconds=config.deaf_after_seconds,
@@ -222,21 +226,23 @@ class Node(Process):
 
     def on_pulse(self, pulse: Pulse) -> None:
         self._coordinated = pulse.coordinator_locked
+        self._pulsed_at = self.ports.clock.now()
 
     # -- What the rows say at rest -----------------------------------------------------------------------------------
 
-    async def _read_news(self) -> None:
-        """Learn every second who coordinates, and what an operator asks. Beside the lifeline, which touches no table."""
-        while True:
-            with contextlib.suppress(StoreUnavailable):
-                news = await self.ports.store.news(self.incarnation)
-                self.lifeline.told_term(news.term)
-                if self._coordinated:
-                    self.homes.coordinator_told(news.coordinator, news.term)
-                self.all_stops = news.asked in ("prepare", "stop")
-                if news.asked in ("leave", "stop") and self.state in ("up", "leaving"):
-                    self.asked_to_leave.set()
-            await asyncio.sleep(NEWS_SECONDS)
+    async def read_news(self) -> None:
+        """Learn who coordinates, and what an operator asks. Beside the lifeline, which touches no table."""
+        news = await self.ports.store.news(self.incarnation)
+        self.lifeline.told_term(news.term)
+        if self._coordinated:
+            self.homes.coordinator_told(news.coordinator, news.term)
+        self.all_stops = news.asked in ("prepare", "stop")
+        if news.asked in ("leave", "stop") and self.state in ("up", "leaving"):
+            self.asked_to_leave.set()
+
+    def lifeline_answers(self) -> bool:
+        """Whether a ping was answered lately, whatever the lease says."""
+        return self.ports.clock.now() - self._pulsed_at < self.config.lease_ttl_seconds
 
     # -- Messages --------------------------------------------------------------------------------------------------
 
@@ -351,11 +357,10 @@ class Node(Process):
     async def say_deaf(self, deaf: bool) -> None:
         await self._row.write(deaf=deaf)
 
-    async def step_aside(self) -> None:
-        """Deaf while others hear: end this incarnation, so that its shards find homes that hear."""
-        self.end("deaf")
-        with contextlib.suppress(StoreUnavailable):  # else the coordinator finds us dead
-            await self.ports.store.leave(self.incarnation)
+    async def step_aside(self, why: str = "deaf") -> None:
+        """Others can work and we cannot: end this incarnation, so that its shards find homes that can."""
+        self.end(why)
+        await leave_quietly(self)
 
     def log(self, action: str, text: str, *values: object) -> None:
         logger.info(text, *values, extra={"action": action, "node": self.config.name})

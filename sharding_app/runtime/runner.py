@@ -7,6 +7,7 @@ one (a connection, a lease, a link) is used again.
 import asyncio
 import logging
 from collections.abc import Callable
+from zlib import crc32
 
 from sharding_app.core.ids import Incarnation
 from sharding_app.model.types import EntityType
@@ -74,7 +75,7 @@ class NodeRunner:
                 except (StoreUnavailable, TransportError, JournalUnavailable) as error:
                     self._warn(str(error))
                     await node.close()
-                    await asyncio.wait((stopping,), timeout=delay)
+                    await asyncio.wait((stopping,), timeout=delay * _chance(incarnation))
                     delay = min(delay * 2, RETRY_MAX_SECONDS)
                     continue
                 delay = RETRY_SECONDS
@@ -100,3 +101,8 @@ class NodeRunner:
         if trouble != self._trouble or now >= self._warn_at:
             self._trouble, self._warn_at = trouble, now + WARN_AGAIN_SECONDS
             logger.warning("cannot join yet, tries again: %s", trouble, extra={"action": "join_waits"})
+
+
+def _chance(incarnation: Incarnation) -> float:
+    """Return from half to one: nodes that wait for the same server come at different times."""
+    return 1 - crc32(incarnation.encode()) / 2**33

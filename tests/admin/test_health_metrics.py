@@ -83,6 +83,8 @@ class FakeNode:
         self.homes = self
         self.coordinator: str | None = None
         self.refused: dict[str, str] = {}
+        self.reaching = self
+        self.why_cut_off = ""
 
     def not_hosted(self) -> dict[str, str]:
         return self.refused

@@ -72,7 +72,7 @@ class ArbiterLeases:
         """There is nothing to close."""
 
     async def _say(self, what: str, names: Sequence[str]) -> None:
-        mine = [each for each in names if "-check-" not in each]
+        mine = [each for each in names if not each.endswith("-check")]
         self._arbiter.checks += len(names) - len(mine)
         self._arbiter.said += [(what, each, self._owner) for each in mine]
         if self._arbiter.fails is not None:

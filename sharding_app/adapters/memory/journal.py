@@ -44,6 +44,14 @@ class MemoryJournal:
     def live_in(self, lineage: Lineage) -> None:
         self._lineage = lineage
 
+    async def connect(self) -> None:
+        try:
+            for connection in (self._writer, self._reader, self._recovery):
+                if connection.broken:
+                    await connection.open()
+        except ConnectionLost as error:
+            raise JournalUnavailable(str(error)) from error
+
     async def append(self, rows: Sequence[EventRow]) -> None:
         batch = list(rows)
         await self._write("append", lambda: self._rows.append(batch, self._server.now()))

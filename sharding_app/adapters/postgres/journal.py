@@ -134,6 +134,14 @@ class PostgresJournal:
         self._beside.live_in(lineage)
         self._recovery.live_in(lineage)
 
+    async def connect(self) -> None:
+        try:
+            for line in (self._appends, self._beside, self._recovery):
+                if not line.is_open:
+                    await line.open()
+        except LOST as error:
+            raise JournalUnavailable(explain(error)) from error
+
     async def open(self) -> tuple[Backend, ...]:
         """Connect now rather than at the first use."""
         try:

@@ -61,6 +61,7 @@ class PostgresLifelineSession:
             answer_seconds=ttl_seconds,
             settings={"idle_session_timeout": ttl, "lock_timeout": ttl},
             prepare=self._guard,
+            backs_off=False,  # the lifeline does, for both of its sessions
         )
 
     async def open(self) -> Backend:

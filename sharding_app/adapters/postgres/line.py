@@ -11,6 +11,7 @@ wait for a synchronous standby was cancelled is a failure here, though the serve
 
 import asyncio
 import os
+import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -31,6 +32,8 @@ _NAME_LIMIT = 63
 _REPLICATION_WAIT = "SyncRepWaitForLSN"
 "The function of the server that warns of a cancelled wait. Its name is in no language, unlike the warning's text."
 _CONNECTION_FAILED = (psycopg.OperationalError, OSError)
+BACK_OFF_SECONDS = 0.05
+BACK_OFF_MAX_SECONDS = 1.0
 _SPARE_SECONDS = 0.5
 """What the server's own timeout has before our deadline cuts the line."""
 RELIED_UPON = {
@@ -97,6 +100,7 @@ class Line:
         prepare: Callable[[Connection], Awaitable[None]] | None = None,
         pooled: bool = False,
         ends_former: bool = False,
+        backs_off: bool = True,
     ) -> None:
         """`ends_former`: what a connection that was given up still does is ended before the next one is used. The server
         does not notice by itself: a commit that waits for a standby would keep its server process until that is back."""
@@ -127,6 +131,11 @@ class Line:
             **conninfo,
             "application_name": application_name(owner, purpose),
         }
+        self._backs_off = backs_off
+        self._failures = 0
+        "To connect, in a row."
+        self._not_before = 0.0
+        self._refused = ""
         self._schema: str | None = None
         "Where our tables were found."
         self._pooled = pooled
@@ -211,8 +220,16 @@ class Line:
     async def _opened(self) -> Connection:
         if self._connection is not None and not self._connection.closed:
             return self._connection
-        async with asyncio.timeout(self._connect_seconds):
-            connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
+        if self._failures and asyncio.get_running_loop().time() < self._not_before:
+            raise psycopg.OperationalError(f"not tried again yet: {self._refused}")
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
+        except _CONNECTION_FAILED as error:
+            if self._backs_off:
+                self._back_off(error)
+            raise
+        self._failures = 0
         self._connection = connection
         connection.add_notice_handler(self._warned)
         if self._pooled:
@@ -278,6 +295,14 @@ class Line:
 
     def _warned(self, warning: psycopg.errors.Diagnostic) -> None:
         self._unreplicated = self._unreplicated or is_about_replication(warning)
+
+    def _back_off(self, error: Exception) -> None:
+        """Let some time pass until the next attempt: a server that starts, or is full, has enough to do. By chance, so that
+        the nodes of a cluster do not come all at once. Who asks meanwhile is told the same again."""
+        self._refused = " ".join(str(error).split()) or type(error).__name__
+        seconds = min(BACK_OFF_SECONDS * 2.0 ** min(self._failures, 8), BACK_OFF_MAX_SECONDS)
+        self._failures += 1
+        self._not_before = asyncio.get_running_loop().time() + seconds * (1 - secrets.randbelow(1000) / 2000)
 
     def _forget(self, connection: Connection) -> None:
         if self._connection is connection:

@@ -1,0 +1,45 @@
+"""Can this node still do its work in Postgres? (promise 13)
+
+Its lifeline shows that it lives, and for as long as it does its shards stay here. But they are worth nothing here while
+the node cannot open its other connections: the journal's, so that nothing is stored, or the one to the rows, so that a
+lease that has lapsed never comes back. The usual reason is a limit of connections, just after a restart of the server.
+
+::
+
+    reaches ──a line cannot be opened──> cut off ──for longer than the limit──> step aside
+       ^                                    │
+       └──────── all are open ──────────────┤
+                                            v
+                              away: the lifeline is silent too
+
+While the server is *away* for the whole node, the lease decides, not this, and the node stays as ready as it was: a server
+that restarts must not take all nodes out of service.
+"""
+
+from collections.abc import Collection
+from typing import Literal
+
+State = Literal["reaches", "away", "cut_off", "step_aside"]
+
+
+class Reach:
+    __slots__ = ("_limit", "_since", "state")
+
+    def __init__(self, limit_seconds: float) -> None:
+        self.state: State = "reaches"
+        self._limit = limit_seconds
+        self._since: float | None = None
+
+    def look(self, missing: Collection[str], *, lifeline_answers: bool, now: float) -> State:
+        """Take in a look at the connections, and say what follows."""
+        if not missing:
+            self._since = None
+            self.state = "reaches"
+        elif not lifeline_answers:
+            self._since = None
+            self.state = "away"
+        else:
+            if self._since is None:
+                self._since = now
+            self.state = "step_aside" if now - self._since >= self._limit else "cut_off"
+        return self.state

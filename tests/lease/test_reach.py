@@ -1,0 +1,105 @@
+"""A node whose lifeline lives while it cannot connect for its work gives its shards up (promise 13)."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from sharding_app.adapters.memory import MemoryLifelineSession, MemoryStore
+from sharding_app.adapters.memory.faults import Plan
+from sharding_app.core.reach import Reach
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.runtime.health import NodeHealth
+from sharding_app.runtime.lifeline import Lifeline
+from sharding_app.testing.clock import TravelLoop
+from sharding_app.testing.cluster import MemoryCluster
+from tests.entities.shop import Cart
+
+T = TypeVar("T")
+
+
+def test_a_node_that_reaches_all_stays() -> None:
+    reach = Reach(5.0)
+    assert [reach.look((), lifeline_answers=True, now=now) for now in (0.0, 100.0)] == ["reaches", "reaches"]
+
+
+def test_it_steps_aside_when_the_time_is_over() -> None:
+    reach = Reach(5.0)
+    assert reach.look(["the journal"], lifeline_answers=True, now=10.0) == "cut_off"
+    assert reach.look(["the journal"], lifeline_answers=True, now=14.9) == "cut_off"
+    assert reach.look(["the cluster's rows"], lifeline_answers=True, now=15.0) == "step_aside"
+
+
+def test_a_connection_that_comes_back_starts_the_time_anew() -> None:
+    reach = Reach(5.0)
+    reach.look(["the journal"], lifeline_answers=True, now=0.0)
+    assert reach.look([], lifeline_answers=True, now=4.0) == "reaches"
+    assert reach.look(["the journal"], lifeline_answers=True, now=6.0) == "cut_off"
+
+
+def test_while_the_server_is_away_nobody_steps_aside() -> None:
+    reach = Reach(5.0)
+    for now in range(100):
+        assert reach.look(["the journal"], lifeline_answers=False, now=now) == "away"
+    assert reach.look(["the journal"], lifeline_answers=True, now=100) == "cut_off"
+
+
+class NoRoom:
+    """The server takes no new connection of this client: its role's limit is reached."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+
+    def plan(self, client: str, kind: str) -> Plan | None:
+        return Plan(None, None, 0.01) if (client, kind) == (self._client, "open") else None
+
+
+def sessions_of(lifeline: Lifeline) -> list[MemoryLifelineSession]:
+    return [each for each in lifeline._sessions if isinstance(each, MemoryLifelineSession)]
+
+
+def on_virtual_time(main: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=TravelLoop) as runner:
+        return runner.run(main)
+
+
+@pytest.mark.parametrize("line", ["journal", "rows"])
+def test_the_shards_of_a_node_without_its_connections_find_other_homes(line: str) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, TravelLoop)
+        async with MemoryCluster([Cart], nodes=2) as cluster:
+            with cluster.in_use():
+                ids = [f"cart-{number}" for number in range(12)]
+                for each in ids:
+                    assert await loop.hurry(Cart.ref(each).add("book", 1)) == 1
+                node = cluster.nodes["node2"]
+                health = NodeHealth(lambda: node, lambda: 0.0)
+                assert health.ask("ready").ok
+                server = cluster.server
+                server.faults = NoRoom(node.incarnation)
+                store, lifeline = node.ports.store, node.lifeline
+                assert isinstance(store, MemoryStore)
+                assert isinstance(lifeline, Lifeline)
+                kept = {store._connection.session} if line == "journal" else set()
+                lifelines = {each._connection.session for each in sessions_of(lifeline)}
+                for session in server.sessions.of(node.incarnation):
+                    if session not in lifelines | kept:
+                        server.sessions.end(session)
+                with contextlib.suppress(JournalUnavailable):  # the end of a connection shows when it is used
+                    await node.node_ports.journal.read(1, ["somebody"])
+                await loop.travel(2.5)
+                assert not node.ended.done()
+                verdict = health.ask("ready")
+                assert not verdict.ok
+                assert "no connection for" in verdict.text
+                assert health.ask("alive").ok
+                await loop.travel(8)
+                assert node.ended.result() == "cut off"
+                await cluster.kill_node("node2")  # as its process does, before it begins anew
+                for each in ids:
+                    assert await loop.hurry(Cart.ref(each).add("book", 1)) == 2
+
+    on_virtual_time(main())
