@@ -1,11 +1,13 @@
 """The only wiring: from Django's settings to a node, or to the process-wide gateway of those that only ask."""
 
 import asyncio
+import atexit
 import importlib.util
 import os
 import platform
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable
 
@@ -216,6 +218,9 @@ def client_process() -> Process:
     return Process(incarnation, settings.node(), ports, entity_types(settings))
 
 
+GOODBYE_SECONDS = 1.5
+"""The end of a process waits for its goodbye no longer than this."""
+
 _lock = threading.Lock()
 _portal: Portal | None = None
 _background: BackgroundPortal | None = None
@@ -245,6 +250,7 @@ def portal() -> Portal:
             return _portal
         if _background is None:
             settings = get_settings()
+            _say_goodbye_at_exit()
             _background = BackgroundPortal(
                 client_process, new_loop, settings.ask_timeout_seconds, settings.node().region
             )
@@ -259,6 +265,23 @@ def close_client() -> None:
     gateway.set_gateway(make_gateway)
     if background is not None:
         background.close()
+
+
+def _say_goodbye_at_exit() -> None:
+    """A client that only exits would leave a link at each node that it has spoken to, for minutes. The children of
+    multiprocessing and of Celery end without atexit: they have finalizers of their own."""
+    atexit.unregister(_goodbye)
+    atexit.register(_goodbye)
+    for name in ("multiprocessing.util", "billiard.util"):
+        module = sys.modules.get(name)
+        if module is not None:
+            module.Finalize(None, _goodbye, exitpriority=1)
+
+
+def _goodbye() -> None:
+    background = _background
+    if background is not None and background.pid == os.getpid():
+        background.close(GOODBYE_SECONDS)
 
 
 def _after_fork() -> None:

@@ -11,6 +11,7 @@ to join, is bounded in count and bytes: beyond it the call raises `BufferFull`.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 import sys
@@ -36,6 +37,8 @@ OVERHEAD_BYTES = 500
 RETRY_SECONDS = 0.1
 RETRY_MAX_SECONDS = 1.0
 JOIN_SECONDS = 5.0
+FAREWELL_SECONDS = 0.5
+"""So long at most does the end of a process wait for calls that are under way."""
 
 
 class Posted:
@@ -294,11 +297,12 @@ class BackgroundPortal:
         self._thread = threading.Thread(target=self._run, args=(loop,), name="sharding-client", daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
+    def close(self, seconds: float = JOIN_SECONDS) -> None:
         """End the thread; what still waits is told."""
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self.portal.loop.call_soon_threadsafe(lambda: self._halt.set())
-            self._thread.join(JOIN_SECONDS)
+            with contextlib.suppress(RuntimeError):  # it has ended just now
+                self.portal.loop.call_soon_threadsafe(lambda: self._halt.set())
+            self._thread.join(seconds)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
@@ -340,6 +344,8 @@ class BackgroundPortal:
                 continue
             self.portal.joined(process)
             await _either(halt, process.failed)
+            if halt.is_set():
+                await _let_finish(process)
             self.portal.left("this process has left" if halt.is_set() else "a part of it has failed")
             await _closed(process)
             if not halt.is_set():  # it may do so again at once
@@ -405,6 +411,16 @@ def _pass_on(done: "asyncio.Future[bytes]", resolve: Resolve) -> None:
 
 def _ignore(value: bytes | None, error: BaseException | None) -> None:
     """Nobody waits for the outcome of a tell; drops are counted and logged where they happen."""
+
+
+async def _let_finish(process: Process) -> None:
+    """Give what was told just before a moment: a script that tells and ends has meant it."""
+    now = process.ports.clock.now
+    until = now() + FAREWELL_SECONDS
+    while process.asker.pending:
+        if now() >= until:
+            return
+        await asyncio.sleep(0.005)
 
 
 async def _closed(process: Process) -> None:

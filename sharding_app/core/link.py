@@ -48,12 +48,12 @@ still known.
 No clock in here: `now` is the caller's, and never steps back.
 """
 
-from sharding_app.core.codec import FrameWriter
+from sharding_app.core.codec import FrameWriter, encode_message
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.link_limits import LinkLimits, LinkStatistics, MessageTooLarge
 from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
-from sharding_app.core.messages import AnyMessage, Deliver, Frame
+from sharding_app.core.messages import AnyMessage, Deliver, Frame, Left
 from sharding_app.core.wire import WIRE, Wire
 
 __all__ = ["Link", "LinkLimits", "LinkStatistics", "MessageTooLarge", "Position"]
@@ -174,15 +174,16 @@ class Link:
         theirs = now + self._ahead - (now - self._heard_at) * DRIFT
         return int(now * 1000), max(0, int(theirs * 1000))
 
-    def last_word(self, now: float) -> bytes | None:
-        """Return the acknowledgement that is still owed, alone; None: none is."""
+    def farewell(self, now: float) -> bytes:
+        """Return our last frame: what we have taken in, and that no more comes. No acknowledgement is waited for."""
         receiver = self._receiver
-        if receiver.ack_at is None or not receiver.stream:
-            return None
         credit = receiver.credit()
         receiver.told(credit, now)
         self._acks_sent += 1
-        return self._writer.write(0, 0, receiver.stream, receiver.taken_in, credit, 0, (), *self._clocks(now))
+        word = (encode_message(Left(self.source)),)
+        return self._writer.write(
+            0, 0, receiver.stream, receiver.taken_in, credit, 1, word, *self._clocks(now)
+        )
 
     def waiting(self, size: int) -> None:
         """The consumer has taken in so many bytes of this peer's commands and not handled them: credit is less by it."""

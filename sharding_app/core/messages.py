@@ -221,7 +221,8 @@ class Echo(Message, tag=25):
 
 
 class Left(Message, tag=27):
-    """That node has given up all its shards and is about to end: what still comes there is handed back, for a moment."""
+    """That node has given up all its shards and is about to end: what still comes there is handed back, for a moment. Of a
+    process that only asks, and by itself: it has ended."""
 
     incarnation: Incarnation
 

@@ -29,7 +29,7 @@ import msgspec
 from sharding_app.core.codec import DecodeError, decode_frame, encode_frame, salvage_frame
 from sharding_app.core.ids import Incarnation, has_no_row
 from sharding_app.core.link import LinkLimits, LinkStatistics
-from sharding_app.core.messages import AnyMessage, Echo, Frame
+from sharding_app.core.messages import AnyMessage, Echo, Frame, Left
 from sharding_app.core.wire import WIRE, Wire
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.transport import Transport, TransportError
@@ -124,6 +124,10 @@ class Links:
     def outstanding(self) -> int:
         """Return how many messages are put and not yet acknowledged."""
         return len(self._local) + sum(line.link.outstanding() for line in self._lines.values())
+
+    def is_gone(self, peer: Incarnation) -> bool:
+        """Tell whether that peer has ended: it is sent nothing any more."""
+        return self._book.is_gone(peer)
 
     def peers(self) -> list[Incarnation]:
         return list(self._lines)
@@ -237,6 +241,9 @@ class Links:
                 return 0
         now = self._clock.now()
         messages = line.link.receive(frame, now, len(data))
+        if frame.seq == 0 and frame.body:
+            self._hand_over(source, [each for each in frame.body if isinstance(each, Left)])
+            return len(frame.body)
         if len(messages) < self._limits.halve_messages:
             if messages:
                 self._hand_over(source, messages)
@@ -334,11 +341,9 @@ class Links:
         self._closed = True
         owed: list[tuple[str, bytes]] = []
         if has_no_row(self.incarnation):
-            # Nobody finds out that it is gone, and peers would repeat what it has taken in for minutes.
+            # No other process finds out that it is gone: peers would keep its links, and repeat what it has taken in.
             now = self._clock.now()
-            owed = [
-                (each.channel, word) for each in self._lines.values() if (word := each.link.last_word(now))
-            ]
+            owed = [(each.channel, each.link.farewell(now)) for each in self._lines.values()]
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._local.end()

@@ -59,7 +59,7 @@ class Outbox:
         """Send what may not be dropped: it waits here while the link has no room."""
         waiting = self.waiting.get(target)
         if waiting is None:
-            if self.try_send(target, message):
+            if self.try_send(target, message) or self.links.is_gone(target):
                 return
             waiting = self.waiting[target] = Waiting()
         size = weight(message)

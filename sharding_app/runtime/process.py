@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import Incarnation, has_no_row
 from sharding_app.core.messages import (
     Announcement,
     Answer,
@@ -247,7 +247,12 @@ class Process:
         elif isinstance(message, RegisterAck):
             self.homes.coordinator_told(message.coordinator, message.term)
         elif isinstance(message, Left):
-            self.asker.left(message.incarnation)
+            if source != message.incarnation:
+                return
+            if has_no_row(source):
+                self._gone(source)
+            else:
+                self.asker.left(source)
         elif isinstance(message, NodeGone):
             if message.term >= self.homes.term:
                 self._gone(message.incarnation)

@@ -21,6 +21,9 @@ class FullLinks(Links):
         self.room = 0
         self.sent: list[AnyMessage] = []
 
+    def is_gone(self, peer: str) -> bool:
+        return peer == "p-gone"
+
     def put(self, target: str, message: AnyMessage, data: bytes | None = None) -> bool:
         if not self.room:
             return False
@@ -93,3 +96,8 @@ async def test_answers_that_wait_count_against_the_credit() -> None:
         node.outbox.links = links
         node.tick()
         assert node._owed_bytes("p-client") == before
+
+
+def test_nothing_waits_for_a_peer_that_is_gone(full: Outbox) -> None:
+    full.send("p-gone", Answer(1, LARGE))
+    assert (full.waiting, full.waiting_bytes) == ({}, 0)

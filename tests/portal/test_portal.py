@@ -5,6 +5,7 @@ import concurrent.futures
 import multiprocessing
 import multiprocessing.connection
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -20,7 +21,7 @@ from sharding_app.core.region import RegionLimits
 from sharding_app.model import gateway
 from sharding_app.portal import BackgroundPortal, Call, Portal, refuse_green_threads
 from sharding_app.runtime.process import Process
-from tests.live import Live, until
+from tests.live import ROOT, Live, until
 
 
 def test_one_loop_serves_every_event_loop_and_every_thread(client: Live) -> None:
@@ -309,3 +310,59 @@ def test_calls_before_the_process_is_there_expire() -> None:
             await answer
 
     asyncio.run(main())
+
+
+def links_of_the_home(entity: str) -> float:
+    """How many links the node has on which that entity lives."""
+    portal = bootstrap.portal()
+    process = portal.process
+    assert process is not None
+    homes = {
+        route.home
+        for region in process.asker.regions.values()
+        for route in region.routes.values()
+        if route.home
+    }
+
+    async def ask() -> float:
+        stats = await process.questions.stats(sorted(homes), 10.0)
+        return sum(each.gauges["links"] for each in stats.values())
+
+    return asyncio.run_coroutine_threadsafe(ask(), portal.loop).result(20)
+
+
+def _asks_and_ends(connection: multiprocessing.connection.Connection) -> None:
+    connection.send(Cart.ref("portal-goodbye").sync.add("child"))
+
+
+def test_the_child_of_a_pool_says_goodbye(client: Live) -> None:
+    """It ends without atexit, as the workers of Celery's pools do."""
+    Cart.ref("portal-goodbye").sync.add("parent")
+    before = links_of_the_home("portal-goodbye")
+    for _ in range(4):
+        ours, theirs = multiprocessing.Pipe()
+        child = multiprocessing.get_context("fork").Process(target=_asks_and_ends, args=(theirs,))
+        child.start()
+        assert ours.poll(30), "the child hangs"
+        ours.recv()
+        child.join(30)
+        assert child.exitcode == 0
+    until(lambda: links_of_the_home("portal-goodbye") <= before, 15, "their links are gone")
+
+
+def test_a_script_that_tells_and_ends_says_goodbye(client: Live) -> None:
+    """As cron jobs and Celery tasks do: what it told is delivered, and no link stays."""
+    Cart.ref("portal-script").sync.add("parent")
+    before = links_of_the_home("portal-script")
+    script = (
+        "import django; django.setup()\n"
+        "from project.shop.entities import Cart\n"
+        "for number in range(3): Cart.ref('portal-script').add.tell('script')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=client.environment(), cwd=ROOT, check=False, timeout=60,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert Cart.ref("portal-script").sync.total() == 4
+    until(lambda: links_of_the_home("portal-script") <= before, 15, "its link is gone")
