@@ -86,6 +86,7 @@ def figures(runner: NodeRunner) -> dict[str, float]:
             ),
             "shards": sum(len(host.shards) for host in node.hosts.values()),
             "coordinator": node.coordinator is not None,
+            "worst_lag_seconds": float(getattr(node.node_ports.watch, "worst_lag_seconds", 0.0)),
         }
     return found
 

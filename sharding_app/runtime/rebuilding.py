@@ -18,7 +18,7 @@ from sharding_app.runtime.owner import Watch
 
 logger = logging.getLogger("sharding.journal")
 
-SLICE_EVENTS = 250
+SLICE_EVENTS = 1000
 SLICE_BYTES = 256 * 1024
 """What is folded before the loop may turn."""
 
@@ -42,7 +42,7 @@ class Folding:
         room = SLICE_EVENTS - self._events
         for number, event in enumerate(events):
             size += len(event.payload)
-            if number - began >= room or size >= SLICE_BYTES:
+            if number + 1 - began >= room or size >= SLICE_BYTES:
                 self._replay(entity, slot, events[began : number + 1])
                 began, size, room = number + 1, 0, SLICE_EVENTS
                 await self.turn()

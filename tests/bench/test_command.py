@@ -78,6 +78,14 @@ def test_recovery_and_failover(live_tables: Live) -> None:
     assert number(live_tables, LEFT) == 0
 
 
+def test_a_long_history(live_tables: Live) -> None:
+    (long,) = bench(live_tables, "long-history", "--entities", "5000")
+    assert long["count"] == 5000
+    assert long["node_mb_most"] >= 10
+    assert "the loop stood still for" in long["note"]
+    assert number(live_tables, LEFT) == 0
+
+
 def test_what_one_client_floods_another_hardly_notices(live_tables: Live) -> None:
     before, meanwhile, afterwards = bench(live_tables, "flood", "--seconds", "1.5")
     assert meanwhile["rejected"] > 0, "the flooding client is told"

@@ -6,6 +6,7 @@ from sharding_app.bench.workloads.django_orm import django
 from sharding_app.bench.workloads.flood import flood
 from sharding_app.bench.workloads.idle import idle
 from sharding_app.bench.workloads.keeping import memory, recover
+from sharding_app.bench.workloads.long_history import long_history
 from sharding_app.bench.workloads.moving import failover, rebalance
 from sharding_app.bench.workloads.remembered import remembered
 from sharding_app.bench.workloads.scale import scale
@@ -18,6 +19,7 @@ WORKLOADS: dict[str, Workload] = {
     "hot": hot,
     "wide": wide,
     "recover": recover,
+    "long-history": long_history,
     "remembered": remembered,
     "memory": memory,
     "failover": failover,
