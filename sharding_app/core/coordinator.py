@@ -36,6 +36,10 @@ from sharding_app.core.terms import begins_era, lowest_epoch
 TRUST_SECONDS = 3.0
 """A new coordinator takes it for granted for so long that homes of shards can be heard: a former one has heard them."""
 
+IN_VAIN_SECONDS = 60.0
+MOST_IN_VAIN = 500
+"""So many names of types are remembered: whoever asks may ask for any name."""
+
 REFUSED_AGAIN_SECONDS = 5.0
 """A change of a row that the store refuses is tried again so late: what is refused now may be refused for long."""
 
@@ -85,6 +89,8 @@ class Coordinator:
         self.writing: dict[ShardKey, None] = {}
         self.starting: dict[ShardKey, _Starting] = {}
         self.undone: list[HomeChange] = []
+        self._in_vain: dict[str, float] = {}
+        "When a type was last asked for that no node hosts; of a few hundred names at most."
         self._trusted: dict[Incarnation, None] = {}
         "Members that count as heard though they have not been, for the moment after our election."
         self._trust_until = float("inf")
@@ -349,6 +355,15 @@ class Coordinator:
         self.rounds.tick(now)
         self.moves.tick(now, busy=self.busy)
 
+    def asked_in_vain(self, now: float) -> list[str]:
+        """Types that no node hosts and that were asked for within a minute."""
+        self._in_vain = {
+            name: at
+            for name, at in self._in_vain.items()
+            if now - at < IN_VAIN_SECONDS and not self.placement.is_hosted(name)
+        }
+        return list(self._in_vain)
+
     @property
     def busy(self) -> bool:
         """Whether something waits for an acknowledgement, so that the shell should tick soon."""
@@ -402,6 +417,8 @@ class Coordinator:
             elif asking and not self.placement.is_hosted(key[0]):
                 hopeless.setdefault(key[0], {}).update(self.waiters.pop(key))
         for type_name, incarnations in hopeless.items():
+            if len(self._in_vain) < MOST_IN_VAIN:
+                self._in_vain[type_name] = now
             for incarnation in incarnations:
                 self.tells.to(incarnation, NoHome(self.term, type_name, "no_host"))
         if changes:

@@ -271,6 +271,8 @@ class ShardRegionState(Message, tag=31):
     request: int
     regions: list[RegionState]
     refused: dict[str, str] = {}
+    asked_in_vain: list[str] = []
+    "Of the coordinator: types that no node hosts and that were asked for of late."
 
 
 class GetNodeStats(Message, tag=32):

@@ -17,8 +17,8 @@ def examine(look: Look) -> Iterator[Finding]:
             if journal.looked_at or journal.remembered:
                 yield note(
                     "D191", f"The code of {journal.type} is not installed here, and the cluster has data of it.", where,
-                    "Install it where it is needed. If it is gone for good, its data can be removed: "
-                    f"manage.py sharding_remove_journal {journal.type}",
+                    "It may belong to another project on this database: then all is well. If it is gone for good in all of them, "
+                    f"its data can be removed: manage.py sharding_remove_journal {journal.type}",
                 )  # fmt: skip
             continue
         yield from _unreadable(journal)

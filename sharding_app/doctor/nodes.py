@@ -149,10 +149,10 @@ def hosted(look: Look) -> Iterator[Finding]:
     for config in cluster.types:
         if all(config.name not in each.types for each in cluster.members):
             role = f" of role {config.role!r}" if config.role else ""
-            yield warning(
+            yield note(
                 "D171", f"No node{role} hosts {config.name}: commands to it fail.", f"type {config.name}",
-                f"Start a node{role} whose project has the type. If the type is gone for good: "
-                f"manage.py sharding_remove_data {config.name}, with all nodes stopped.",
+                f"Start a node{role} whose project has the type: this one, or another one on this database. If the type is gone "
+                f"for good in all of them: manage.py sharding_remove_data {config.name}; other nodes may go on meanwhile.",
             )  # fmt: skip
     without = [each.name for each in cluster.members if each.state == "up" and not each.types]
     if without:

@@ -14,6 +14,7 @@ from sharding_app.core.membership import member_names
 from sharding_app.core.messages import ShardRegionState
 from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
 from sharding_app.core.wire import kept_out
+from sharding_app.management.console import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,8 @@ class Report:
     failed: list[str]
     "Nodes that did not answer within a second."
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    "What is worth knowing, and needs no hurry."
 
     @property
     def healthy(self) -> bool:
@@ -119,7 +122,25 @@ def judge(facts: Facts) -> Report:
         failed=sorted(names.get(each, each) for each in facts.failed),
     )
     report.problems.extend(_problems(report, facts, names))
+    report.notes.extend(_notes(report, facts))
     return report
+
+
+def still_missing(report: Report, node: str | None) -> str:
+    """Say what a release still waits for before it goes on; empty: nothing."""
+    if node is not None:
+        found = [each for each in report.nodes if each.name.partition("(")[0] == node or each.name == node]
+        if not any(each.state == "up" and each.locks == 2 and not each.deaf for each in found):
+            return f"node {node} is not up"
+        if refused := [why for each in found for why in each.refused.values()]:
+            return "; ".join(refused)
+        if silent := [each.name for each in found if each.name in report.failed]:
+            return f"node {silent[0]} does not answer"
+    elif report.problems:
+        return report.problems[0]
+    if moving := sum(each.handing_off for each in report.types):
+        return f"{counted(moving, 'shard')} on the move"
+    return ""
 
 
 def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) -> list[str]:
@@ -138,8 +159,11 @@ def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) ->
             found.append(f"Node {node.name} is deaf: it does not hear itself through the channel layer.")
         found += [f"Node {node.name} may not host a type: {why}." for why in node.refused.values()]
     found += [f"Node {name} did not answer within a second." for name in report.failed]
+    hosted = {name for each in facts.members for name in each.types}
+    wanted = {name for answer in facts.answers.values() for name in answer.asked_in_vain}
+    found += [f"Commands for {name} fail: no node hosts it." for name in sorted(wanted - hosted)]
     for each in report.types:
-        if each.homeless:
+        if each.homeless and each.name in hosted:
             count = "1 shard" if each.homeless == 1 else f"{each.homeless} shards"
             found.append(f"{count} of {each.name} without a home.")
         if each.cannot_start_count:
@@ -147,6 +171,16 @@ def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) ->
             entity, why = next(iter(each.cannot_start.items()), ("", ""))
             found.append(f"{count} of {each.name} cannot start: {entity!r}: {why}.")
     return found
+
+
+def _notes(report: Report, facts: Facts) -> list[str]:
+    """Types that no live node declares: of former code, or of another project on this database."""
+    hosted = {name for each in facts.members for name in each.types}
+    return [
+        f"No node hosts {each.name}, and {counted(each.homeless, 'shard')} of it lived somewhere once."
+        for each in report.types
+        if each.homeless and each.name not in hosted and report.nodes
+    ]
 
 
 def _node(member: Member, facts: Facts, names: Mapping[Incarnation, str]) -> NodeStatus:

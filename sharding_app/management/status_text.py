@@ -36,6 +36,8 @@ def page(report: Report, style: Style) -> str:
             style.MIGRATE_HEADING("Problems"),
             *(f"  {style.ERROR(each)}" for each in report.problems),
         ]
+    if report.notes:
+        lines += ["", style.MIGRATE_HEADING("Notes"), *(f"  {each}" for each in report.notes)]
     return "\n".join(lines)
 
 

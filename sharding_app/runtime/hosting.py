@@ -236,6 +236,10 @@ class Hosting:
     def empty(self) -> bool:
         return not any(host.shards for host in self.hosts.values())
 
+    def types_here(self) -> set[str]:
+        """The types of which shards are here."""
+        return {name for name, host in self.hosts.items() if host.shards}
+
     def epochs(self) -> dict[str, dict[ShardKey, Epoch]]:
         """All shards that are here now, by type."""
         return {

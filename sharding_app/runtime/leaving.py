@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from sharding_app.core.ids import Incarnation
 from sharding_app.core.messages import Left, Register, Suspect
+from sharding_app.core.records import Member
 from sharding_app.ports.store import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -48,11 +48,13 @@ async def _hand_over(node: Node, deadline: float) -> None:
     """Wait until the coordinator has given all shards to others."""
     now = node.ports.clock.now
     others = await _others_up(node)
-    for each in others:
+    for each in (member.incarnation for member in others):
         node.try_send(each, Suspect([node.incarnation]))
     look_at = now() + LOOK_SECONDS
-    while others and not node.all_stops and now() < deadline and not node.ended.done():
-        if node.hosting.empty:
+    while not node.all_stops and now() < deadline and not node.ended.done():
+        # Of a type that only our code knows nothing is ever taken over.
+        takable = {name for member in others for name in member.types}
+        if not takable & node.hosting.types_here():
             break
         if node.homes.coordinator not in (None, node.incarnation):
             node.try_send(str(node.homes.coordinator), Register(node.incarnation))
@@ -64,8 +66,9 @@ async def _hand_over(node: Node, deadline: float) -> None:
                 others = await _others_up(node)
 
 
-async def _others_up(node: Node) -> list[Incarnation]:
+async def _others_up(node: Node) -> list[Member]:
     """Return who could take our shards over."""
     _, members = await node.ports.store.members()
-    up = [each.incarnation for each in members if each.state == "up" and each.locks]
-    return [each for each in up if each != node.incarnation]
+    return [
+        each for each in members if each.state == "up" and each.locks and each.incarnation != node.incarnation
+    ]

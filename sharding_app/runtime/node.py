@@ -288,7 +288,10 @@ class Node(Process):
                 self._relay(source, message)
             case GetShardRegionState():
                 refused = {name: self.why_refused(name) for name in self.refused}
-                self.try_send(source, self.hosting.state(message, refused))
+                state = self.hosting.state(message, refused)
+                if self.coordinator is not None:
+                    state.asked_in_vain = self.coordinator.machine.asked_in_vain(self.ports.clock.now())
+                self.try_send(source, state)
             case GetNodeStats() if hasattr(self, "lifeline"):
                 self.try_send(source, read_stats(self, message.request))
             case GetEntities():

@@ -9,6 +9,7 @@ import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from django.core.management.color import color_style, no_style
 
@@ -22,7 +23,7 @@ from sharding_app.core.messages import (
 from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
 from sharding_app.management import status_text
 from sharding_app.management.console import age_text
-from sharding_app.management.status import Facts, judge
+from sharding_app.management.status import Facts, judge, still_missing
 from sharding_app.runtime.region_states import RegionQuestions
 from tests.commands.terminal import on_terminal
 from tests.live import Live, until
@@ -75,6 +76,58 @@ def test_a_healthy_cluster_has_no_problem_and_says_who_holds_what() -> None:
     (cart,) = report.types
     assert (cart.placed, cart.handing_off, cart.stopped, cart.homeless) == (3, 1, 0, 0)
     assert cart.homes == {"a": 1, "b": 2}
+
+
+FORMER = replace(
+    HEALTHY,
+    types=[CART, msgspec.structs.replace(CART, name="shop.Former")],
+    shards=[
+        *HEALTHY.shards,
+        ShardRow("shop.Former", 0, 3, None, "stopped"),
+        ShardRow("shop.Former", 1, 3, "n-x", "home"),
+    ],
+)
+
+
+def test_a_type_that_no_live_node_declares_is_a_note() -> None:
+    report = judge(FORMER)
+    assert report.healthy
+    assert report.notes == ["No node hosts shop.Former, and 2 shards of it lived somewhere once."]
+    assert "Notes\n  No node hosts shop.Former" in status_text.page(report, no_style())
+    assert report.as_json()["notes"] == report.notes
+    assert still_missing(report, None) == "1 shard on the move"
+
+
+def test_it_is_a_problem_while_callers_ask_for_it() -> None:
+    asked = ShardRegionState(1, [], {}, ["shop.Former"])
+    report = judge(replace(FORMER, answers={"n-a": asked, "n-b": answer()}))
+    assert report.problems == ["Commands for shop.Former fail: no node hosts it."]
+
+
+def test_what_a_release_waits_for() -> None:
+    settled = replace(HEALTHY, shards=HEALTHY.shards[:3])
+    assert still_missing(judge(settled), None) == still_missing(judge(settled), "a") == ""
+    assert still_missing(judge(HEALTHY), "a") == "1 shard on the move"
+    assert still_missing(judge(settled), "c") == "node c is not up"
+    late = replace(settled, failed=frozenset({"n-b"}))
+    assert still_missing(judge(late), "a") == ""
+    assert still_missing(judge(late), "b") == "node b does not answer"
+    assert still_missing(judge(late), None) == "Node b did not answer within a second."
+    joining = replace(settled, members=[member("a", 1), member("b", 2, state="joining")])
+    assert still_missing(judge(joining), "b") == "node b is not up"
+    refusing = replace(settled, answers={"n-a": answer(), "n-b": answer(refused={"shop.Cart": "why"})})
+    assert still_missing(judge(refusing), "b") == "why"
+
+
+def test_status_waits_until_all_is_well(live_cluster: Live) -> None:
+    done = live_cluster.manage("sharding_status", "--wait", "--timeout", "60")
+    assert done.returncode == 0, done.stdout
+    late = live_cluster.manage("sharding_status", "--wait", "--node", "nowhere", "--timeout", "0.5")
+    assert late.returncode == 1
+    assert "Not so within 0.5 s: node nowhere is not up" in late.stderr
+    wrong = live_cluster.manage("sharding_status", "--node", "a")
+    assert wrong.returncode == 1
+    assert "--node goes with --wait" in wrong.stderr
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ CASES: list[tuple[str, str, Look, str]] = [
         "Node b may not host shop.Cart: 7 here and 10 there",
     ),
     ("D170", "error", look(nodes=nodes(refused_here={"shop.Cart": "7 here, 10 there"})), "This project"),
-    ("D171", "warning", look(cluster=cluster(members=(member("a", types=()),))), "No node hosts shop.Cart"),
+    ("D171", "note", look(cluster=cluster(members=(member("a", types=()),))), "No node hosts shop.Cart"),
     ("D172", "note", look(cluster=cluster(members=(member("a"), member("b", types=())))), "1 node up"),
     (
         "D173",

@@ -88,6 +88,25 @@ async def test_a_living_node_is_named_and_nothing_is_removed(params: dict[str, A
     await journal.close()
 
 
+async def test_a_type_that_no_living_node_hosts_is_removed_while_others_live(params: dict[str, Any]) -> None:
+    store, journal = await ran_once(params)
+    await store.update_member("a", member=member("a", types=(ORDER.name,)))
+    session = PostgresLifelineSession(params, cluster_id="c", ttl_seconds=30)
+    await session.open()
+    await session.lock(11)
+    with pytest.raises(NodesAlive, match="node-a"):
+        await asyncio.to_thread(remove_data, params, [ORDER.name])
+    found = await asyncio.to_thread(remove_data, params, [CART.name])
+    assert found.homes == 1
+    # Its coordinator goes on: it has no part in that type, and meets the higher epoch when it has.
+    assert await store.coordinator() == CoordinatorRow(1, "a")
+    (row,) = await store.decide(1, [HomeChange(CART.name, 0, 1, 2, "a", "home")])
+    assert (row.epoch, row.home) == (2, None)
+    await session.close()
+    await store.close()
+    await journal.close()
+
+
 async def test_a_node_that_slept_through_the_removal_is_fenced_for_ever(params: dict[str, Any]) -> None:
     """It had epoch 1 in term 1. The first home after the removal must not be at epoch 1 again."""
     store, journal = await ran_once(params)

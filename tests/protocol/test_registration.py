@@ -1,12 +1,13 @@
 """A node is given shards once the coordinator has heard it over the wire, and is ready no sooner."""
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
 import pytest_asyncio
 
-from sharding_app import BadCall, Entity, ShardingSettings, command
+from sharding_app import BadCall, Entity, ShardingSettings, Unavailable, command
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.inspection import inspect
 from sharding_app.model.extractor import MessageExtractor
@@ -196,3 +197,38 @@ async def test_o13_two_nodes_of_one_name_count_twice(cluster: MemoryCluster) -> 
         assert sorted(answer.regions) == ["node1(n-node1-)", "node1(n-other)", "twin"]
     finally:
         await twin.close()
+
+
+class Former(Entity, name="registration.Former"):
+    """Deleted in the next release."""
+
+    settings = ShardingSettings(number_of_shards=SHARDS)
+
+    @command
+    def where(self) -> str:
+        return "here"
+
+
+async def test_the_last_node_with_a_type_does_not_wait_for_others_to_take_it() -> None:
+    """A rolling update that deletes a class: nobody takes its shards, so its last node left only after 30 seconds."""
+    async with MemoryCluster([Item, Former], nodes=1) as cluster:
+        with cluster.in_use():
+            for number in range(8):
+                assert await Former.ref(str(number)).where() == "here"
+                assert await Item.ref(str(number)).where() == "here"
+            former = cluster.types.pop("registration.Former")
+            node = await cluster.add_node("new")
+            await until(lambda: node.registered)
+            cluster.types[former.name] = former
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await cluster.nodes["node1"].stop(60.0)
+            assert loop.time() - began < 30
+            del cluster.nodes["node1"]
+            assert await Item.ref("1").where() == "here"
+            await until(lambda: node.coordinator is not None)
+            with pytest.raises(Unavailable, match="no node hosts"):
+                await Former.ref("1").where()
+            shell = node.coordinator
+            assert shell is not None
+            await until(lambda: shell.machine.asked_in_vain(0.0) == [former.name])

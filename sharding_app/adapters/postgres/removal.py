@@ -1,7 +1,7 @@
 """Removes what the cluster keeps about itself, never a journal: for `sharding_remove_data`, so it is synchronous.
 
-Contract: refuses while a node is alive. Homes are forgotten, but their rows stay with a higher epoch, and the term is
-raised: a process that was frozen all the while is fenced for ever, also when the shards are given out again. The types
+Contract: refuses while a node is alive; of types that are named, while one is that hosts any of them. Homes are forgotten, but their rows stay with a higher epoch, and the term is
+raised if no node is alive: a process that was frozen all the while is fenced for ever, also when the shards are given out again. The types
 may be configured anew afterwards.
 """
 
@@ -59,10 +59,11 @@ def remove_data(conninfo: Conninfo, types: Sequence[str] | None = None, *, dry_r
             raise UnknownTypes(unknown)
         if not dry_run:
             _run(connection, "remove_lock", None)
-        alive = [name for (name,) in _run(connection, "remove_alive", None).fetchall()]
+        alive = [name for (name,) in _run(connection, "remove_alive", params).fetchall()]
         if alive and not dry_run:
             raise NodesAlive(alive)
-        if not dry_run:
+        if not dry_run and not _run(connection, "remove_alive", {"types": None}).fetchall():
+            # Where others live on, their coordinator has no part in these types: it meets the higher epochs.
             _run(connection, "remove_term", None)
         row = _run(connection, "remove_count" if dry_run else "remove_all", params).fetchone()
     if row is None:

@@ -12,7 +12,8 @@ from sharding_app.management.removing import RemovingCommand, amount
 class Command(RemovingCommand):
     help = (
         "Remove what the cluster keeps about itself: homes, locations, remembered ids, leases, node rows. Never a\n"
-        "journal or a snapshot. Refuses while a node is alive. Afterwards types may be configured anew.\n\n"
+        "journal or a snapshot. Refuses while a node is alive; of named types, while one hosts any of them.\n"
+        "Afterwards types may be configured anew.\n\n"
         "Examples:\n"
         "  manage.py sharding_remove_data --dry-run        say what would go\n"
         "  manage.py sharding_remove_data shop.Cart        of one type alone\n"
