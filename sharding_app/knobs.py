@@ -142,7 +142,9 @@ class Settings:
     buffer_size: int = _knob(_REGION.max_parcels, "Messages",
         "Most messages of one type that wait or are under way in one process.", at_least=1)
     buffer_bytes: int = _knob(_REGION.max_bytes, "Messages",
-        "The same in bytes.", at_least=65_536)
+        "The same in bytes. One shard may fill its type's buffer to nine tenths.", at_least=65_536)
+    buffer_total_bytes: int = _knob(_REGION.max_total_bytes, "Messages",
+        "The same in bytes for all types of one process together.", at_least=65_536)
     mailbox_size: int = _knob(_NODE.mailbox_size, "Messages",
         "Most messages that wait for one entity.", at_least=1)
     retry_interval_seconds: float = _knob(_REGION.retry_seconds, "Messages",
@@ -293,6 +295,7 @@ class Settings:
         return RegionLimits(
             max_parcels=self.buffer_size,
             max_bytes=self.buffer_bytes,
+            max_total_bytes=self.buffer_total_bytes,
             retry_seconds=self.retry_interval_seconds,
         )
 

@@ -16,6 +16,7 @@ Everything that waits is bounded (promise 9), and whatever cannot wait is refuse
 Calls change the state; what has to be done is left in `out`, in order, for the shell to carry out.
 """
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 
@@ -56,9 +57,24 @@ class RegionLimits(msgspec.Struct, frozen=True):
     max_parcels: int = 100_000
     "Waiting and outstanding together, over all shards of the region."
     max_bytes: int = 256 * 1024 * 1024
+    max_total_bytes: int = 512 * 1024 * 1024
+    "Of all regions of the process together."
     retry_seconds: float = 0.25
     max_waiting: int | None = None
     "So many wait while their home is not known; then the oldest gives way to the newest. None: no such limit."
+
+
+SHARE = 0.9
+"One shard may fill its type's buffer to this part of the limits: the rest is kept for the others."
+
+
+class Total:
+    """The bytes of all regions of a process."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 class Route:
@@ -76,6 +92,7 @@ class Route:
         "next_home",
         "outstanding",
         "shard",
+        "size",
         "sought",
         "waiting",
     )
@@ -91,6 +108,8 @@ class Route:
         self.next_epoch: Epoch = 0
         self.held = False
         self.outstanding = 0
+        self.size = 0
+        "Bytes of its parcels, waiting and outstanding."
         self.waiting: deque[Parcel] = deque()
         self.asked_at = -1.0
         self.bounces = 0
@@ -111,7 +130,11 @@ class Region:
     """The routes of one type in one process. `pending` holds all unresolved parcels of the process, by request."""
 
     def __init__(
-        self, type_name: str, pending: dict[int, Parcel], limits: RegionLimits | None = None
+        self,
+        type_name: str,
+        pending: dict[int, Parcel],
+        limits: RegionLimits | None = None,
+        total: Total | None = None,
     ) -> None:
         self.type = type_name
         self.limits = limits or RegionLimits()
@@ -121,6 +144,9 @@ class Region:
         self.term: Term = 0
         self.parcels = 0
         self.bytes = 0
+        self.total = total or Total()
+        self._shard_bytes = int(SHARE * self.limits.max_bytes)
+        self._shard_parcels = math.ceil(SHARE * self.limits.max_parcels)
         self._unsettled: set[ShardId] = set()
         "Those whose home is wanted, by a message or without one; and some that are settled again."
         self._shards_of: dict[Incarnation, set[ShardId]] = {}
@@ -130,15 +156,27 @@ class Region:
 
     def submit(self, parcel: Parcel, now: float) -> bool:
         """Take a new parcel. True: it may go out at once (the fast path leaves nothing in `out`)."""
-        if self.parcels >= self.limits.max_parcels or self.bytes + parcel.size > self.limits.max_bytes:
+        limits, size, route, total = self.limits, parcel.size, self.routes.get(parcel.shard), self.total
+        if (
+            self.parcels >= limits.max_parcels
+            or self.bytes + size > limits.max_bytes
+            or total.bytes + size > limits.max_total_bytes
+        ):
             self.out.append(Refuse(parcel, "buffer_full"))
             return False
-        self.parcels += 1
-        self.bytes += parcel.size
-        self.pending[parcel.request] = parcel
-        route = self.routes.get(parcel.shard)
         if route is None:
             route = self.routes[parcel.shard] = Route(parcel.shard)
+        elif (
+            route.size + size > self._shard_bytes
+            or route.outstanding + len(route.waiting) >= self._shard_parcels
+        ):
+            self.out.append(Refuse(parcel, "buffer_full"))
+            return False
+        self.pending[parcel.request] = parcel
+        self.parcels += 1
+        self.bytes += size
+        total.bytes += size
+        route.size += size
         if route.home is not None and not route.held and not route.waiting and route.next_home is None:
             parcel.home = route.home
             parcel.epoch = route.epoch
@@ -165,9 +203,11 @@ class Region:
 
     def resolved(self, parcel: Parcel, now: float) -> None:
         """The home has answered, failed or done it (the shell has taken it out of `pending`)."""
+        route, size = self.routes[parcel.shard], parcel.size
         self.parcels -= 1
-        self.bytes -= parcel.size
-        route = self.routes[parcel.shard]
+        self.bytes -= size
+        self.total.bytes -= size
+        route.size -= size
         route.bounces = 0
         route.outstanding -= 1
         if not route.outstanding and (route.next_home is not None or route.waiting):
@@ -363,5 +403,8 @@ class Region:
 
     def _forget(self, parcel: Parcel) -> None:
         self.pending.pop(parcel.request, None)
+        size = parcel.size
         self.parcels -= 1
-        self.bytes -= parcel.size
+        self.bytes -= size
+        self.total.bytes -= size
+        self.routes[parcel.shard].size -= size

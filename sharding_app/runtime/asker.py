@@ -14,7 +14,7 @@ import msgspec
 from sharding_app.core.ids import Incarnation, ShardId, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
 from sharding_app.core.parcel import Parcel
-from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits, outstanding_at
+from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits, Total, outstanding_at
 from sharding_app.core.terms import era_of
 from sharding_app.ports.clock import Clock
 from sharding_app.runtime.outgoing import Outgoing
@@ -58,6 +58,7 @@ class Asker:
         "Replies to what nobody waits for: it has had one already."
         self.asks = 0
         self.answers = 0
+        self._total = Total()
         self._shards: dict[str, int] = {}
         self._shard_ids: dict[str, Callable[[str], ShardId]] = {}
         self._clock = clock
@@ -85,7 +86,7 @@ class Asker:
         region = self.regions.get(type_name)
         if region is None:
             limits = msgspec.structs.replace(self._limits, max_waiting=max_waiting)
-            region = self.regions[type_name] = Region(type_name, self.pending, limits)
+            region = self.regions[type_name] = Region(type_name, self.pending, limits, self._total)
             self._shards[type_name] = number_of_shards
             self._refusals.roles[type_name] = role
             if shard_id is not None:

@@ -15,7 +15,8 @@ logger = logging.getLogger("sharding.region")
 REASONS = {
     "buffer_full": (
         BufferFull,
-        "the buffer for {type!r} is full ({limit} commands wait or are under way): slow down",
+        "the buffers of this process have no room for {type!r}: too much waits or is under way for the type (at most {limit}"
+        " commands), for one shard of it, or in all: slow down",
     ),
     "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
     "no_such_shard": (

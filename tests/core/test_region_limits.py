@@ -1,0 +1,81 @@
+"""What waits or is under way in a process is bounded: for a type, for one shard of it, and for all types together."""
+
+import pytest
+
+from sharding_app.core.parcel import Parcel
+from sharding_app.core.region import Refuse, Region, RegionLimits, Total
+
+HOME = "n-home"
+
+
+def parcel(request: int, shard: int, size: int = 0, type_name: str = "shop.Cart") -> Parcel:
+    return Parcel(request, type_name, shard, "alice", "add", b"x" * size, 0.0, 10.0)
+
+
+def taken(region: Region, shards: range, size: int = 0, first: int = 1) -> int:
+    """Submit one parcel for each of these shards; return how many were taken."""
+    before = region.parcels
+    for request, shard in enumerate(shards, first):
+        region.submit(parcel(request, shard, size, region.type), 0.0)
+    return region.parcels - before
+
+
+def refused(region: Region) -> list[int]:
+    return [each.parcel.request for each in region.out if isinstance(each, Refuse)]
+
+
+def test_the_count_of_a_type_is_bounded() -> None:
+    region = Region("shop.Cart", {}, RegionLimits(max_parcels=50))
+    assert taken(region, range(60)) == 50
+    assert refused(region) == list(range(51, 61))
+    assert len(region.pending) == 50
+
+
+def test_the_bytes_of_a_type_are_bounded() -> None:
+    region = Region("shop.Cart", {}, RegionLimits(max_bytes=100_000))
+    assert taken(region, range(60), size=10_000) == 9
+    assert region.bytes <= 100_000
+
+
+@pytest.mark.parametrize("size", [0, 10_000])
+def test_one_shard_leaves_room_for_the_others(size: int) -> None:
+    """A caller that floods one entity keeps nobody else out."""
+    limits = RegionLimits(max_parcels=100, max_bytes=1_000_000)
+    region = Region("shop.Cart", {}, limits)
+    for request in range(1, 500):
+        region.submit(parcel(request, 7, size), 0.0)
+    assert 85 <= region.parcels <= 90
+    assert taken(region, range(100, 104), size, first=1000) == 4
+
+
+def test_one_type_leaves_room_for_the_others() -> None:
+    limits = RegionLimits(max_bytes=500_000, max_total_bytes=1_000_000)
+    total = Total()
+    regions = [Region(f"shop.T{number}", {}, limits, total) for number in range(3)]
+    assert [taken(region, range(100), size=10_000) for region in regions] == [49, 49, 1]
+    assert total.bytes <= 1_000_000
+
+
+@pytest.mark.parametrize("how", ["answered", "abandoned", "dead", "no home"])
+def test_all_room_is_given_back(how: str) -> None:
+    total = Total()
+    region = Region("shop.Cart", {}, None, total)
+    taken(region, range(20), size=1000)
+    if how in ("answered", "dead"):
+        for shard in range(20):
+            region.home_told(shard, HOME, 1, 0.1)
+    for each in list(region.pending.values()):
+        if how == "answered":
+            region.pending.pop(each.request)
+            region.resolved(each, 0.2)
+        elif how == "abandoned":
+            region.abandon(each, 0.2)
+        else:
+            each.safe = False
+    if how == "dead":
+        region.gone(HOME, 0.2)
+    elif how == "no home":
+        region.no_home("no_host", 0.2)
+    assert (region.parcels, region.bytes, total.bytes) == (0, 0, 0)
+    assert all(route.size == 0 for route in region.routes.values())
+    assert not region.pending
