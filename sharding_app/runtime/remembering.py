@@ -121,7 +121,10 @@ class Remembering:
                 wish = self._wishes.get((number, entity))
                 if wish == (shard, None):
                     continue  # it has stopped since the rows were read
-                if self._shard_of(entity) == number:
+                home = self._home_of(entity)
+                if home is None:
+                    continue
+                if home == number:
                     self._recalled[shard, entity] = None
                 else:
                     # The extractor has changed since: it lives in another shard from now on.
@@ -129,6 +132,18 @@ class Remembering:
                     self._moved.append((shard, entity))
         self._more.set()
         self._some_moved.set()
+
+    def _home_of(self, entity: str) -> ShardId | None:
+        """Which shard a remembered id leads to; None: the user's extractor does not know it, which stops no other."""
+        try:
+            return self._shard_of(entity)
+        except BaseException as error:  # noqa: BLE001  (the extractor may raise anything; nothing is awaited here)
+            self.counters["unplaced"] += 1
+            logger.error(
+                "a remembered entity is not started again, its extractor raised %s", told(error),
+                extra={"action": "remembered_unplaced"},
+            )  # fmt: skip
+            return None
 
     async def _write(self) -> None:
         wishes = dict(list(self._wishes.items())[:MAX_BATCH])

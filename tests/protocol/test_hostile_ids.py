@@ -10,7 +10,7 @@ from sharding_app.errors import ShardingError
 from sharding_app.model.registry import registry
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Profile
-from tests.protocol.conftest import CONFIG
+from tests.protocol.conftest import CONFIG, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,3 +58,35 @@ async def test_others_go_on() -> None:
             host.receive("p-x", [Deliver("entities.Profile", number, shard.epoch, "a\0b", 1, START, b"")] * 3)
             cluster.forget(Profile)
             assert await Profile.ref("fine").visit() == 2
+
+
+async def test_a_remembered_id_that_its_extractor_does_not_know_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its row is read by one home after the other: each would end by it."""
+    name = "protocol.Remembered"
+    async with MemoryCluster([registry.get(name)], config=CONFIG) as cluster:
+        with cluster.in_use():
+            for entity in ("fine", "bad", "other"):
+                await cluster.client.asker.ask(name, entity, START, b"")
+            node = cluster.nodes["node1"]
+            host = node.hosts[name]
+            remembering = host.remembering
+            assert remembering is not None
+            shard_of = remembering._shard_of
+
+            def fails(entity: str) -> int:
+                if entity == "bad":
+                    raise LookupError("no such customer")
+                return shard_of(entity)
+
+            monkeypatch.setattr(remembering, "_shard_of", fails)
+            for number, shard in list(host.shards.items()):
+                host.shard_life.drop(number)
+                host.shard_life._stopped_at.clear()
+                host.shard_life.start(number, shard.epoch)
+            await until(lambda: {"fine", "other"} <= {each for s in host.shards.values() for each in s.slots})
+            assert not any("bad" in each.slots for each in host.shards.values())
+            assert remembering.counters["unplaced"] == 1
+            assert not node.ended.done()
+    assert "its extractor raised LookupError" in caplog.text
