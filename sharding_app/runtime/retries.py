@@ -114,7 +114,7 @@ class Retries:
             self._execution.owner.again(slot, source, message)
 
     def _age_ms(self, message: Deliver) -> int:
-        return int(self._execution.owner.now() * 1000) - message.born_ms
+        return max(0, int(self._execution.owner.now() * 1000) - message.born_ms)
 
     async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
         """The window is the command id's, not this call's: its owner may have called before. One of our own is its call's."""

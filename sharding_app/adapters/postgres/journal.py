@@ -58,6 +58,7 @@ T = TypeVar("T")
 _ROWS_AT_ONCE = 2000
 """Rows made into objects before the loop may turn."""
 _LOOK_AGAIN_SECONDS = 0.005
+_MAX_AGE_MS = 10 * 365 * 24 * 3_600_000
 _HEADER_BYTES = 4
 """The server's sizes hold them, or one of them, for each document."""
 
@@ -248,7 +249,10 @@ class PostgresJournal:
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         if not (is_entity_id(entity) and _can_be_stored(command_id)):
             return None
-        return await self._lookups.find(type_id, entity, command_id, age_ms)
+        # A question that the server would refuse for its age would be refused for all who ask with it.
+        return await self._lookups.find(
+            type_id, entity, command_id, max(-_MAX_AGE_MS, min(age_ms, _MAX_AGE_MS))
+        )
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         newest = {(each.type_id, each.entity, each.seq): each for each in snapshots}
