@@ -19,6 +19,7 @@ from sharding_app.admin.plans import ACTIONS
 from sharding_app.admin.plans.plan import Plan, Refused
 from sharding_app.admin.presenters.homes import View
 from sharding_app.core.messages import Steered
+from sharding_app.db import ReadTooLong
 from sharding_app.errors import ShardingError
 from sharding_app.http.collector import Unreachable, ask_cluster, collector
 from sharding_app.models import Cluster
@@ -39,9 +40,10 @@ def steer(request: HttpRequest, action: str, admin: ClusterAdmin) -> HttpRespons
     given = request.POST if request.method == "POST" else request.GET
     try:
         plan = chosen.plan(collector.look(), given)
-    except (Refused, Unreachable) as error:
+    except (Refused, Unreachable, ReadTooLong) as error:
+        status = 503 if isinstance(error, ReadTooLong) else 409
         return _page(
-            request, admin, {"title": chosen.title, "refused": str(error), "given": given}, status=409
+            request, admin, {"title": chosen.title, "refused": str(error), "given": given}, status=status
         )
     if request.method != "POST":
         return _page(request, admin, {"title": plan.title, "plan": plan, "action": action, "given": given})

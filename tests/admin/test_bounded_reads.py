@@ -12,7 +12,7 @@ from django.test import Client
 
 from project.servers import Servers
 from sharding_app import db
-from sharding_app.admin import dashboard
+from sharding_app.admin import dashboard, steering
 from sharding_app.db import ReadTooLong, bounded_reads
 from sharding_app.http import metrics
 from tests.admin.cluster import FakeNodes, HandClock, collector
@@ -71,7 +71,8 @@ def browser(db: None, monkeypatch: pytest.MonkeyPatch, django_user_model: Any) -
             " VALUES (%s, 'shop.Cart', 'event_sourced', 10, 'ref', 'crc32-1', '', 'postgres')",
             [CART],
         )
-    monkeypatch.setattr(dashboard, "collector", collector(FakeNodes(), HandClock()))
+    for module in (dashboard, steering):
+        monkeypatch.setattr(module, "collector", collector(FakeNodes(), HandClock()))
     client = Client()
     client.force_login(django_user_model.objects.create_superuser("root", password="x"))
     return client
@@ -96,6 +97,7 @@ def locked(request: pytest.FixtureRequest, servers: Servers, browser: Client) ->
         ("sharding_snapshot", "snapshot/"),
         ("sharding_decision", "decision/?o=3"),
         ("sharding_event", f"cluster/types/{CART}/entity/?id=alice"),
+        ("sharding_event", f"cluster/steer/passivate/?type={CART}&entity=alice"),
         ("sharding_decision", "cluster/timeline/"),
         ("sharding_decision", "cluster/live/?page=timeline/"),
         ("sharding_node", "cluster/"),

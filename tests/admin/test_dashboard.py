@@ -435,3 +435,17 @@ def test_draining_the_last_node_is_warned_of(root: Client) -> None:
 def test_the_addresses_have_names() -> None:
     assert reverse("admin:sharding_cluster_changelist") == BASE
     assert reverse("admin:sharding_cluster_type", kwargs={"number": CART}) == f"{BASE}types/{CART}/"
+
+
+NONSENSE = [
+    "live/?page=http://[", "live/?page=types/1/entity/?id=%ED%A0%80", "live/?page=types/1/entity/?id=a%00b", "live/?page=%00",
+    "types/1/entity/?id=%00", "types/1/entity/?id=a&at=99999999999999999999", "types/1/entity/?id=a&at=%D9%A1",
+    "timeline/?before=99999999999999999999", "timeline/?action=%00", "nodes/%00/", "types/999999999/",
+    "steer/passivate/?type=1&entity=%00", "steer/passivate/?type=%00&entity=a", "steer/move/?type=1&shard=%00&to=%00",
+    "steer/move/?type=1&shard=99999999999999999999&to=x", "steer/drain/?node=%00", "steer/%00/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", NONSENSE)
+def test_nonsense_in_an_address_is_no_error(root: Client, address: str) -> None:
+    assert root.get(BASE + address).status_code in (200, 400, 404, 409)

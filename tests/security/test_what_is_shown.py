@@ -64,7 +64,8 @@ def test_metrics_health_and_log_of_a_node_and_of_the_site(
     address = node.wait_line(r"(http://127\.0\.0\.1:\d+/)", 5)[1]
     pages = {}
     for page in ("startup", "ready", "alive", "metrics"):
-        with urllib.request.urlopen(f"{address}{page}", timeout=5) as answer:  # noqa: S310  (its own node)
+        asked = urllib.request.Request(f"{address}{page}", headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
+        with urllib.request.urlopen(asked, timeout=5) as answer:  # noqa: S310  (its own node)
             pages[page] = answer.read().decode()
     assert re.search(
         r'sharding_incidents_total\{.*type="badinput.Ledger",what="handler_failed"\} 2', pages["metrics"]
