@@ -286,6 +286,8 @@ def _resolve(commit: Commit, why: NotCommitted | None, detail: str = "") -> None
     """What goes wrong behind one commit costs none of the others."""
     try:
         commit.resolved(why, detail)
+    except MemoryError:
+        raise  # nothing here can be relied on any more: the node ends
     except BaseException as error:
         logger.error(
             "a bug: what follows a commit of %s failed", commit.slot.shard.type, exc_info=traceable(error),

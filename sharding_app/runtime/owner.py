@@ -22,8 +22,7 @@ def ends_job(error: BaseException, task: "asyncio.Task[Any] | None", *, cancelle
     """Whether it is the job itself that ends: `cancelled` by its owner, or thrown away together with its loop."""
     if isinstance(error, asyncio.CancelledError):
         return cancelled
-    if not isinstance(error, GeneratorExit):
-        return False
+    # Thrown away, a handler sees a GeneratorExit, and may make anything of it: its own clean-up finds no loop any more.
     try:
         return asyncio.current_task() is not task
     except RuntimeError:
