@@ -54,8 +54,8 @@ class Recovery:
         host.counters["recovery_failed"] += 1
         host.meter.trouble(slot.id, "", f"recovery_failed: {type(error).__qualname__}")
         logger.error(
-            "an entity of %s cannot be recovered: %s", host.type.name, told(error),
-            extra={"action": "recovery_failed", "entity_type": host.type.name},
+            "%s %r cannot be recovered: %s", host.type.name, slot.id, told(error),
+            extra={"action": "recovery_failed", "entity_type": host.type.name, "entity": slot.id},
         )  # fmt: skip
         host.listener.entity_failed(host.type, slot.id, "", error)
         failure = host.type.unrecoverable(slot.id, error)

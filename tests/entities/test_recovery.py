@@ -99,7 +99,10 @@ def fragile(*amounts: int) -> list[tuple[str, int, bytes]]:
     ids=["applier raises", "unknown type", "newer version", "wrong field", "missing field"],
 )
 async def test_a_failure_names_entity_event_and_cause_and_concerns_one_entity(
-    cluster: MemoryCluster, records: list[tuple[str, int, bytes]], said: str
+    cluster: MemoryCluster,
+    records: list[tuple[str, int, bytes]],
+    said: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     await Broken.ref("other").take(1)
     cluster.append_raw(Broken, "bad", *records)
@@ -113,6 +116,9 @@ async def test_a_failure_names_entity_event_and_cause_and_concerns_one_entity(
     assert await Broken.ref("other").take(1) == 2
     assert not cluster.is_in_memory(Broken, "bad")
     assert len(cluster.events_raw(Broken, "bad")) == len(records), "nothing was written over it"
+    log = next(each for each in caplog.records if getattr(each, "action", "") == "recovery_failed")
+    assert log.getMessage().startswith("entities.Broken 'bad' cannot be recovered: ")
+    assert log.__dict__["entity"] == "bad"
 
 
 async def test_all_that_wait_for_an_entity_learn_of_its_failure(cluster: MemoryCluster) -> None:

@@ -1,10 +1,19 @@
 """Snapshots: when they are taken, what recovery makes of them, and what is left of the journal."""
 
 import logging
+from typing import ClassVar
 
 import pytest
 
-from sharding_app import EventSourced, EventUnreadable, ShardingSettings, applies, command, query
+from sharding_app import (
+    EventSourced,
+    EventUnreadable,
+    ShardingSettings,
+    StateUnreadable,
+    applies,
+    command,
+    query,
+)
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.stats import read_stats
 from sharding_app.testing.cluster import MemoryCluster
@@ -284,3 +293,57 @@ async def test_they_are_counted_apart_from_commands_that_fail(monkeypatch: pytes
             assert (counted["snapshots_saved"], counted["snapshots_failed"]) == (1, 1)
             assert "failed" not in counted, "no command has"
             assert found.counters["transport_deaf"] == 2, "what the transport counts is there too"
+
+
+async def test_a_snapshot_of_an_older_version_of_the_class_is_passed_over_or_upgraded() -> None:
+    """`snapshot()` notes a version, and `restore` decides what becomes of another one."""
+
+    class Versioned(EventSourced, name="entities.VersionedSnapshot"):
+        settings = ShardingSettings(snapshot_every=3)
+        version: ClassVar[int] = 1
+        upgrades: ClassVar[bool] = False
+
+        def __init__(self) -> None:
+            self.count = self.sum = 0
+
+        def snapshot(self) -> dict[str, int]:
+            return {"version": self.version, "count": self.count, "sum": self.sum}
+
+        def restore(self, state: dict[str, int]) -> None:
+            if state["version"] < self.version and not self.upgrades:
+                raise StateUnreadable(f"a snapshot of version {state['version']}, now {self.version}")
+            self.count, self.sum = state["count"], state["sum"]
+            if state["version"] < 2:
+                self.sum = 2 * self.count
+
+        @command
+        def step(self) -> tuple[int, int]:
+            self.persist(Added("x", 2))
+            return self.count, self.sum
+
+        @query
+        def show(self) -> tuple[int, int]:
+            return self.count, self.sum
+
+        @applies(Added)
+        def on_added(self, happened: Added) -> None:
+            self.count += 1
+            if self.version > 1:
+                self.sum += happened.quantity
+
+    async with MemoryCluster([Versioned]) as cluster:
+        with cluster.in_use():
+            for entity in ("passed over", "upgraded"):
+                for _ in range(7):
+                    await Versioned.ref(entity).step()
+                assert await Versioned.ref(entity).show() == (7, 0)
+                await _newest(cluster, Versioned, entity, 6)
+            cluster.forget()
+            Versioned.version = 2
+            assert await Versioned.ref("passed over").show() == (7, 14), "from the events alone"
+            Versioned.upgrades = True
+            assert await Versioned.ref("upgraded").show() == (7, 14), "the sixth snapshot, and one event"
+
+
+async def _newest(cluster: MemoryCluster, entity: type[EventSourced], entity_id: str, seq: int) -> None:
+    await until(lambda: any(each.seq == seq for each in cluster.snapshots(entity, entity_id)))
