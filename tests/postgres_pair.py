@@ -97,15 +97,23 @@ class PostgresPair:
         self.follows = False
         self._exchange()
         self.primary.start()
+        self._promoted()
+
+    def promote_in_place(self) -> None:
+        """Kill the primary and promote the standby where it is: clients that know both addresses find it there."""
+        self.primary.kill()
+        self.stream.refuse()
+        self.follows = False
+        self.primary, self.standby = self.standby, self.primary
+        self.stream.target_port = self.primary.port
+        self._promoted()
+
+    def _promoted(self) -> None:
         self.promotions += 1
         with self.connect() as connection:
             connection.execute("SELECT pg_promote(true, 60)")
         self._until("SELECT NOT pg_is_in_recovery()", "the standby is promoted")
         self.require(synchronous=False)
-
-    def restart_the_former_primary(self) -> OwnPostgres:
-        """Start the server that was promoted over, as a primary, where the standby was: a mistake that happens."""
-        return self.standby.start()
 
     def _exchange(self) -> None:
         mine, other = self.primary.server, self.standby.server

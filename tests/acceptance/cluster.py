@@ -300,6 +300,8 @@ class Cluster:
         "The node at the other end of the cable."
         self.role = ""
         self.sabotage = ""
+        self.ports = ""
+        "Of both PostgreSQL servers, for processes that know of both; nothing: of one, by its URL."
         self.release = ""
         "As which release (`app.releases`) the processes speak that are started from now on; nothing: this one."
         # Postgres' clock and ours are of one machine: this is what lies between them.
@@ -319,6 +321,7 @@ class Cluster:
             "ACCEPTANCE_ROLE": self.role,
             "ACCEPTANCE_SABOTAGE": self.sabotage,
             "ACCEPTANCE_RELEASE": self.release,
+            "ACCEPTANCE_PORTS": self.ports,
             "PYTHONUNBUFFERED": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }

@@ -13,6 +13,9 @@ SECRET_KEY = "only for tests on the loopback"
 ALLOWED_HOSTS: list[str] = []
 # Nothing is served here, and Twisted is a quarter of what it takes to start a process.
 INSTALLED_APPS = [*(each for each in base.INSTALLED_APPS if each != "daphne"), "tests.acceptance.app"]
+if ports := os.environ.get("ACCEPTANCE_PORTS"):
+    # A primary and its standby, as libpq is told of several servers: the one that takes writes is found.
+    DATABASES = {"default": {**base.DATABASES["default"], "HOST": "127.0.0.1,127.0.0.1", "PORT": ports}}
 SHARDING = json.loads(os.environ.get("ACCEPTANCE_SHARDING", "{}"))
 LOGGING = {
     "version": 1,

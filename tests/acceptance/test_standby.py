@@ -4,7 +4,10 @@ import time
 
 import pytest
 
+from tests.acceptance.app.entities import EMPTY, after
+from tests.acceptance.cluster import with_port
 from tests.acceptance.conftest import NewScenario
+from tests.acceptance.judge import check_numbers
 
 pytestmark = pytest.mark.acceptance
 
@@ -52,3 +55,53 @@ def test_what_a_standby_has_not_confirmed_is_not_acknowledged(scenario_with_stan
     run.wait_answers(back)
     report = run.finish()
     assert report.outcomes["unknown"] > 0, "callers waited in vain meanwhile"
+
+
+def test_nodes_that_know_both_servers_find_the_primary(scenario_with_standby: NewScenario) -> None:
+    """`DATABASES` with several hosts: over to the standby, and back again."""
+    run = scenario_with_standby()
+    cluster = run.cluster
+    pair = cluster.servers.pair
+    assert pair is not None
+    cluster.ports = f"{pair.primary.port},{pair.standby.port}"
+    run.begin("a", "b")
+    for way in ("over", "back"):
+        run.go_on(1)
+        at = time.monotonic()
+        pair.promote_in_place()
+        cluster.database_url = with_port(cluster.database_url, pair.primary.port)
+        run.fault(f"{way} to the other server", at, cluster.epochs())
+        run.wait_answers(at)
+        pair.attach()
+    run.finish()
+
+
+def test_a_promotion_that_loses_the_tail_leaves_no_gap(scenario_with_standby: NewScenario) -> None:
+    """An asynchronous standby takes over: acknowledged events are gone, and memory must not be ahead of the journal."""
+    run = scenario_with_standby()
+    cluster = run.cluster
+    pair = cluster.servers.pair
+    assert pair is not None
+    run.begin("a", "b")
+    run.go_on(1)
+    pair.require(synchronous=False)
+    pair.cut()
+    run.go_on(2)
+    last = {row[:2] for row in cluster.rows(0)}
+    pair.promote()
+    lost = last - {row[:2] for row in cluster.rows(0)}
+    assert lost, "the standby had missed events"
+    at = time.monotonic()
+    run.wait_answers(at)
+    run.go_on(1)
+    run.load.order("halt")
+    before = len(run.calls())
+    run.load.order("sweep")
+    final = run.calls()[before:]
+    rows = cluster.rows(0)
+    assert check_numbers(rows) == []
+    folded: dict[str, tuple[int, int]] = dict.fromkeys(run.names(), EMPTY)
+    for row in sorted(rows):
+        folded[row.entity] = after(folded[row.entity], row.token)
+    assert {call.entity: call.value for call in final} == folded
+    run.passed = True
