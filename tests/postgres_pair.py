@@ -117,6 +117,7 @@ class PostgresPair:
 
     def _exchange(self) -> None:
         mine, other = self.primary.server, self.standby.server
+        mine.home, other.home = other.home, mine.home
         mine.data, other.data = other.data, mine.data
 
     # -- Asking --------------------------------------------------------------------------------------------------------

@@ -83,7 +83,9 @@ class Hosting:
         self.keepers: dict[str, LeaseKeeper] = {}
         "Of the leases that types need, by where they come from."
         self._given_up: dict[ShardKey, Epoch] = {}
-        "Stopped because their leases were lost, and not yet given to anybody by the coordinator."
+        "Stopped, or about to stop, though their rows name us, and not yet decided about by a coordinator."
+        self._telling: dict[str, dict[ShardId, Epoch]] = {}
+        "Of these the ones that have stopped, by type: the coordinator is told again and again."
         self._secured = Rounds(ports.journal.secure)
         self._recoveries = Permits(node.config.max_concurrent_recoveries)
 
@@ -184,11 +186,11 @@ class Hosting:
             there = {row.shard for row in rows}
             for shard in unknown:
                 if shard not in there:
-                    self._say_stopped(message.type, shard, told[shard], given_up=True)
+                    self._say_stopped(message.type, {shard: told[shard]}, given_up=True)
             for row in ours:
                 if host.shard_life.was_stopped(row.shard, row.epoch):
                     # A server that went back in time may say so of a shard that has gone on from here: it needs a new epoch.
-                    self._say_stopped(message.type, row.shard, row.epoch, given_up=True)
+                    self._say_stopped(message.type, {row.shard: row.epoch}, given_up=True)
                 elif host.shard_life.admits(row.shard, row.epoch):
                     host.shard_life.start(row.shard, row.epoch)
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
@@ -254,11 +256,16 @@ class Hosting:
             for _, number in drop:
                 self.hosts[name].shard_life.drop(number)
 
-    def read_again(self) -> None:
-        """The journal may lack what was read or written last: forget the objects that are made of it; their shards stay."""
-        for host in self.hosts.values():
+    def give_up_stored(self) -> None:
+        """The journal may lack what was read or written last: give up the shards whose objects are made of it.
+
+        Each gets a new epoch, here or elsewhere, and reads its objects again. At its present epoch that cannot be done in
+        order: calls that are on their way would overtake those whose commit is in doubt.
+        """
+        for name, host in self.hosts.items():
             if host.type.kind != "memory":
-                host.shard_life.read_again()
+                self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
+                host.shard_life.outdate_all()
 
     def resume(self) -> None:
         """The lease is valid again: go on, with what waited first."""
@@ -331,28 +338,35 @@ class Hosting:
 
     def _stopped(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         self._one_stopped.set()
-        given_up = self._given_up.get((type_name, shard)) == epoch
-        self._say_stopped(type_name, shard, epoch, given_up=given_up)
-        if given_up:
-            self.hosts[type_name].spawn(self._say_given_up(type_name, shard, epoch))
+        if self._given_up.get((type_name, shard)) != epoch:
+            self._say_stopped(type_name, {shard: epoch}, given_up=False)
+            return
+        telling = self._telling.setdefault(type_name, {})
+        if not telling:
+            self.hosts[type_name].spawn(self._say_given_up(type_name, telling))
+        telling[shard] = epoch
 
-    def _say_stopped(self, type_name: str, shard: ShardId, epoch: Epoch, *, given_up: bool) -> None:
+    def _say_stopped(self, type_name: str, shards: Mapping[ShardId, Epoch], *, given_up: bool) -> None:
         coordinator = self._node.homes.coordinator
         if coordinator is not None:
-            self._node.try_send(coordinator, ShardStopped(type_name, [shard], [epoch], given_up))
+            message = ShardStopped(type_name, list(shards), list(shards.values()), given_up)
+            self._node.try_send(coordinator, message)
 
-    async def _say_given_up(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
-        """Say it again until the row shows that a coordinator has heard it: nobody else will ask."""
-        while True:
+    async def _say_given_up(self, type_name: str, telling: dict[ShardId, Epoch]) -> None:
+        """Say it again until the rows show that a coordinator has heard it: no other process will ask."""
+        while telling:
+            self._say_stopped(type_name, telling, given_up=True)
             await asyncio.sleep(GIVEN_UP_SECONDS)
+            asked = dict(telling)
             with contextlib.suppress(StoreUnavailable):
-                rows = await self._ports.store.homes(type_name, [shard])
-                if not any(row.home == self._node.incarnation and row.epoch == epoch for row in rows):
-                    # If it has come and been given up again meanwhile, that is another's to say.
-                    if self._given_up.get((type_name, shard)) == epoch:
-                        del self._given_up[type_name, shard]
-                    return
-            self._say_stopped(type_name, shard, epoch, given_up=True)
+                rows = await self._ports.store.homes(type_name, list(asked))
+                ours = {row.shard: row.epoch for row in rows if row.home == self._node.incarnation}
+                for shard, epoch in asked.items():
+                    if ours.get(shard) != epoch and telling.get(shard) == epoch:
+                        del telling[shard]
+                        # If it has come and been given up again meanwhile, that is still to be told.
+                        if self._given_up.get((type_name, shard)) == epoch:
+                            del self._given_up[type_name, shard]
 
     def _fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         logger.info(
@@ -360,7 +374,7 @@ class Hosting:
             extra={"action": "shard_fenced", "entity_type": type_name},
         )  # fmt: skip
         # The coordinator knows this, unless the row has vanished under it: then it finds out now.
-        self._say_stopped(type_name, shard, epoch, given_up=True)
+        self._say_stopped(type_name, {shard: epoch}, given_up=True)
 
 
 def _is_home(host: Host, number: ShardId, epoch: Epoch) -> bool:

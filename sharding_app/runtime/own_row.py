@@ -78,11 +78,11 @@ class OwnRow:
                 return
             case "read_again":
                 logger.warning(
-                    "the database goes on at timeline %d, after a failover or a restore: node %s reads its entities again, "
+                    "the database goes on at timeline %d, after a failover or a restore: node %s gives up its shards, to read them again, "
                     "in case some of their last events are missing", lineage.timeline, node.config.name,
                     extra={"action": "database_moved_on", "node": node.config.name},
                 )  # fmt: skip
-                node.hosting.read_again()
+                node.hosting.give_up_stored()
                 self.lives_in(lineage)
             case "go_on":
                 pass

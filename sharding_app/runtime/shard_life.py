@@ -114,19 +114,21 @@ class ShardLife:
         self._left(number, shard.epoch)
         host.listener.shard_stopped(host.type, number, shard.epoch)
 
-    def read_again(self) -> None:
-        """Throw all objects away, and keep the shards: what they had is read again, and what waited comes again."""
+    def outdate_all(self) -> None:
+        """Stop all shards at once. Nothing more of their objects is stored; a handler that runs may end, but not for long."""
         host = self._host
         host.execution.snapshots.forget_all()
         for shard in list(host.shards.values()):
+            shard.closed = True
+            if not shard.stopping:
+                self._begins_to_stop(shard)
             for slot in list(shard.slots.values()):
-                if not host.execution.outdate(slot, partial(self._reload, slot)):
-                    close_context(slot.entity)
-                    self._hand_back(shard, shard.drop(slot))
+                if not host.execution.outdate(slot, partial(self._outdated, slot)):
+                    self._throw_away(slot)
             if shard.stopped:
                 self.ended(shard)
-            elif not shard.stopping:
-                self._begin(shard)
+            else:
+                self._loop.call_later(self._stop_timeout, self._force, shard)
 
     def ended(self, shard: Shard) -> None:
         """Nothing of a stopping shard runs any more: say so."""
@@ -146,10 +148,17 @@ class ShardLife:
         self._hand_back(shard, shard.stop())
         self._host.recovery.stops(shard)
 
-    def _reload(self, slot: Slot) -> None:
-        """The handler of an outdated object has ended: the entity is read again."""
-        if slot.shard.slots.get(slot.id) is slot:
-            self._host.recovery.reload(slot)
+    def _outdated(self, slot: Slot) -> None:
+        """The handler of an outdated object has ended."""
+        shard = slot.shard
+        if shard.slots.get(slot.id) is slot:
+            self._throw_away(slot)
+            if shard.stopped:
+                self.ended(shard)
+
+    def _throw_away(self, slot: Slot) -> None:
+        close_context(slot.entity)
+        self._hand_back(slot.shard, slot.shard.drop(slot))
 
     def _begin(self, shard: Shard) -> None:
         """Start what runs in a shard without a message."""
