@@ -87,7 +87,8 @@ class Postgres(Server):
 
     def _pid_lines(self) -> list[str]:
         try:
-            return read_small(self.home, "data", "postmaster.pid").splitlines()
+            # Where the data is now: a promoted standby's lies elsewhere than it was made.
+            return read_small(self.data.parent, self.data.name, "postmaster.pid").splitlines()
         except OSError:
             return []
 
