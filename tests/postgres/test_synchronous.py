@@ -12,9 +12,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from project.servers import OwnPostgres
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.core.records import Backend
+from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.core.records import Backend, Decision
 from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.journal_writer import Commit, JournalWriter, NotCommitted
 from tests.contract.given import event_row
 from tests.postgres.scratch import make_tables
@@ -206,3 +208,20 @@ async def test_what_others_have_committed_is_secure_only_when_the_standby_has_it
         assert await value(admin, WAITS) <= 1
         pair.mend()
         await journal.secure()
+
+
+async def test_questions_to_the_store_leave_no_session_behind_while_the_standby_is_away(
+    pair: PostgresPair, primary: dict[str, Any]
+) -> None:
+    """Each write of the cluster's rows waits, too, and is tried again: the server's connections are not to run out."""
+    store = PostgresStore(primary, owner="me", answer_seconds=ANSWER_SECONDS)
+    assert await store.cluster_id()
+    pair.cut()
+    async with await connect(primary) as admin:
+        for _ in range(4):
+            with pytest.raises(StoreUnavailable):
+                await store.record([Decision("test", "nothing")])
+        assert await value(admin, WAITS) <= 1
+    pair.mend()
+    await store.record([Decision("test", "nothing")])
+    await store.close()

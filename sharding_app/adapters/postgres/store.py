@@ -51,6 +51,7 @@ class PostgresStore:
             answer_seconds=answer_seconds,
             settings={"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"},
             pooled=pooled,
+            ends_former=True,
         )
 
     @property
