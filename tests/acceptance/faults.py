@@ -234,7 +234,9 @@ def kill_redis(stage: Stage) -> Made:
 
 def end_sessions(stage: Stage) -> Made:
     """Some of the sessions of the nodes are ended by the server."""
-    purpose = stage.cluster.chance.choice(["journal", "reads", "control", "lifeline-0", "lifeline-1", ""])
+    purpose = stage.cluster.chance.choice(
+        ["journal", "recovery", "reads", "control", "lifeline-0", "lifeline-1", ""]
+    )
     with suppress(psycopg.Error):
         stage.cluster.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%'"

@@ -17,7 +17,7 @@ def test_postgres_ends_sessions_and_stops_and_is_killed(scenario: NewScenario) -
     run.begin("a", "b", "c")
     run.go_on(1)
     epochs, incarnations = cluster.epochs(), cluster.members()
-    for purpose in ("journal", "control", "reads"):
+    for purpose in ("journal", "control", "recovery", "reads"):
         at = time.monotonic()
         cluster.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

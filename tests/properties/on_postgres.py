@@ -173,5 +173,5 @@ class PostgresLife(Life):
         with psycopg.connect(**self.params, autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND (application_name LIKE 'sharding/n-%/journal' OR application_name LIKE 'sharding/n-%/reads')"
+                " AND application_name ~ '^sharding/n-[^/]*/(journal|recovery|reads)$'"
             )
