@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sharding_app.adapters.memory.cluster_rows import ClusterRows, check_row
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
 from sharding_app.core.effects import Bury, Decide, Note, ReadShards, Tell, TellAll
@@ -20,6 +21,7 @@ from sharding_app.core.messages import (
     ShardHome,
 )
 from sharding_app.core.records import Decision, HomeChange, Member, ShardRow
+from sharding_app.ports.store import StoreRefused
 
 TYPE = "shop.Cart"
 M = TypeVar("M", bound=AnyMessage)
@@ -47,11 +49,16 @@ class Play:
         rows: Iterable[ShardRow] = (),
         numbers: Mapping[str, int] | None = None,
         unheard: Collection[str] = (),
+        store: ClusterRows | None = None,
     ) -> None:
         chosen = strategy or LeastShardAllocation()
         self.now = 0.0
         self.members = {each.incarnation: each for each in members}
-        self.rows: dict[ShardKey, ShardRow] = {(row.type, row.shard): row for row in rows}
+        self.store = store
+        "Whose rules hold for the rows, if one is given."
+        self.rows: dict[ShardKey, ShardRow] = (
+            store.shards if store is not None else {(row.type, row.shard): row for row in rows}
+        )
         self.told: list[tuple[str, AnyMessage]] = []
         self.notes: list[Decision] = []
         self.silent: set[str] = set()
@@ -122,7 +129,7 @@ class Play:
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
-    def play(self) -> None:  # noqa: C901  (one case for each effect)
+    def play(self) -> None:
         """Carry out what the machine wants, and let the processes answer, until nothing is left."""
         machine = self.machine
         while machine.out:
@@ -133,13 +140,7 @@ class Play:
                 match effect:
                     case Decide():
                         self.decided_times += 1
-                        if bad := [
-                            each for each in effect.changes if (each.type, each.shard) in self.refused
-                        ]:
-                            machine.refused(bad, "the test wants it so", self.now)
-                        changes = [each for each in effect.changes if each not in bad]
-                        if changes:
-                            machine.decided(changes, self._write(changes), self.now)
+                        self.refuse_or_write(effect.changes)
                     case ReadShards():
                         found = [row for row in self.rows.values() if row.type in effect.types]
                         machine.rows_read(effect.types, found, self.now)
@@ -157,7 +158,25 @@ class Play:
                     case Note():
                         self.notes.append(effect.decision)
 
+    def refuse_or_write(self, given: Sequence[HomeChange]) -> None:
+        bad = [each for each in given if (each.type, each.shard) in self.refused or self._cannot_be(each)]
+        if bad:
+            self.machine.refused(bad, "the test wants it so", self.now)
+        changes = [each for each in given if each not in bad]
+        if changes:
+            self.machine.decided(changes, self._write(changes), self.now)
+
+    def _cannot_be(self, change: HomeChange) -> bool:
+        try:
+            if self.store is not None:
+                check_row(change)
+        except StoreRefused:
+            return True
+        return False
+
     def _write(self, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        if self.store is not None:
+            return self.store.decide(1, changes)
         for each in changes:
             self.on_decide(each)
             row = self.rows.get((each.type, each.shard))

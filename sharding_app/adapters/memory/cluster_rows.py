@@ -158,7 +158,7 @@ class ClusterRows:
     def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
         self.check_term(term)
         for change in changes:
-            _check_row(change)
+            check_row(change)
         for change in changes:
             key = change.type, change.shard
             row = self.shards.get(key)
@@ -171,7 +171,7 @@ class ClusterRows:
         return [self.shards[key] for key in named if key in self.shards]
 
 
-def _check_row(change: HomeChange) -> None:
+def check_row(change: HomeChange) -> None:
     """Refuse what the columns of a row cannot hold."""
     if not 0 <= change.shard < 1 << 31:
         raise StoreRefused(f"no row has the shard {change.shard}")
