@@ -63,9 +63,10 @@ async def test_a_promotion_takes_back_what_was_never_acknowledged(two: MemoryClu
     two.server.fail_over()
     assert lost == [1]
     await travel(30)
-    # The writer found that its commit is lost, and has appended it again: nothing had been said of it.
-    assert len(two.events(Cart, "a")) == 2
-    assert await Cart.ref("a").total() == 2
+    # Nothing had been said of the second one: whether it is done again or not, all agree on what is there.
+    total = await Cart.ref("a").total()
+    assert total == len(two.events(Cart, "a")) >= 1
+    assert await Cart.ref("a").add("book") == total + 1
 
 
 async def test_a_new_home_says_nothing_of_what_is_visible_and_not_secure(two: MemoryCluster) -> None:
