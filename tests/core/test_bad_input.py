@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sharding_app.core.allocation import Allocations, ClusterView
+from sharding_app.core.allocation import Allocations, ClusterView, version_key
 from sharding_app.core.effects import Decide, Note
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.messages import NoHome
@@ -238,3 +238,14 @@ def test_the_helper_writes_what_a_store_would() -> None:
     play.play()
     assert play.rows == before
     assert not [each for each in play.machine.out if isinstance(each, Note)]
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "", "²", "1..2", "\ud800", "1." * 2000])
+def test_any_version_that_a_node_may_say_is_ordered(version: str) -> None:
+    """Python reads no int of more than 4300 digits: such a node ended one coordinator after the other."""
+    play = Play([node("a", 1), node("b", 2, app_version=version)])
+    play.ask("p-web", *range(4))
+    assert set(play.homes().values()) <= {"a", "b"}
+    assert version_key("1.9.0") < version_key("1.10.0") < version_key("1.10.1")
+    assert version_key("1.0-rc") < version_key("1.0")
+    assert version_key("01.2") == version_key("1.2")
