@@ -24,10 +24,8 @@ from sharding_app.core.messages import (
 from sharding_app.core.records import HomeChange, TypeConfig
 from sharding_app.runtime.coordinator import FOR_THE_COORDINATOR, CoordinatorShell
 from tests.core.coordination import TYPE, Play, node, told_home
-from tests.link import arbitrary
+from tests.link.arbitrary import any_of
 
-MESSAGES = arbitrary.MESSAGES
-"Any message: that module registers how each is made."
 SHARDS = 8
 SOURCES = ["a", "b", "c", "p-1", "p-2", "n-stranger", ""]
 _types = st.sampled_from([TYPE, TYPE, TYPE, TYPE, "shop.Order", "", "x\0", "shop.Nothing"])
@@ -63,7 +61,7 @@ LIKELY: st.SearchStrategy[AnyMessage] = st.one_of(
 STEPS = st.lists(
     st.one_of(
         st.tuples(_sources, LIKELY),
-        st.tuples(_sources, MESSAGES.filter(lambda each: isinstance(each, FOR_THE_COORDINATOR))),
+        st.tuples(_sources, any_of(FOR_THE_COORDINATOR)),
         st.sampled_from(["tick", "late tick", "read", "c dies", "b leaves"]),
     ),
     min_size=6,

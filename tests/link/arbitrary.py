@@ -1,5 +1,6 @@
 """Any message and any frame that the wire can carry, made from the annotations: a new message type is there at once."""
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -35,7 +36,12 @@ for _kind in vars(messages).values():
         # Not by their signatures, in which the defaults are no values.
         st.register_type_strategy(_kind, of_shards if issubclass(_kind, OfShards) else message_of)
 
-MESSAGES: st.SearchStrategy[AnyMessage] = st.one_of(*[st.from_type(kind) for kind in get_args(AnyMessage)])
+
+def any_of(kinds: Sequence[type[Any]]) -> st.SearchStrategy[Any]:
+    return st.one_of(*[st.from_type(kind) for kind in kinds])
+
+
+MESSAGES: st.SearchStrategy[AnyMessage] = any_of(get_args(AnyMessage))
 FRAMES = st.builds(
     Frame,
     wire=NUMBERS,
