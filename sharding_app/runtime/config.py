@@ -15,6 +15,7 @@ from sharding_app.core.recovery_limits import RecoveryLimits
 from sharding_app.core.region import RegionLimits
 from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.core.wire import WIRE, Wire
+from sharding_app.errors import DeclarationError
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.lease import Leases
@@ -36,6 +37,9 @@ Endpoint = Callable[[Incarnation, Sequence[Deliver]], None]
 
 
 _DEFAULT_STRATEGY: ShardAllocationStrategy = LeastShardAllocation()
+
+
+MAX_TEXT_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,18 @@ class NodeConfig:
     "There are no keys, and this is no development server: what cannot be taken back is refused."
     shard_leases: LeaseTerms = field(default_factory=LeaseTerms)
     strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY
+
+    def __post_init__(self) -> None:
+        """Refuse what would burden all others: each of them reads every node's row, several times a second."""
+        for what, text in (
+            ("name", self.name), ("host", self.host), ("app_version", self.app_version),
+            *(("role", each) for each in self.roles),
+        ):  # fmt: skip
+            if len(text) > MAX_TEXT_CHARS or not text.isprintable():
+                raise DeclarationError(
+                    f"the {what} of a node is printable and has at most {MAX_TEXT_CHARS} characters, this one has"
+                    f" {len(text)}: {text[:40]!a}"
+                )
 
 
 def no_leases(path: str) -> Leases:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sharding_app import BadCall, Entity, ShardingSettings, command
+from sharding_app import BadCall, DeclarationError, Entity, ShardingSettings, command
 from sharding_app.core.allocation import Allocations, ClusterView
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.ids import Term
@@ -192,3 +192,19 @@ async def test_one_message_that_raises_costs_no_other_of_its_frame(
     node._deliver("n-x", [Suspect(["n-y"]), Steer(1, "move"), Register("n-x")])
     assert [type(each) for each in seen] == [Suspect, Steer, Register]
     assert node.links.statistics().counters["deliver_errors"] == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"app_version": "1" * 10_000_000},
+        {"name": "a\0b"},
+        {"name": "a\nb"},
+        {"host": "\ud800"},
+        {"roles": ("backend", "x" * 300)},
+    ],
+)
+async def test_a_node_whose_row_would_burden_all_is_refused_where_it_starts(said: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationError, match="of a node is printable and has at most 255 characters"):
+        NodeConfig(**said)
+    NodeConfig(name="h\u00f4te-1", app_version="1.2.3+build.7", roles=("backend",))
