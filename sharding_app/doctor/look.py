@@ -61,6 +61,8 @@ class DatabaseLook:
     missing_migrations: tuple[str, ...] = ()
     unknown_migrations: tuple[str, ...] = ()
     "Applied by newer code than this."
+    superuser: bool = False
+    public_may_connect: bool = False
     other_place: str = ""
     "The lifeline's alias leads to another database than this one: which."
 

@@ -28,7 +28,7 @@ SECONDS = 5
 SHARDS_NAMED = 2000
 
 _SETTINGS = (
-    "autovacuum", "default_transaction_read_only", "fsync", "full_page_writes", "idle_session_timeout", "max_connections",
+    "autovacuum", "default_transaction_read_only", "fsync", "full_page_writes", "max_connections",
     "reserved_connections", "session_replication_role", "superuser_reserved_connections", "synchronous_commit",
 )  # fmt: skip
 _SESSIONS = """
@@ -62,6 +62,10 @@ _UNVACUUMED = """
         AND EXISTS (SELECT FROM pg_options_to_table(c.reloptions) o
             WHERE o.option_name = 'autovacuum_enabled' AND o.option_value IN ('false', 'off', 'no', '0'))
     ORDER BY c.relname
+"""
+_RIGHTS = """
+    SELECT (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user),
+        has_database_privilege('public', current_database(), 'CONNECT')
 """
 _PLACE = """
     SELECT current_database() || ' of the server that started at ' || pg_postmaster_start_time()::text
@@ -105,8 +109,11 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         )
         unvacuumed = tuple(name for (name,) in _rows(cursor, _UNVACUUMED))
         place = _rows(cursor, _PLACE)[0][0]
+        superuser, public_may_connect = _rows(cursor, _RIGHTS)[0]
     return DatabaseLook(
         alias=alias,
+        superuser=superuser,
+        public_may_connect=public_may_connect,
         settings=settings,
         sessions=sessions,
         prepared=prepared,

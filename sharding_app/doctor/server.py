@@ -74,12 +74,25 @@ def settings(look: Look) -> Iterator[Finding]:
             "your code writes through Django may be lost in a crash.", where,
             "Nothing to do for the journal. Set synchronous_commit = on if your other tables matter as much.",
         )  # fmt: skip
-    idle = said.get("idle_session_timeout", "0")
-    if idle not in ("0", ""):
-        yield warning(
-            "D126", f"idle_session_timeout is {idle} ms for this role: connections of quiet nodes are ended and made anew, "
-            "and each such end delays the next append.", where,
-            "ALTER ROLE ... SET idle_session_timeout = 0. The lifeline sets one for itself, as it should.",
+
+
+def rights(look: Look) -> Iterator[Finding]:
+    """What the role may do, and who else may connect."""
+    database = look.database
+    if database is None:
+        return
+    where = f"server of {database.alias!r}"
+    if database.superuser:
+        yield note(
+            "D129", "The application's role is a superuser: a mistake or an intruder in it may switch the fence off, and read "
+            "and run anything on the server.", where,
+            "Give nodes and web processes roles of their own: docs/roles.md has the statements.",
+        )  # fmt: skip
+    if database.public_may_connect:
+        yield note(
+            "D130", "Every role of the server may connect to the database: it sees the nodes' names, and may take a lock that "
+            "one of them has lost.", where,
+            "REVOKE CONNECT ON DATABASE ... FROM PUBLIC; and grant it to the roles of docs/roles.md.",
         )  # fmt: skip
 
 

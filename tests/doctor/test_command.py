@@ -22,7 +22,10 @@ def doctor(live: Live, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
     answer = live.manage("sharding_doctor", "--json", **more)
     found = json.loads(answer.stdout)
     assert found["healthy"] == (answer.returncode == 0)
-    return answer.returncode, {each["id"].removeprefix("sharding."): each for each in found["findings"]}
+    problems = {each["id"].removeprefix("sharding."): each for each in found["findings"]}
+    # The tests' own role is a superuser, and everybody may connect.
+    assert {problems.pop(each)["severity"] for each in ("D129", "D130") if each in problems} <= {"note"}
+    return answer.returncode, problems
 
 
 def run(live: Live, query: str) -> None:
@@ -40,7 +43,8 @@ def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
         assert bought.returncode == 0, bought.stderr
         assert doctor(live, **SOUND) == (0, {})
         answer = live.manage("sharding_doctor", **SOUND)
-        assert (answer.returncode, answer.stdout) == (0, "Nothing is wrong.\n")
+        assert answer.returncode == 0
+        assert set(re.findall(r"D\d{3}", answer.stdout)) == {"D129", "D130"}, "notes on the tests' own role"
         assert "sampling the journal of shop.Cart\n" in answer.stderr
         assert "\x1b" not in answer.stdout + answer.stderr
 
@@ -84,13 +88,11 @@ def test_dead_homes_hanging_hand_offs_and_the_server(live_tables: Live) -> None:
     code, found = doctor(live, **SOUND)
     assert (code, set(found)) == (1, {"D161"})
     run(live, "ALTER TABLE sharding_shard SET (autovacuum_enabled = false)")
-    run(live, "ALTER ROLE current_user SET idle_session_timeout = '1h'")
     try:
         code, found = doctor(live, **SOUND)
     finally:
         run(live, "ALTER TABLE sharding_shard RESET (autovacuum_enabled)")
-        run(live, "ALTER ROLE current_user RESET idle_session_timeout")
-    assert (code, set(found)) == (1, {"D161", "D124", "D126"})
+    assert (code, set(found)) == (1, {"D161", "D124"})
     # A row of a node that is not there, one of its shards on the way for long, another at a node without a row.
     run(
         live,

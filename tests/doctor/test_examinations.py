@@ -87,9 +87,10 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D123", "error", said(autovacuum="off"), "autovacuum is off"),
     ("D124", "error", look(database=database(unvacuumed=("sharding_shard",))), "sharding_shard"),
     ("D125", "note", said(synchronous_commit="off"), "'off'"),
-    ("D126", "warning", said(idle_session_timeout="60000"), "60000 ms"),
     ("D127", "error", look(database=database(sessions=(session(),) * 90)), "90 of 97"),
     ("D128", "warning", said(max_connections="17"), "no room"),
+    ("D129", "note", look(database=database(superuser=True)), "superuser"),
+    ("D130", "note", look(database=database(public_may_connect=True)), "may connect"),
     (
         "D131",
         "warning",

@@ -29,6 +29,7 @@ from sharding_app.core.records import (
 from sharding_app.ports.store import StaleTerm, StoreRefused, StoreUnavailable
 
 TIMELINE_LINES = 5000
+INSUFFICIENT_PRIVILEGE = "42501"
 
 
 class PostgresStore:
@@ -67,8 +68,18 @@ class PostgresStore:
             raise StoreUnavailable(explain(error)) from error
 
     async def cluster_id(self) -> str:
-        # Nothing comes back to the one that waited while another process made the row: it sees it the next time.
-        rows = await self._rows("cluster_id") or await self._rows("cluster_id")
+        """Read it; make it where there is none yet, which takes a right that a process that only asks need not have."""
+        if rows := await self._rows("known_cluster_id"):
+            return str(rows[0][0])
+        try:
+            # Nothing comes back to the one that waited while another process made the row: it sees it the next time.
+            rows = await self._rows("cluster_id") or await self._rows("cluster_id")
+        except StoreUnavailable as error:
+            if getattr(error.__cause__, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
+                raise StoreUnavailable(
+                    "no node has been here yet: start `manage.py sharding_node`"
+                ) from error
+            raise
         return str(rows[0][0])
 
     async def register_types(
