@@ -108,9 +108,12 @@ class ClusterStore(Protocol):
         ...
 
     async def ask_to(
-        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]
+        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""
     ) -> list[Incarnation]:
-        """Write an operator's request into these members' rows, or take it back; return those that have a row."""
+        """Write an operator's request into these members' rows, or take it back; return those that have a row.
+
+        The timeline notes `by` whom, if it is said.
+        """
         ...
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:

@@ -86,6 +86,10 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     assert json.loads(all_left.stdout) == {"done": True, "left": ["one"]}
     assert rows(live, "SELECT FROM sharding_node") == []
 
+    noticed = dict(rows(live, "SELECT action, subject FROM sharding_decision WHERE action LIKE 'ask%'"))
+    assert noticed == {
+        "asked_to_leave": "two", "asked_to_prepare": "one", "asking_cancelled": "one", "asked_to_stop": "one",
+    }  # fmt: skip
     before = rows(live, "SELECT count(*) FROM sharding_event")
     tried = live.manage("sharding_remove_data", "--dry-run", "--json")
     asked = live.manage("sharding_remove_data")
@@ -94,6 +98,11 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     assert json.loads(done.stdout)["removed"] == json.loads(tried.stdout)["removed"]
     assert rows(live, "SELECT count(*) FROM sharding_event") == before
     assert rows(live, "SELECT FROM sharding_shard WHERE home IS NOT NULL") == []
+    ((subject, detail),) = rows(
+        live, "SELECT subject, detail FROM sharding_decision WHERE action = 'data_removed'"
+    )
+    assert subject == "all types"
+    assert detail.endswith("(sharding_remove_data)")
 
     would = live.manage("sharding_erase", "shop.Cart", "c1", "--dry-run")
     assert would.stdout == "Would be erased: 1 event, 0 snapshots, 0 remembered ids.\n"

@@ -117,7 +117,7 @@ class MemoryStore:
         return await self._ask("locations", lambda: self._rows.located(type_name, known))
 
     async def ask_to(
-        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]
+        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""
     ) -> list[Incarnation]:
         return await self._ask("ask_to", lambda: self._rows.ask_to(request, incarnations))
 

@@ -111,7 +111,9 @@ def _next_rows(rows: int, seconds: float) -> int:
 
 
 def _refuse_hosts(connection: Connection, type_name: str) -> None:
-    hosts = [name for (name,) in connection.execute(QUERIES["remove_hosts"], {"type": type_name}).fetchall()]
+    hosts = [
+        name for (name,) in connection.execute(QUERIES["remove_alive"], {"types": [type_name]}).fetchall()
+    ]
     if hosts:
         raise TypeHosted(hosts)
 

@@ -44,12 +44,14 @@ class Removal(msgspec.Struct, frozen=True):
     locations: int = 0
 
 
-def remove_data(conninfo: Conninfo, types: Sequence[str] | None = None, *, dry_run: bool = False) -> Removal:
+def remove_data(
+    conninfo: Conninfo, types: Sequence[str] | None = None, *, by: str = "", dry_run: bool = False
+) -> Removal:
     """Remove homes, locations and remembered ids of these types; of all types, with leases and node rows too, when none is named.
 
     Raises NodesAlive, UnknownTypes, or psycopg.Error.
     """
-    params = {"types": None if types is None else list(types)}
+    params: dict[str, Any] = {"types": None if types is None else list(types), "by": by}
     with (
         psycopg.connect(**command_parameters(conninfo, "removal")) as connection,
         connection.transaction(force_rollback=dry_run),

@@ -194,9 +194,10 @@ class PostgresStore:
         return rows[0][0], {shard: node for _, shard, node in rows if shard is not None}
 
     async def ask_to(
-        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]
+        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""
     ) -> list[Incarnation]:
-        rows = await self._rows("ask_to", {"request": request, "incarnations": list(incarnations)})
+        asked = {"request": request, "incarnations": list(incarnations), "by": by}
+        rows = await self._rows("ask_to", asked)
         return sorted(row[0] for row in rows)
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from sharding_app.adapters.postgres.removal import Removal, remove_data
+from sharding_app.management.operating import signed
 from sharding_app.management.removing import RemovingCommand, amount
 
 
@@ -41,4 +42,5 @@ class Command(RemovingCommand):
         self.result(dry_run=options["dry_run"], removed=msgspec.structs.asdict(found))
 
     def _remove(self, types: list[str] | None, *, dry_run: bool) -> Removal:
-        return self.on_database(lambda where: remove_data(where, types, dry_run=dry_run))
+        by = signed("sharding_remove_data")
+        return self.on_database(lambda where: remove_data(where, types, by=by, dry_run=dry_run))

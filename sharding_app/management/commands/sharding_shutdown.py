@@ -8,7 +8,7 @@ from typing import Any
 from sharding_app.bootstrap import new_loop
 from sharding_app.core.records import LeaveRequest, Member
 from sharding_app.management.console import counted
-from sharding_app.management.operating import OperatorCommand, refused
+from sharding_app.management.operating import OperatorCommand, refused, signed
 from sharding_app.management.reach import joined, trouble
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 
@@ -71,7 +71,7 @@ class Command(OperatorCommand):
         request: LeaveRequest | None = "leave"
         if options["all"]:
             request = None if options["cancel"] else "prepare" if options["prepare"] else "stop"
-        await store.ask_to(request, [each.incarnation for each in chosen])
+        await store.ask_to(request, [each.incarnation for each in chosen], signed("sharding_shutdown"))
         if request in (None, "prepare"):
             self.say(
                 "Shards move again."

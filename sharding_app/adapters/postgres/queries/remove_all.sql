@@ -15,6 +15,10 @@ WITH chosen AS (
     DELETE FROM sharding_lease WHERE %(types)s::text[] IS NULL RETURNING 1
 ), nodes AS (
     DELETE FROM sharding_node WHERE %(types)s::text[] IS NULL RETURNING 1
+), noted AS (
+    INSERT INTO sharding_decision (action, subject, detail)
+    VALUES ('data_removed', coalesce(array_to_string(%(types)s::text[], ', '), 'all types'),
+        format('by %%s', %(by)s::text))
 )
 SELECT
     (SELECT count(*) FROM homed), (SELECT count(*) FROM remembered), (SELECT count(*) FROM leases),
