@@ -315,6 +315,15 @@ class Injector:
 
         return end
 
+    def _tail_lost(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        """The server goes back in time: a standby takes over that lacks the last of what was acknowledged."""
+        server = self.world.server
+        if not server.up or server.standby.away:
+            return None
+        self._count(fault.kind)
+        server.standby.part(asynchronous=True)
+        return lambda: server.fail_over() if server.standby.away else None
+
     def _lifeline_session_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
         sessions = [
             each

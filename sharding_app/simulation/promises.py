@@ -188,6 +188,37 @@ def order_is_kept(entity: str, entries: Sequence[Entry], calls: Mapping[str, Cal
         last[call.client] = here
 
 
+def queries_keep_order(queries: Iterable[Call], entries: Sequence[Entry], calls: Mapping[str, Call]) -> None:
+    """A query has seen what its client's earlier calls to the entity have stored, and nothing of its later ones."""
+    places: dict[str, list[tuple[int, int]]] = {}
+    for place, entry in enumerate(entries, 1):
+        call = calls.get(entry.token)
+        if call is not None and not call.repeated:
+            places.setdefault(call.client, []).append((call.number, place))
+    for query in queries:
+        seen = _answer_of(query)[0]
+        for number, place in places.get(query.client, ()):
+            if (number < query.number) != (place <= seen):
+                raise PromiseBroken(
+                    5, "order_is_kept",
+                    f"{query.client}#{query.number} {query.command} saw {seen} events, its call #{number} is event {place}",
+                    query.entity,
+                )  # fmt: skip
+
+
+def errors_say_what_is_stored(calls: Iterable[Call], journal: Journal) -> None:
+    """A call whose error says that it has stored nothing has stored nothing."""
+    stored = {entry.token: None for entries in journal.values() for entry in entries}
+    for call in calls:
+        if isinstance(call.error, ShardingError) and call.error.stored == "nothing" and not call.repeated:
+            for token in call.tokens:
+                if token in stored:
+                    raise PromiseBroken(
+                        3, "failed_is_not_stored",
+                        f"{call.client}#{call.number} failed with {call.error!r}, and {token!r} is stored", call.entity,
+                    )  # fmt: skip
+
+
 # -- Promise 8: nothing is dropped in silence ------------------------------------------------------------------------
 
 
@@ -228,6 +259,9 @@ def check_history(calls: Sequence[Call], journal: Journal, now: float = 0.0) -> 
                 acknowledged_is_stored(call, entries)
             elif isinstance(call.value, tuple | list):
                 read_is_linearizable(call, entries, answered)
+        asked = [call for call in answered if not call.tokens and isinstance(call.value, tuple | list)]
+        queries_keep_order(asked, entries, by_token)
+    errors_say_what_is_stored(calls, journal)
     all_are_told(calls, now)
 
 

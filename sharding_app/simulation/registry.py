@@ -139,6 +139,11 @@ class Registry:
     def lease_taken(self, lease: str) -> None:
         self._taken[lease] = {each.process: each.process.awake for each in self.world.nodes if each.runs}
 
+    def went_back(self) -> None:
+        """The server has lost its last rows: what it forgot is not to run again, and terms may be given again."""
+        self.should_run = {each: None for each in self.should_run if self.is_stored(*each)}
+        self._coordinators.clear()
+
     # -- Asked -------------------------------------------------------------------------------------------------
 
     def look(self) -> None:

@@ -38,10 +38,10 @@ ASK_SECONDS = 4.0
 WINDOW_SECONDS = 8.0
 """So long a command's id is remembered: shorter than the longest outage of the layer."""
 MAILBOX = 5
-REGION = RegionLimits(max_parcels=200, max_bytes=100_000)
+REGION = RegionLimits(max_parcels=16, max_bytes=100_000)
 LINKS = LinkLimits(
     window_frames=16,
-    max_queue_messages=200,
+    max_queue_messages=24,
     idle_after_seconds=5.0,
     suspect_after_seconds=0.06,
     halve_messages=3,

@@ -20,6 +20,7 @@ from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBac
 from sharding_app.core.records import ShardRow
 from sharding_app.errors import (
     AskTimeout,
+    BadCall,
     BufferFull,
     EntityFailed,
     NotStorable,
@@ -34,9 +35,11 @@ from sharding_app.simulation.promises import Call, Entry, PromiseBroken
 from sharding_app.simulation.registry import Instance
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.trace import Trace
+from sharding_app.simulation.virtual_node import LINKS, REGION
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node import Node
+    from sharding_app.runtime.process import Process as AskingProcess
     from sharding_app.simulation.workload import Ending
     from sharding_app.simulation.world import World
 
@@ -168,9 +171,7 @@ class Witness:
         self.world.transition("entity", "stored", "erased")
         entries = self.journal.get(entity, [])
         entries.clear()
-        self._erased_at[entity] = self.world.now
-        for call in self._answered.pop(entity, ()):
-            self.past[id(call)] = None
+        self._is_of_the_past(entity)
 
     @recorded
     def snapshot_taken(self, snapshot: Snapshot) -> None:
@@ -203,6 +204,9 @@ class Witness:
             entries[:] = kept
             self.world.transition("commit", "not confirmed", "vanished")
             self._trace.note("world", entity, "%s goes back to #%d", entity, len(kept))
+            if self._server.standby.asynchronous:
+                self._is_of_the_past(entity)
+                continue
             for call in self._answered.get(entity, ()):
                 told = promises.newest_seen(call)
                 if told > len(kept) or any(token in lost for token in call.tokens):
@@ -210,6 +214,15 @@ class Witness:
                         3, "acknowledged_survives_promotion",
                         f"{call.client}#{call.number} {call.command} was told of #{told}, the standby has {len(kept)}", entity,
                     )  # fmt: skip
+        if self._server.standby.asynchronous:
+            self.world.registry.went_back()
+            self._last.clear()
+
+    def _is_of_the_past(self, entity: str) -> None:
+        """What was told of the entity until now says nothing of what it is now."""
+        self._erased_at[entity] = self.world.now
+        for call in self._answered.pop(entity, ()):
+            self.past[id(call)] = None
 
     # -- Decisions -------------------------------------------------------------------------------------------------
 
@@ -343,7 +356,12 @@ class Witness:
             if isinstance(call.error, NotStorable):
                 # Nothing that the workload stores is refused for itself: its number was taken.
                 raise PromiseBroken(1, "one_writer", f"two wrote one number: {call.error}", call.entity)
-            if not isinstance(call.error, MAY_HAPPEN) and not (also and isinstance(call.error, also)):
+            too_old = isinstance(call.error, BadCall) and call.error.code == "too_old"
+            if (
+                not isinstance(call.error, MAY_HAPPEN)
+                and not too_old
+                and not (also and isinstance(call.error, also))
+            ):
                 raise PromiseBroken(
                     8, "errors_are_typed", f"{call.command} failed with {call.error!r}", call.entity
                 )
@@ -371,7 +389,10 @@ class Witness:
 
     @recorded
     def look_at_calls(self) -> None:
-        """Promise 8: nobody waits for ever."""
+        """Promise 8: every call ends. Promise 9, of the clients: what waits there is bounded."""
+        for client in self.world.clients:
+            if client.started:
+                self._memory_is_bounded(client.asking)
         for call in self.unanswered.values():
             self._in_time(call)
 
@@ -417,6 +438,7 @@ class Witness:
         """Promises 7 and 9, of one node, after it did something; now and then, that nothing lives twice."""
         self._looks += 1
         if not self._looks % GLOBAL_LOOK_EVERY:
+            self._memory_is_bounded(node)
             self.world.registry.look()
             self.world.judge.look()
         for host in node.hosts.values():
@@ -433,6 +455,29 @@ class Witness:
                         raise PromiseBroken(
                             9, "memory_is_bounded", f"{len(slot.mailbox)} in a mailbox", slot.id
                         )
+
+    def _memory_is_bounded(self, asking: AskingProcess) -> None:
+        """Promise 9, of what regions and links hold, counted anew."""
+        if not hasattr(asking, "asker") or not hasattr(asking, "links"):
+            return  # it begins
+        parcels: dict[str, tuple[int, int]] = {}
+        for parcel in asking.asker.pending.values():
+            number, size = parcels.get(parcel.type, (0, 0))
+            parcels[parcel.type] = number + 1, size + parcel.size
+        most = REGION.max_bytes + max((each.size for each in asking.asker.pending.values()), default=0)
+        for name, (number, size) in parcels.items():
+            if number > REGION.max_parcels or size > most:
+                raise PromiseBroken(
+                    9, "memory_is_bounded", f"a region of {name} holds {number} commands, {size} bytes"
+                )
+        for peer, line in asking.links._lines.items():
+            link = line.link.statistics()
+            if link.queued_messages > LINKS.max_queue_messages or link.held_frames > LINKS.window_frames:
+                raise PromiseBroken(
+                    9,
+                    "memory_is_bounded",
+                    f"the link to {peer} holds {link.queued_messages} messages, {link.held_frames} frames",
+                )
 
     def name_of(self, type_id: int) -> str:
         if type_id not in self._names:

@@ -24,7 +24,7 @@ WRITES = frozenset(
 """Requests whose commit a real server acknowledges only when its standby has it."""
 HIDDEN = frozenset(
     {
-        "register_types", "join", "update_member", "leave", "locate", "ask_to", "decide", "bury", "record", "raise_term",
+        "come_back", "register_types", "join", "update_member", "leave", "locate", "ask_to", "decide", "bury", "record", "raise_term",
         "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip
@@ -34,6 +34,8 @@ HIDDEN = frozenset(
 class Standby:
     def __init__(self, cluster: ClusterRows, journal: JournalRows, leases: dict[str, LeaseRow]) -> None:
         self.away = False
+        self.asynchronous = False
+        "The server waits for it in vain, and so waits for none: what it lacks was acknowledged all the same."
         self.give_up_seconds = GIVE_UP_SECONDS
         "A client cuts its connection after so long without an answer."
         self.on_lost: Callable[[], None] | None = None
@@ -43,10 +45,10 @@ class Standby:
         self._copy: tuple[list[dict[str, Any]], dict[str, LeaseRow]] = ([], {})
         self._held: list[Callable[[], None]] = []
 
-    def part(self) -> None:
+    def part(self, *, asynchronous: bool = False) -> None:
         """Cut the way to the standby: it has what there is now, and gets nothing more."""
         if not self.away:
-            self.away = True
+            self.away, self.asynchronous = True, asynchronous
             self._copy = [_stored(each) for each in self._tables], copy.deepcopy(self._leases)
 
     def join(self) -> None:
@@ -56,13 +58,17 @@ class Standby:
         for acknowledge in held:
             acknowledge()
 
+    @property
+    def waited_for(self) -> bool:
+        return self.away and not self.asynchronous
+
     def holds(self, kind: str, result: object) -> bool:
         """Whether the answer to a request waits for the standby. A question that found a commit proves it by another."""
-        return self.away and (kind in WRITES or (kind == "settle" and result is True))
+        return self.waited_for and (kind in WRITES or (kind == "settle" and result is True))
 
     def hides(self, kind: str) -> bool:
         """Whether a request takes effect only when the standby is back."""
-        return self.away and kind in HIDDEN
+        return self.waited_for and kind in HIDDEN
 
     def hold(self, acknowledge: Callable[[], None]) -> None:
         self._held.append(acknowledge)

@@ -9,9 +9,11 @@ from sharding_app.core.link import Link
 from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
 from sharding_app.core.messages import AnyMessage, Deliver, Frame
-from sharding_app.core.region import Region, Route
-from sharding_app.core.shard import Shard
+from sharding_app.core.parcel import Parcel
+from sharding_app.core.region import Refuse, Region, Route
+from sharding_app.core.shard import Shard, Verdict
 from sharding_app.runtime.asker import Asker
+from sharding_app.runtime.outgoing import Outgoing
 from sharding_app.runtime.process import Process
 from sharding_app.runtime.shard_life import ShardLife
 from sharding_app.simulation.mistakes.mistake import Mistake, nothing
@@ -74,6 +76,51 @@ def _behind_the_others(real: Any) -> Any:
     return put_back
 
 
+def _queries_first(real: Any) -> Any:
+    def deliver(self: Shard, source: Incarnation, message: Any, now: float) -> Any:
+        verdict, slot = real(self, source, message, now)
+        if verdict is Verdict.QUEUED and slot.mailbox and message.command.startswith("total"):
+            slot.mailbox.appendleft(slot.mailbox.pop())
+        return verdict, slot
+
+    return deliver
+
+
+def _nothing_was_taken(real: Any) -> Any:
+    def refuse(self: Region, parcel: Parcel, reason: str) -> None:
+        self._forget(parcel)
+        self.out.append(Refuse(parcel, "buffer_full" if parcel.attempt > 1 else reason))
+
+    return refuse
+
+
+def _tells_go_nowhere(real: Any) -> Any:
+    def send(self: Outgoing, parcel: Parcel, home: Incarnation, now: float) -> bool:
+        return parcel.reply is None or bool(real(self, parcel, home, now))
+
+    return send
+
+
+def _takes_any_number(real: Any) -> Any:
+    def submit(self: Region, parcel: Parcel, now: float) -> bool:
+        parcels, self.parcels = self.parcels, 0
+        taken = real(self, parcel, now)
+        self.parcels += parcels
+        return bool(taken)
+
+    return submit
+
+
+def _queues_any_number(real: Any) -> Any:
+    def put(self: LinkSender, message: AnyMessage, *more: Any) -> bool:
+        queued, self.queued = self.queued, 0
+        taken = real(self, message, *more)
+        self.queued += queued
+        return bool(taken)
+
+    return put
+
+
 def _arrives_as_new(real: Any) -> Any:
     def times_are_ours(self: Link, frame: Frame, now_ms: int) -> bool:
         for message in frame.body:
@@ -124,6 +171,11 @@ DELIVERY: dict[str, Mistake] = {
     "buffer_order_broken": Mistake((5,), Region, "_forward_all", _in_the_old_order_no_more),
     "due_without_anything": Mistake((14,), LinkSender, "deadline", _due_without_anything),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
+    "queries_first": Mistake((2, 5), Shard, "deliver", _queries_first),
+    "fate_told_as_not_taken": Mistake((3,), Region, "_refuse", _nothing_was_taken),
+    "tells_go_nowhere": Mistake((8,), Outgoing, "send", _tells_go_nowhere),
+    "region_without_limit": Mistake((9,), Region, "submit", _takes_any_number),
+    "link_without_limit": Mistake((9,), LinkSender, "put", _queues_any_number),
     "waiting_in_a_link_counts_for_nothing": Mistake((5,), Link, "_times_are_ours", _arrives_as_new),
     "handed_back_in_circles": Mistake((14,), Region, "handed_back", _to_the_same_home),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),

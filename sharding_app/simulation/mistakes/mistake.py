@@ -24,5 +24,9 @@ def yes(*args: object, **kwargs: object) -> bool:
     return True
 
 
+def no(*args: object, **kwargs: object) -> bool:
+    return False
+
+
 async def async_nothing(*args: object) -> None:
     return None

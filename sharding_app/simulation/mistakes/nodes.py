@@ -9,9 +9,10 @@ from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.core.membership import Membership
 from sharding_app.core.records import Lineage, Server
 from sharding_app.runtime.hearing import Hearing
+from sharding_app.runtime.hosting import Hosting
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.own_row import OwnRow
-from sharding_app.simulation.mistakes.mistake import Mistake, async_nothing, nothing, yes
+from sharding_app.simulation.mistakes.mistake import Mistake, async_nothing, no, nothing, yes
 
 
 def _looks_at_no_row(real: Any) -> Any:
@@ -48,5 +49,7 @@ NODES: dict[str, Mistake] = {
     "resume_on_greater_epoch": Mistake((1, 2, 7), OwnRow, "compare", _looks_at_no_row),
     "dead_at_once_after_restart": Mistake((2,), Membership, "judge", _freed_locks_mean_death),
     "needs_a_coordinator": Mistake((6, 8, 10), Node, "may_handle", _needs_a_coordinator),
+    "silent_for_two_ttl": Mistake((13,), Membership, "_together", lambda _: no),
+    "objects_outlive_their_server": Mistake((2, 3, 4, 5), Hosting, "read_again", lambda _: nothing),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from sharding_app.simulation.promises import Call
 from sharding_app.simulation.stage import Stage
 
 ASIDE_SECONDS = 12.0
+TOLD_SECONDS = 3.0
+REPLACED_SECONDS = 3.5
 
 
 def quiet(stage: Stage) -> None:
@@ -22,6 +25,48 @@ def quiet(stage: Stage) -> None:
     stage.runs_without_a_message("after all that")
     stage.reach_all("every entity answers again")
     stage.settle("every shard has a live home, every node is up")
+    _tells_take_effect(stage)
+
+
+def _tells_take_effect(stage: Stage) -> None:
+    """In calm nothing that is told is lost, though no answer says so."""
+    world = stage.world
+    told: list[Call] = []
+    for client in world.clients:
+        for entity in world.cast.entities:
+            client.loop.call_soon(
+                lambda client=client, entity=entity: told.append(
+                    client.caller.call(client.asking, entity, "tell").result()
+                )  # type: ignore[misc]
+            )
+    wanted = len(world.clients) * len(world.cast.entities)
+
+    def stored() -> bool:
+        tokens = {entry.token for entries in world.witness.journal.values() for entry in entries}
+        return len(told) == wanted and all(token in tokens for call in told for token in call.tokens)
+
+    stage.until(stored, TOLD_SECONDS, "what was told in calm is stored", promise=8)
+
+
+def black_hole(stage: Stage) -> None:
+    """Promise 13, in some seeds: a node behind a black hole, both ways silent, is replaced in time."""
+    world = stage.world
+    if world.seed % 5 != 2 or world.failure is not None:
+        return
+    node = world.nodes[world.scheduler.random.randrange(len(world.nodes))]
+    former = node.incarnations[-1]
+    conditions = world.conditions
+    conditions.cut_off[node.name] = conditions.mute_to[node.name] = conditions.deaf[node.name] = None
+    world.trace.note("world", None, "%s is behind a black hole", former)
+    world.coverage.faults["black_hole"] += 1
+
+    def replaced() -> bool:
+        rows = world.server.cluster.shards.values()
+        return all(row.home not in (None, former) and row.step == "home" for row in rows)
+
+    stage.until(replaced, REPLACED_SECONDS, "a node behind a black hole is replaced", promise=13)
+    conditions.heal()
+    stage.settle("it heals after a black hole")
 
 
 def deafness(stage: Stage) -> None:
