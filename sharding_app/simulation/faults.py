@@ -69,6 +69,9 @@ PROTOCOL_KINDS = (
 """Of seeds of the whole protocol. In a rolling restart the length is the pause after each node."""
 BY_NAME.update({kind.name: kind for kind in PROTOCOL_KINDS})
 
+BLACK_HOLE = "black_hole"
+"""Not by chance: in calm, in every fifth seed, so that the time can be taken."""
+
 LEAST, MOST = 6, 11
 """Faults in one seed, each of another kind."""
 FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0

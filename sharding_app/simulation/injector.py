@@ -338,14 +338,16 @@ class Injector:
         return lambda: None
 
     def _lifelines_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
-        """The server ends both, and the node hears of it, as soon as anything can be heard."""
+        """The server ends both, and the node hears of it. One that cannot hear now is left alone: it may renew nothing,
+        and may answer until its own limit. That is the limit which docs/survival.md names."""
         sessions = [
             each
             for incarnation in node.incarnations
             for each in self.world.server.sessions.of(incarnation)
             if each.idle_timeout is not None
         ]
-        if len(sessions) < 2 or node.name in self.world.conditions.cut_off:
+        deaf = node.process.stopped or node.name in self.world.conditions.cut_off
+        if len(sessions) < 2 or deaf:
             return None
         self._count(fault.kind)
         for each in sessions:

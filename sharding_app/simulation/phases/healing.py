@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sharding_app.simulation.faults import BLACK_HOLE
 from sharding_app.simulation.promises import Call
 from sharding_app.simulation.stage import Stage
 
@@ -58,7 +59,7 @@ def black_hole(stage: Stage) -> None:
     conditions = world.conditions
     conditions.cut_off[node.name] = conditions.mute_to[node.name] = conditions.deaf[node.name] = None
     world.trace.note("world", None, "%s is behind a black hole", former)
-    world.coverage.faults["black_hole"] += 1
+    world.coverage.faults[BLACK_HOLE] += 1
 
     def replaced() -> bool:
         rows = world.server.cluster.shards.values()
