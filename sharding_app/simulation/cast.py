@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.model.types import EntityType
-from sharding_app.simulation.workload import ENTITIES, KEYHOLDER, LEASED, REMEMBERED, ROLE, TYPES, WARDEN
+from sharding_app.simulation.workload import (
+    ENTITIES,
+    KEYHOLDER,
+    LEASED,
+    REMEMBERED,
+    ROLE,
+    TILL,
+    TYPES,
+    WARDEN,
+)
 
 Named = tuple[EntityType, str]
 NODES_OF_THE_ROLE = 3
@@ -26,6 +35,8 @@ class Cast:
     entities: tuple[Named, ...]
     "What users talk to."
     hot: tuple[Named, ...]
+    tills: tuple[Named, ...] = ()
+    "Those that write rows of their own, and are asked for nothing else."
     silent: tuple[Named, ...] = ()
     "Remembered ones that get a message in the beginning, and never again."
     recovery_rate: tuple[int, float] | None = None
@@ -50,7 +61,14 @@ class Cast:
 
 def cast_of(seed: int) -> Cast:
     if not seed % 2:
-        return Cast(whole_protocol=False, types=TYPES, entities=ENTITIES, hot=(ENTITIES[0], ENTITIES[-1]))
+        tills = tuple((TILL, f"till-{number}") for number in range(2))
+        return Cast(
+            whole_protocol=False,
+            types=(*TYPES, TILL),
+            entities=ENTITIES,
+            tills=tills,
+            hot=(ENTITIES[0], ENTITIES[-1]),
+        )
     remembered = tuple((REMEMBERED, f"watch-{number}") for number in range(6))
     leased = tuple((LEASED, f"vault-{number}") for number in range(2))
     one = KEYHOLDER if seed % 4 == 3 else WARDEN

@@ -19,6 +19,7 @@ from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.promises import Call
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.virtual_node import ASK_SECONDS, WINDOW_SECONDS, SimClock, config_of
+from sharding_app.simulation.workload import BOOKINGS
 
 if TYPE_CHECKING:
     from sharding_app.simulation.world import World
@@ -77,7 +78,10 @@ class Caller:
         tokens = tuple(
             self._token() for _ in range(0 if command in WITHOUT_TOKENS else TOKENS.get(command, 1))
         )
+        again = command in ("again", "book", "book_only")
         stores = method.startswith("add")
+        if method in BOOKINGS:
+            self.world.witness.bookings[tokens[0]] = method
         call = Call(
             number=self._calls,
             client=process.incarnation,
@@ -85,14 +89,15 @@ class Caller:
             command=method,
             tokens=tokens if stores else (),
             began=self.world.now,
-            repeated=command == "again",
-            patience=(timeout or ASK_SECONDS) * (ATTEMPTS if command == "again" else 1) * 1.1 + GRACE_SECONDS,
+            repeated=again,
+            patience=(timeout or ASK_SECONDS) * (ATTEMPTS if again else 1) * 1.1 + GRACE_SECONDS,
+            books=tokens[0] if method in BOOKINGS else "",
         )
         handler = entity_type.commands[method]
         self.world.commands += 1
         caller = loop.process if isinstance(loop, SimLoop) else None
         self.world.witness.called(call, caller, tokens[0] if method in ("fail", "reject") else None)
-        command_id = f"id-{tokens[0]}" if command == "again" else None
+        command_id = f"id-{tokens[0]}" if again else None
 
         first = loop.time()
 
@@ -110,7 +115,7 @@ class Caller:
                 if isinstance(call.value, list):
                     call.value = tuple(call.value)
             elif (
-                command == "again"
+                again
                 and number < ATTEMPTS
                 and isinstance(call.error, AskTimeout | Unavailable)
                 and loop.time() - first < RETRY_WITHIN_SECONDS
@@ -137,6 +142,9 @@ class Caller:
             if process is None:
                 continue
             cast = self.world.cast
+            if cast.tills and random.random() < 0.25:
+                await self.call(process, random.choice(cast.tills), random.choice(BOOKINGS))
+                continue
             entity = random.choice(cast.hot if random.random() < 0.4 else cast.entities)
             timeout = random.choice((None, None, None, 1.5, 0.3))
             number = random.choice((1, 1, 1, 2, 4, 8))

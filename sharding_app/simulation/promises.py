@@ -52,6 +52,8 @@ class Call:
     error: BaseException | None = None
     patience: float = float("inf")
     "Seconds in which it must have ended, one way or the other."
+    books: str = ""
+    "The row of the user's own that it writes."
     repeated: bool = False
     "The client calls again with the same command id when it does not know the outcome: it has no place in the order."
 

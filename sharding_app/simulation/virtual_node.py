@@ -23,6 +23,7 @@ from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineContr
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.runner import NodeRunner
 from sharding_app.simulation.loop import SimLoop
+from sharding_app.simulation.own_rows import VirtualTogether
 from sharding_app.simulation.promises import PromiseBroken
 from sharding_app.simulation.registry import Told
 from sharding_app.simulation.scheduler import Life, Process
@@ -185,6 +186,7 @@ class VirtualNode:
             clock=clock,
             journal=MemoryJournal(server, incarnation),
             lifeline=lifeline,
+            together=VirtualTogether(self.world, incarnation),
             leases=lambda _: MemoryLeases(server, incarnation, SHARD_LEASES),
             listener=Told(self.world.registry, incarnation),
         )

@@ -26,6 +26,7 @@ from sharding_app.errors import (
     NotStorable,
     PartlyApplied,
     Rejected,
+    ShardingError,
     Unavailable,
 )
 from sharding_app.model.entity import EventSourced
@@ -112,6 +113,9 @@ class Witness:
         server.journal.on_snapshot = self.snapshot_taken
         self.erasing: dict[str, int] = {}
         "Erasures that an operator waits for, by entity."
+        self.bookings: dict[str, str] = {}
+        self.own_rows: dict[str, Incarnation] = {}
+        "Rows that users' functions have written, and the node in which they did."
         self.past: dict[int, None] = {}
         "Calls about what an entity was before it was erased."
         self._erased_at: dict[str, float] = {}
@@ -157,6 +161,21 @@ class Witness:
             promises.order_is_kept(entity, entries, self.by_token)
 
     @recorded
+    def own_row(self, writer: Incarnation, token: str, rows: Sequence[EventRow]) -> None:
+        """Promises 1 and 5, in the moment in which a user's own row is committed."""
+        self.world.transition(
+            "own row", "with events" if self.bookings.get(token) == "book" else "alone", "committed"
+        )
+        if token in self.own_rows:
+            raise PromiseBroken(
+                5, "effect_once", f"{writer} books {token!r}, as {self.own_rows[token]} has done"
+            )
+        self.own_rows[token] = writer
+        node = self.world.node_of(writer)
+        if not rows and (node is None or not self.world.is_valid(node)):
+            raise PromiseBroken(1, "one_writer", f"{writer} books {token!r}, and no fence looks at it")
+
+    @recorded
     def erased(self, type_id: int, entity_id: str, events: int) -> None:
         """Promise 3, in the moment of an erasure: only what an operator waits for is erased."""
         entity = f"{self.name_of(type_id)}/{entity_id}"
@@ -194,6 +213,15 @@ class Witness:
         stored = {
             f"{self.name_of(type_id)}/{entity}": [_entry(each) for each in events.values()]
             for (type_id, entity), events in self._server.journal.events.items()
+        }
+        kept_tokens = {each.token for entries in stored.values() for each in entries}
+        ids = {
+            each.row.command_id for events in self._server.journal.events.values() for each in events.values()
+        }
+        self.own_rows = {
+            token: writer
+            for token, writer in self.own_rows.items()
+            if token in kept_tokens or f"id-{token}" in ids
         }
         for entity in {**self.journal, **stored}:
             entries, kept = self.journal.setdefault(entity, []), stored.get(entity, [])
@@ -352,6 +380,16 @@ class Witness:
         what = repr(call.error) if call.error is not None else call.value
         self._trace.note(call.client, call.entity, "#%d is answered: %s", call.number, what)
         if call.error is not None:
+            lies = (
+                isinstance(call.error, ShardingError) and call.error.stored == "nothing" and not call.repeated
+            )
+            if lies and call.books in self.own_rows:
+                raise PromiseBroken(
+                    3,
+                    "failed_is_not_stored",
+                    f"{call.error!r}, and the row of {call.books!r} is there",
+                    call.entity,
+                )
             also = ALSO.get(call.command)
             if isinstance(call.error, NotStorable):
                 # Nothing that the workload stores is refused for itself: its number was taken.
@@ -370,6 +408,10 @@ class Witness:
             raise PromiseBroken(
                 3, "failures_are_told", f"{call.command} answered {call.value!r}", call.entity
             )
+        if call.books:
+            if call.books not in self.own_rows:
+                raise PromiseBroken(3, "acknowledged_is_stored", f"no row of {call.books!r}", call.entity)
+            return
         if call.began <= self._erased_at.get(call.entity, -1.0):
             self.past[id(call)] = None  # it may be of the time before, and its answer too
             return

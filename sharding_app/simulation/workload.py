@@ -20,6 +20,7 @@ from sharding_app.model.message import message
 from sharding_app.model.registry import registry
 from sharding_app.model.settings import ShardingSettings
 from sharding_app.model.types import EntityType
+from sharding_app.simulation import own_rows
 
 Ending = Literal["rest", "quit", "terminated"]
 """It passivates; it stops without that, and runs again; it got its termination message."""
@@ -145,6 +146,32 @@ with registry.isolated():
         def on_noted(self, happened: Noted) -> None:
             self.tokens.append(happened.token)
 
+    class Till(Ledger, name="sim.Till"):
+        """Writes rows of its own in the transactions of its events, or of none."""
+
+        settings = ShardingSettings(number_of_shards=2, passivate_after_seconds=1.0)
+
+        @command
+        def book(self, token: str) -> None:
+            with seen(self):
+                self.persist(Noted(token), also=lambda: own_rows.insert(token))
+
+        @command
+        def book_only(self, token: str) -> None:
+            with seen(self):
+                self.persist(also=lambda: own_rows.insert(token))
+
+        @command
+        def book_and_tell(self, token: str) -> None:
+            """The hook raises, as one does whose broker is away: the row is there all the same."""
+
+            def write() -> None:
+                own_rows.insert(token)
+                own_rows.on_commit(lambda: 1 // 0)
+
+            with seen(self):
+                self.persist(Noted(token), also=write)
+
     class Diary(Ledger, name="sim.Diary"):
         """The same with other shards, and with snapshots. Its entities are erased now and then."""
 
@@ -231,5 +258,8 @@ def _singleton(entity_type: EntityType) -> EntityType:
 
 
 SNAPPED = TYPES[1]
+TILL = _made(Till)
+BOOKINGS = ("book", "book_only", "book_and_tell")
+"""What users ask of a till."""
 REMEMBERED, LEASED = _made(Watch), _made(Vault)
 WARDEN, KEYHOLDER = _singleton(_made(Warden)), _singleton(_made(Keyholder))

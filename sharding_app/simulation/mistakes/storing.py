@@ -8,9 +8,12 @@ from typing import Any
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.core.ids import Incarnation
-from sharding_app.ports.journal import EventRow, History
+from sharding_app.model.event_codec import FINISHED
+from sharding_app.ports.journal import EventRow, History, JournalUnavailable
 from sharding_app.runtime.execution import Execution
+from sharding_app.runtime.waiting import WaitingCommands
 from sharding_app.simulation.mistakes.mistake import Mistake, nothing
+from sharding_app.simulation.own_rows import VirtualTogether
 
 
 def _answers_first(real: Any) -> Any:
@@ -48,11 +51,32 @@ def _misses_the_last(real: Any) -> Any:
     return read
 
 
+def _rows_of_its_own_alone(real: Any) -> Any:
+    async def append_together(self: WaitingCommands, slot: Any, rows: Any, functions: Any) -> None:
+        left = [each for each in rows if each.name != FINISHED]
+        slot.seq -= len(rows) - len(left)
+        await real(self, slot, left, functions)
+
+    return append_together
+
+
+def _hooks_fail_the_commit(real: Any) -> Any:
+    def call(self: VirtualTogether, hook: Any) -> None:
+        try:
+            hook()
+        except ZeroDivisionError as error:
+            raise JournalUnavailable("a hook's own query failed") from error
+
+    return call
+
+
 STORING: dict[str, Mistake] = {
     "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: nothing),
     "answer_before_commit": Mistake((2, 3), Execution, "commit", _answers_first),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
     "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
     "recovery_misses_last_event": Mistake((1, 2, 3, 4, 8), JournalRows, "read", _misses_the_last),
+    "own_rows_alone": Mistake((1, 5), WaitingCommands, "append_together", _rows_of_its_own_alone),
+    "hooks_fail_the_commit": Mistake((3,), VirtualTogether, "_call", _hooks_fail_the_commit),
     "retries_are_not_looked_up": Mistake((5,), JournalRows, "outcome", lambda _: nothing),
 }
