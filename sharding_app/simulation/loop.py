@@ -146,7 +146,7 @@ class SimLoop(_Base):
             for task in list(self.tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 if not task.done() and (coroutine := task.get_coro()) is not None:
-                    with suppress(RuntimeError):  # it waits whatever it is told, and is thrown away
+                    with suppress(Exception, asyncio.CancelledError, BaseExceptionGroup):  # whatever it says
                         coroutine.close()
         finally:
             self._unwinding, self._closed = False, True

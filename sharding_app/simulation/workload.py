@@ -44,14 +44,15 @@ observer: Observer | None = None
 
 @contextmanager
 def seen(entity: EventSourced) -> Iterator[None]:
-    if observer is None:
+    watching = observer
+    if watching is None:
         yield
         return
-    handle = observer.handling_begins(entity)
+    handle = watching.handling_begins(entity)
     try:
         yield
     finally:
-        observer.handling_ends(handle)
+        watching.handling_ends(handle)
 
 
 def ends(entity: EventSourced, how: Ending) -> None:
