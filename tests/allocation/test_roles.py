@@ -6,7 +6,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from sharding_app import BadCall, Entity, ShardingSettings, command
+from sharding_app import BadCall, Entity, ShardingSettings, query
 from sharding_app.core.records import TypeConfig
 from sharding_app.testing.cluster import MemoryCluster
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio
 class Backend(Entity, name="roles.Backend"):
     settings = ShardingSettings(role="backend", number_of_shards=8)
 
-    @command
+    @query
     def hello(self) -> str:
         return self.entity_id
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 # Pure: the same input gives the same output in every process, at any time, on any machine.
 PURE = frozenset(
-    "__future__ abc base64 binascii bisect collections copy dataclasses enum fractions functools hashlib heapq"
+    "__future__ abc array base64 binascii bisect collections copy dataclasses enum fractions functools hashlib heapq"
     " itertools keyword math operator re string struct textwrap types typing typing_extensions unicodedata zlib"
     " msgspec".split()
 )
