@@ -10,7 +10,7 @@ from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
 from sharding_app.core.messages import AnyMessage, Deliver, Frame
 from sharding_app.core.parcel import Parcel
-from sharding_app.core.region import Refuse, Region, Route
+from sharding_app.core.region import Region, Route
 from sharding_app.core.shard import Shard, Verdict
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.outgoing import Outgoing
@@ -84,14 +84,6 @@ def _queries_first(real: Any) -> Any:
         return verdict, slot
 
     return deliver
-
-
-def _nothing_was_taken(real: Any) -> Any:
-    def refuse(self: Region, parcel: Parcel, reason: str) -> None:
-        self._forget(parcel)
-        self.out.append(Refuse(parcel, "buffer_full" if parcel.attempt > 1 else reason))
-
-    return refuse
 
 
 def _tells_go_nowhere(real: Any) -> Any:
@@ -172,7 +164,6 @@ DELIVERY: dict[str, Mistake] = {
     "due_without_anything": Mistake((14,), LinkSender, "deadline", _due_without_anything),
     "handed_back_goes_last": Mistake((5,), Region, "_put_back", _behind_the_others),
     "queries_first": Mistake((2, 5), Shard, "deliver", _queries_first),
-    "fate_told_as_not_taken": Mistake((3,), Region, "_refuse", _nothing_was_taken),
     "tells_go_nowhere": Mistake((8,), Outgoing, "send", _tells_go_nowhere),
     "region_without_limit": Mistake((9,), Region, "submit", _takes_any_number),
     "link_without_limit": Mistake((9,), LinkSender, "put", _queues_any_number),

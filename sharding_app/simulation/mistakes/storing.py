@@ -8,6 +8,7 @@ from typing import Any
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.core.ids import Incarnation
+from sharding_app.errors import BufferFull
 from sharding_app.model.event_codec import FINISHED
 from sharding_app.ports.journal import EventRow, History, JournalUnavailable
 from sharding_app.runtime.execution import Execution
@@ -51,6 +52,14 @@ def _misses_the_last(real: Any) -> Any:
     return read
 
 
+def _full_after_all(real: Any) -> Any:
+    def committed(self: Execution, commit: Any) -> None:
+        self.answers.fail(commit.source, commit.message, BufferFull("slow down"))
+        real(self, commit)
+
+    return committed
+
+
 def _rows_of_its_own_alone(real: Any) -> Any:
     async def append_together(self: WaitingCommands, slot: Any, rows: Any, functions: Any) -> None:
         left = [each for each in rows if each.name != FINISHED]
@@ -76,6 +85,7 @@ STORING: dict[str, Mistake] = {
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
     "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
     "recovery_misses_last_event": Mistake((1, 2, 3, 4, 8), JournalRows, "read", _misses_the_last),
+    "full_told_after_a_commit": Mistake((3,), Execution, "committed", _full_after_all),
     "own_rows_alone": Mistake((1, 5), WaitingCommands, "append_together", _rows_of_its_own_alone),
     "hooks_fail_the_commit": Mistake((3,), VirtualTogether, "_call", _hooks_fail_the_commit),
     "retries_are_not_looked_up": Mistake((5,), JournalRows, "outcome", lambda _: nothing),
