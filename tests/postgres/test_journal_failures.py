@@ -93,6 +93,19 @@ async def test_a_statement_that_is_still_under_way_is_ended_before_the_verdict(
         await journal.close()
 
 
+async def test_a_statement_that_was_never_sent_costs_no_connection(params: dict[str, Any]) -> None:
+    async with await connect(params) as admin:
+        await give_homes(admin, 1)
+        journal = PostgresJournal(params)
+        await journal.open()
+        before = journal.backends
+        with pytest.raises(RowRefused):
+            await journal.remember([Mark(1, 0, 1, "\ud800", True)])
+        await journal.remember([Mark(1, 0, 1, "a", True)])
+        assert journal.backends == before
+        await journal.close()
+
+
 async def erase(journal: PostgresJournal) -> Erasure:
     return await journal.erase(1, 0, 1, "a", at_most=100, before=Erasure(), by="an operator")
 

@@ -91,5 +91,5 @@ class ListTogether:
                     continue
                 raise JournalUnavailable(str(lost)) from lost
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nothing is held."""

@@ -30,7 +30,7 @@ from psycopg.types.string import ByteaBinaryLoader
 
 from sharding_app.adapters.postgres.appending import append_events
 from sharding_app.adapters.postgres.failures import LOST, explain, has_failed, verdict
-from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
+from sharding_app.adapters.postgres.line import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.lookups import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.core.ids import Epoch, ShardId, is_entity_id
@@ -368,7 +368,8 @@ class PostgresJournal:
                 cursor = await connection.execute(QUERIES[query], params, binary=True)
                 return await cursor.fetchall() if cursor.description else []
             except BaseException as error:
-                if not has_failed(error) and self._beside.backend is not None:
+                settled = has_failed(error) or is_idle(connection)  # idle: it was never sent
+                if not settled and self._beside.backend is not None:
                     self._late.append(self._beside.backend)
                 raise
 

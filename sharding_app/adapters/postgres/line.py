@@ -288,7 +288,7 @@ class Line:
             return result
         finally:
             timer.cancel()
-            if unusable or connection is not self._connection or not _is_idle(connection):
+            if unusable or connection is not self._connection or not is_idle(connection):
                 self._former = backend
                 self._forget(connection)
                 await _hang_up(connection)
@@ -316,7 +316,7 @@ async def _as_login(connection: Connection, query: str, params: Mapping[str, Any
         return await cursor.fetchall()
 
 
-def _is_idle(connection: Connection) -> bool:
+def is_idle(connection: Connection) -> bool:
     return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
 
 
@@ -333,7 +333,7 @@ def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> N
 
 
 async def _hang_up(connection: Connection) -> None:
-    if not _is_idle(connection):
+    if not is_idle(connection):
         cut(connection)
     with suppress(psycopg.Error, OSError):
         await connection.close()
