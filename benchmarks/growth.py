@@ -19,7 +19,7 @@ from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
 from sharding_app.core.effects import Decide, Tell
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.least_shards import LeastShardAllocation
-from sharding_app.core.messages import BeginHandOff, HandOff, HostShard
+from sharding_app.core.messages import BeginHandOff, HandOff, HostShard, RegisterAck
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.records import HomeChange, Member, ShardRow
 from sharding_app.core.region import Region
@@ -70,6 +70,8 @@ class World:
         match message:
             case HostShard():
                 self.machine.shard_started(tell.to, TYPE, message.shards, message.epochs, self.now)
+            case RegisterAck() if not message.heard:
+                self.machine.registered(tell.to, message.term, self.now)
             case BeginHandOff():
                 self.machine.handoffs.acknowledged(tell.to, TYPE, message.shards, self.now)
             case HandOff():
@@ -112,9 +114,9 @@ def measure(nodes: int, shards: int) -> list[dict[str, Any]]:
     def even() -> None:
         world.machine.members_read([*world.members[:-1], member(nodes + 1)], [], [], 0.0)
         world.play()
-        world.now = TICK_SECONDS
-        world.machine.tick(world.now)
-        world.play()
+        for world.now in (TICK_SECONDS / 2, TICK_SECONDS):  # the first one tells of what has started
+            world.machine.tick(world.now)
+            world.play()
 
     found.append(_line("a node joins", nodes, shards, world, even))
     sizes = world.at_home().values()

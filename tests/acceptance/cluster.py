@@ -226,12 +226,13 @@ class Load(Process):
 class Servers:
     """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a migrated one.
 
-    With `standby`, a synchronous standby follows that Postgres: a commit is acknowledged when both have it.
+    With `standby`, a synchronous standby follows that Postgres: a commit is acknowledged when both have it. A process
+    can have one cable, so only one of its servers is `wired`.
     """
 
-    def __init__(self, place: Path, *, standby: bool = False) -> None:
+    def __init__(self, place: Path, *, standby: bool = False, wired: bool = True) -> None:
         self.disk = Disk() if may_mount() else None
-        self.cable = Cable() if may_wire() else None
+        self.cable = Cable() if wired and may_wire() else None
         data = self.disk.place if self.disk else place
         self.postgres = (OwnWiredPostgres if self.cable else OwnPostgres)(data).start()
         self.redis = (OwnWiredRedis if self.cable else OwnRedis)(place).start()

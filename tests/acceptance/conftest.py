@@ -29,7 +29,7 @@ def acceptance_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 
 @pytest.fixture(scope="session")
 def servers_with_standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    servers = Servers(tmp_path_factory.mktemp("pair"), standby=True)
+    servers = Servers(tmp_path_factory.mktemp("pair"), standby=True, wired=False)
     yield servers
     servers.close()
 

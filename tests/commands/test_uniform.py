@@ -37,7 +37,10 @@ def test_help_has_examples_and_exit_codes_and_the_page_names_what_there_is(live_
         assert re.search(rf"^\| `{command}` \|", PAGE, re.MULTILINE), f"the page has a line for {command}"
         shown |= options(text)
     assert options(PAGE) <= shown, "every option that the page names exists"
-    assert set(re.findall(r"\b(sharding_[a-z_]+)\b(?! ?=| SET)", PAGE)) - set(COMMANDS) <= {"sharding_node"}
+    assert set(re.findall(r"\b(sharding_[a-z_]+)\b(?! ?=| SET)", PAGE)) - set(COMMANDS) <= {
+        "sharding_node",
+        "sharding_event",
+    }
 
 
 @pytest.mark.parametrize("command", [each for each in COMMANDS if each != "sharding_doctor"])

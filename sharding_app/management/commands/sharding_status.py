@@ -30,7 +30,7 @@ class Command(LookingCommand):
         "  manage.py sharding_status --json | jq .problems\n"
         "  manage.py sharding_status --wait --timeout 60  until the cluster is healthy and no shard moves\n"
         "  manage.py sharding_status --wait --node web-3  until that node is up, and no shard moves\n\n"
-        "Exit codes: 0 healthy, 1 problems found (with --wait: still, when the time was over), 2 a server cannot be reached."
+        "Exit codes: 0 healthy, 1 problems found, 2 a server cannot be reached. With --wait, 1 means that the time is over."
     )
     every_seconds = 2.0
 
