@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
-from sharding_app.core.effects import Decide, Tell
+from sharding_app.core.effects import Decide, Tell, TellAll
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.least_shards import LeastShardAllocation
-from sharding_app.core.messages import BeginHandOff, HandOff, HostShard, RegisterAck
+from sharding_app.core.messages import AnyMessage, BeginHandOff, HandOff, HostShard, RegisterAck
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.records import HomeChange, Member, ShardRow
 from sharding_app.core.region import Region
@@ -57,26 +57,28 @@ class World:
                 machine.decided(changes, [self._written(change) for change in changes], self.now)
             for effect in effects:
                 if isinstance(effect, Tell):
-                    self._react(effect)
+                    self._react(effect.to, effect.message)
+                elif isinstance(effect, TellAll):
+                    for name in effect.to:
+                        self._react(name, effect.word)
 
     def _written(self, change: HomeChange) -> ShardRow:
         row = ShardRow(change.type, change.shard, change.epoch, change.home, change.step)
         self.rows[change.shard] = row
         return row
 
-    def _react(self, tell: Tell) -> None:
-        message = tell.message
+    def _react(self, name: Incarnation, message: AnyMessage) -> None:
         self.told[type(message).__name__] += 1
         match message:
             case HostShard():
-                self.machine.shard_started(tell.to, TYPE, message.shards, message.epochs, self.now)
+                self.machine.shard_started(name, TYPE, message.shards, message.epochs, self.now)
             case RegisterAck() if not message.heard:
-                self.machine.registered(tell.to, message.term, self.now)
+                self.machine.registered(name, message.term, self.now)
             case BeginHandOff():
-                self.machine.handoffs.acknowledged(tell.to, TYPE, message.shards, self.now)
+                self.machine.handoffs.acknowledged(name, TYPE, message.shards, self.now)
             case HandOff():
                 for shard, epoch in zip(message.shards, message.epochs, strict=True):
-                    self.machine.handoffs.stopped(tell.to, TYPE, [shard], [epoch], self.now)
+                    self.machine.handoffs.stopped(name, TYPE, [shard], [epoch], self.now)
 
     def at_home(self) -> Counter[Incarnation]:
         return Counter(row.home for row in self.rows.values() if row.home is not None)
@@ -114,7 +116,7 @@ def measure(nodes: int, shards: int) -> list[dict[str, Any]]:
     def even() -> None:
         world.machine.members_read([*world.members[:-1], member(nodes + 1)], [], [], 0.0)
         world.play()
-        for world.now in (TICK_SECONDS / 2, TICK_SECONDS):  # the first one tells of what has started
+        for world.now in (TICK_SECONDS, TICK_SECONDS + 1.0):  # words for many are gathered for a moment
             world.machine.tick(world.now)
             world.play()
 
