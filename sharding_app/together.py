@@ -27,7 +27,7 @@ from sharding_app.adapters.postgres.failures import has_failed
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.line import application_name, cut
 from sharding_app.adapters.postgres.within import Connection, Replication, prepare_within, watched
-from sharding_app.core.records import Backend
+from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 from sharding_app.quoting import traceable
 
@@ -73,7 +73,9 @@ class DjangoTogether:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
 
     async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
-        run = functools.partial(contextvars.copy_context().run, self._run, rows, functions)
+        # Of the object that these rows go on from: by the time that a thread begins, another one may be lived in.
+        lineage = self._journal.lineage
+        run = functools.partial(contextvars.copy_context().run, self._run, rows, functions, lineage)
         try:
             doubt = await asyncio.get_running_loop().run_in_executor(self._pool, run)
         except RowRefused as refused:
@@ -108,11 +110,16 @@ class DjangoTogether:
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _run(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> Backend | None:
+    def _run(
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        lineage: Lineage | None,
+    ) -> Backend | None:
         """Do it all; returns the server process whose commit nobody has answered, if that is how it ended."""
         connection = connections[self._alias]
         try:
-            return self._transact(connection, rows, functions)
+            return self._transact(connection, rows, functions, lineage)
         finally:
             self._rest(connection)
 
@@ -121,6 +128,7 @@ class DjangoTogether:
         connection: BaseDatabaseWrapper,
         rows: Sequence[EventRow],
         functions: Sequence[Callable[[], object]],
+        lineage: Lineage | None,
     ) -> Backend | None:
         phase = Phase.BEGIN
         backend: Backend | None = None
@@ -133,7 +141,7 @@ class DjangoTogether:
         try:
             raw = self._open(connection)
             with watched(raw, replication), transaction.atomic(using=self._alias, durable=True):
-                backend = prepare_within(raw, self._name, self._lock_timeout_ms)
+                backend = prepare_within(raw, self._name, self._lock_timeout_ms, lineage)
                 transaction.on_commit(committed, using=self._alias)  # before any of the user's
                 phase = Phase.FUNCTIONS
                 for function in functions:

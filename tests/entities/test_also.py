@@ -17,6 +17,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app import bootstrap
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.core.records import Lineage
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.together import DjangoTogether
 from tests.contract.given import event_row
@@ -53,6 +54,28 @@ def test_a_function_waits_for_a_lock_so_long_and_no_longer() -> None:
         assert not Group.objects.filter(name="rolled back").exists()
         asyncio.run(run([], [lambda: Group.objects.create(name="next")]))
     assert set(Group.objects.values_list("name", flat=True)) == {"held", "next"}
+
+
+def test_nothing_is_written_on_a_server_that_may_lack_what_is_in_memory() -> None:
+    """After a failover that lost the tail, the object's next number would leave a gap."""
+    journal = PostgresJournal(bootstrap.conninfo("default"), owner="test")
+    run = DjangoTogether("default", journal, owner="test", threads=1, lock_timeout_seconds=1.0)
+    here = asyncio.run(lineage_of(journal))
+    journal.live_in(here)
+    asyncio.run(run([], [lambda: Group.objects.create(name="here")]))
+    journal.live_in(Lineage(here.system, here.timeline + 1))
+    with pytest.raises(JournalUnavailable, match="what is in memory on"):
+        asyncio.run(run([], [lambda: Group.objects.create(name="elsewhere")]))
+    assert set(Group.objects.values_list("name", flat=True)) == {"here"}
+    asyncio.run(run.close())
+
+
+async def lineage_of(journal: PostgresJournal) -> Lineage:
+    await journal.open()
+    found = journal._appends.lineage
+    await journal.close()
+    assert found is not None
+    return found
 
 
 def test_the_threads_are_bounded_and_each_has_one_connection() -> None:

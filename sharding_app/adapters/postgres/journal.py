@@ -130,6 +130,11 @@ class PostgresJournal:
         """The server processes that can write: what the coordinator ends before it raises epochs."""
         return tuple(line.backend for line in (self._appends, self._beside) if line.is_open and line.backend)
 
+    @property
+    def lineage(self) -> Lineage | None:
+        """The one that is lived in."""
+        return self._appends.wanted
+
     def live_in(self, lineage: Lineage) -> None:
         self._appends.live_in(lineage)
         self._beside.live_in(lineage)

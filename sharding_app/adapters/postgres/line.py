@@ -108,7 +108,7 @@ class Line:
         "The server process of the present or of the last connection."
         self.lineage: Lineage | None = None
         "Of the server at the other end; sessions end where it changes."
-        self._wanted: Lineage | None = None
+        self.wanted: Lineage | None = None
         self._ends_former = ends_former
         self._former: Backend | None = None
         "The server process of a connection that was given up in the middle of something."
@@ -158,11 +158,11 @@ class Line:
 
     def live_in(self, lineage: Lineage) -> None:
         """From now on only a server of that lineage is worked with; what was asked for before is not done any more."""
-        self._wanted = lineage
+        self.wanted = lineage
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do some work on the connection within the deadline. Raises one of `failures.LOST`."""
-        wanted = self._wanted
+        wanted = self.wanted
         async with self._turn:
             connection = self._connection
             if connection is None or connection.closed:
@@ -173,7 +173,7 @@ class Line:
                 raise psycopg.OperationalError(
                     f"the server is on {self.lineage}, and what is in memory on {wanted}"
                 )
-            if wanted != self._wanted:
+            if wanted != self.wanted:
                 raise psycopg.OperationalError("the database has gone on elsewhere meanwhile")
             return await self._within(connection, work(connection))
 

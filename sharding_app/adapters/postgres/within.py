@@ -8,7 +8,7 @@ import psycopg
 
 from sharding_app.adapters.postgres.line import is_about_replication
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.core.records import Backend
+from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import JournalUnavailable
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -16,8 +16,14 @@ _WHO = 3
 """The result, among those of `within.sql`, that says which server process this is."""
 
 
-def prepare_within(connection: Connection, name: str, lock_timeout_ms: int) -> Backend:
-    """Prepare an open transaction for an append, in one round trip, and return the server process. Raises JournalUnavailable."""
+def prepare_within(
+    connection: Connection, name: str, lock_timeout_ms: int, lineage: Lineage | None = None
+) -> Backend:
+    """Prepare an open transaction for an append, in one round trip, and return the server process.
+
+    `lineage` is that of the object whose events are appended. Raises JournalUnavailable, on any other server too: it may
+    lack the object's last events, and the next one would leave a gap.
+    """
     with psycopg.ClientCursor(connection) as cursor:
         params = {"name": name, "lock_timeout": f"{lock_timeout_ms}ms"}
         cursor.execute(QUERIES["within"], params)
@@ -29,6 +35,9 @@ def prepare_within(connection: Connection, name: str, lock_timeout_ms: int) -> B
             "the server does not show when this session began (pg_stat_activity.backend_start), so that nobody could see"
             " its end if the answer to its commit were lost"
         )
+    found = Lineage(row[3], row[2])
+    if lineage not in (None, found):
+        raise JournalUnavailable(f"the server is on {found}, and what is in memory on {lineage}")
     return Backend(row[0], row[1])
 
 

@@ -11,6 +11,9 @@ SELECT set_config('role', 'none', true);
 SELECT
     pg_backend_pid(),
     (SELECT to_char(a.backend_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
-        FROM pg_stat_activity a WHERE a.pid = pg_backend_pid());
+        FROM pg_stat_activity a WHERE a.pid = pg_backend_pid()),
+    server.timeline,
+    server.system
+FROM (SELECT @server@) AS server (started, timeline, system);
 ROLLBACK TO SAVEPOINT sharding_who;
 RELEASE SAVEPOINT sharding_who;
