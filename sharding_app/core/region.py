@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from sharding_app.core.histogram import Histogram
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.core.parcel import Parcel
 
@@ -69,12 +70,14 @@ SHARE = 0.9
 
 
 class Total:
-    """The bytes of all regions of a process."""
+    """Figures of all regions of a process."""
 
-    __slots__ = ("bytes",)
+    __slots__ = ("bytes", "home_seconds")
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.home_seconds = Histogram()
+        "From the first question for a shard's home to the word that names it."
 
 
 class Route:
@@ -95,6 +98,7 @@ class Route:
         "size",
         "sought",
         "waiting",
+        "wanted_at",
     )
 
     def __init__(self, shard: ShardId) -> None:
@@ -112,6 +116,8 @@ class Route:
         "Bytes of its parcels, waiting and outstanding."
         self.waiting: deque[Parcel] = deque()
         self.asked_at = -1.0
+        self.wanted_at = -1.0
+        "When its home was asked for first; negative: it is not wanted."
         self.bounces = 0
         self.sought = False
         "Its home is wanted even without a message for it."
@@ -151,6 +157,11 @@ class Region:
         "Those whose home is wanted, by a message or without one; and some that are settled again."
         self._shards_of: dict[Incarnation, set[ShardId]] = {}
         "Which shards were ever said to live there: what has to be looked at when it is gone."
+
+    @property
+    def waiting(self) -> int:
+        """How many parcels wait here for a home; the others are under way."""
+        return sum(len(self.routes[shard].waiting) for shard in self._unsettled)
 
     # -- From the callers ------------------------------------------------------------------------------------------
 
@@ -246,6 +257,9 @@ class Region:
             return
         self._shards_of.setdefault(home, set()).add(shard)
         route.sought = False
+        if route.wanted_at >= 0:
+            self.total.home_seconds.add(now - route.wanted_at)
+            route.wanted_at = -1.0
         if route.outstanding and ((route.era, route.epoch) != (era, epoch) or route.home is None):
             route.next_home, route.next_era, route.next_epoch = home, era, epoch
             route.held = False
@@ -349,6 +363,8 @@ class Region:
 
     def _ask(self, route: Route, now: float) -> None:
         route.asked_at = now
+        if route.wanted_at < 0:
+            route.wanted_at = now
         last = self.out[-1] if self.out else None
         if isinstance(last, AskHomes) and not last.again:
             last.shards.append(route.shard)

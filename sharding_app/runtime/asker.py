@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from sharding_app.core.histogram import Histogram
 from sharding_app.core.ids import Incarnation, ShardId, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
 from sharding_app.core.parcel import Parcel
@@ -92,6 +93,11 @@ class Asker:
             if shard_id is not None:
                 self._shard_ids[type_name] = shard_id
         return region
+
+    @property
+    def home_seconds(self) -> Histogram:
+        """How long it took to learn where shards live."""
+        return self._total.home_seconds
 
     def shard_of(self, type_name: str, entity: str) -> ShardId:
         own = self._shard_ids.get(type_name)

@@ -12,6 +12,7 @@ GAUGES = {
     "worst_loop_lag_seconds": "How late it ever came.",
     "memory_bytes": "What the process holds in memory.",
     "pending_asks": "Commands that this process has asked for and that are not answered yet.",
+    "waiting_asks": "Of the pending commands those that wait for a home of their shard; the others are under way.",
     "buffered_bytes": "Bytes of those commands.",
     "answers_waiting_bytes": "Answers that wait for room on the links to their callers.",
     "journal_waiting": "Commits that wait for the append under way.",
@@ -51,6 +52,7 @@ COUNTERS = {
 HISTOGRAMS = {
     "journal_append_seconds": ("How long an append took, commit included.", SECONDS),
     "journal_batch_rows": ("How many events an append carried.", ROWS),
+    "home_seconds": ("How long it took to learn where a shard lives, from the first question on.", SECONDS),
     "hand_off_pause_seconds": (
         "How long shards were away while they moved, as the coordinator saw it.",
         SECONDS,

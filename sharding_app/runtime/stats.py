@@ -64,6 +64,7 @@ def _gauges(node: Node, links: LinksStatistics, now: float) -> dict[str, float]:
         "entities": float(sum(host.entities for host in node.hosts.values())),
         "shards": float(sum(len(host.shards) for host in node.hosts.values())),
         "pending_asks": float(len(node.asker.pending)),
+        "waiting_asks": float(sum(region.waiting for region in node.asker.regions.values())),
         "buffered_bytes": float(sum(region.bytes for region in node.asker.regions.values())),
         "answers_waiting_bytes": float(node.outbox.waiting_bytes),
         "journal_waiting": float(node.writer.waiting),
@@ -105,6 +106,7 @@ def _histograms(node: Node) -> dict[str, tuple[list[int], float]]:
     found = {
         "journal_append_seconds": node.writer.append_seconds,
         "journal_batch_rows": node.writer.batch_rows,
+        "home_seconds": node.asker.home_seconds,
     }
     if node.coordinator is not None:
         found["hand_off_pause_seconds"] = node.coordinator.machine.moves.pauses

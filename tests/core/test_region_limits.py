@@ -79,3 +79,19 @@ def test_all_room_is_given_back(how: str) -> None:
     assert (region.parcels, region.bytes, total.bytes) == (0, 0, 0)
     assert all(route.size == 0 for route in region.routes.values())
     assert not region.pending
+
+
+def test_the_time_to_find_a_home_and_what_waits_for_it_are_known() -> None:
+    pending: dict[int, Parcel] = {}
+    region = Region("T", pending)
+    for number, at in ((1, 1.0), (2, 1.5)):
+        region.submit(parcel(number, 0), at)
+    assert region.waiting == 2
+    region.tick(3.0)
+    region.home_told(0, "n", 1, 4.0)
+    assert region.waiting == 0
+    assert (sum(region.total.home_seconds.counts), region.total.home_seconds.sum) == (1, 3.0), (
+        "from the first"
+    )
+    region.home_told(0, "n", 1, 9.0)
+    assert sum(region.total.home_seconds.counts) == 1
