@@ -137,6 +137,8 @@ def test_a_node_lives_and_is_renewed_with_runserver(site: ScratchProject, daphne
         site.write("shop/entities.py", ENTITIES.replace("self.n += 1", "self.n += 1  # new"))
         server.wait_line(r"entities\.py changed, reloading\.", after=said)
         until(lambda: not running(node), 20, "the former node has ended")
+        # The former site still takes requests while it ends, and can answer none of them.
+        until(lambda: not running(serving), 20, "the former site has ended")
         # The first call after a reload waits for the new node instead of failing.
         assert visits(port) == first + 1
         (serving,) = children(server.pid)

@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sharding_app import signals
+from sharding_app.model.types import EntityType
+from sharding_app.signals import SignalListener
 
 if TYPE_CHECKING:
     from sharding_app import Entity
@@ -48,17 +49,22 @@ def _next_turn() -> None:
 
 
 def watch_homes() -> None:
-    """Say of each shard when this process becomes its home, and when it no longer is."""
-    signals.shard_started.connect(_starts)
-    signals.shard_stopped.connect(_stops)
+    """Say of each shard when this process becomes its home, and when it no longer is.
 
+    Django's signals of it come from a thread of their own, later: it has to be said before anything is handled there.
+    """
+    started, stopped = SignalListener.shard_started, SignalListener.shard_stopped
 
-def _starts(entity_type: str, shard: int, epoch: int, **_: Any) -> None:
-    _say("starts", entity_type, shard, epoch)
+    def starts(self: SignalListener, entity_type: EntityType, shard: int, epoch: int) -> None:
+        _say("starts", entity_type.name, shard, epoch)
+        started(self, entity_type, shard, epoch)
 
+    def stops(self: SignalListener, entity_type: EntityType, shard: int, epoch: int) -> None:
+        _say("stops", entity_type.name, shard, epoch)
+        stopped(self, entity_type, shard, epoch)
 
-def _stops(entity_type: str, shard: int, epoch: int, **_: Any) -> None:
-    _say("stops", entity_type, shard, epoch)
+    SignalListener.shard_started = starts  # type: ignore[method-assign]
+    SignalListener.shard_stopped = stops  # type: ignore[method-assign]
 
 
 def _say(word: str, *rest: object) -> None:
