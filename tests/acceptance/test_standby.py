@@ -1,5 +1,6 @@
 """A primary with a synchronous standby: each acknowledged event survives a promotion, whatever was under way."""
 
+import signal
 import time
 
 import pytest
@@ -73,6 +74,36 @@ def test_nodes_that_know_both_servers_find_the_primary(scenario_with_standby: Ne
         run.fault(f"{way} to the other server", at, cluster.epochs())
         run.wait_answers(at)
         pair.attach()
+    run.finish()
+
+
+def test_a_former_primary_that_comes_back_acknowledges_nothing(scenario_with_standby: NewScenario) -> None:
+    """It is started by mistake where new connections find it first. Its standby is gone, so no commit of its is confirmed."""
+    run = scenario_with_standby()
+    cluster = run.cluster
+    pair = cluster.servers.pair
+    assert pair is not None
+    cluster.ports = f"{pair.primary.port},{pair.standby.port}"
+    run.begin("a", "b", "c")
+    run.go_on(1)
+    pair.promote_in_place()
+    cluster.database_url = with_port(cluster.database_url, pair.primary.port)
+    run.wait_answers(time.monotonic())
+    pair.standby.start()
+    at = time.monotonic()
+    cluster.nodes["c"].signal(signal.SIGKILL)
+    run.fault("the former primary is back, and c is killed and started again", at, cluster.shards_of("c"))
+    cluster.launch("c")
+    run.wait_answers(at)
+    run.go_on(3)
+    assert set(cluster.members()) == {"a", "b"}, "c finds the former primary, and can say nothing there"
+    pair.attach()
+    if not cluster.nodes["c"].alive:
+        cluster.launch("c")
+    cluster.wait_members("a", "b", "c", seconds=30)
+    pair.promote_in_place()
+    cluster.database_url = with_port(cluster.database_url, pair.primary.port)
+    pair.attach()
     run.finish()
 
 
