@@ -230,8 +230,9 @@ def after_return(lived: Lineage | None, now: Lineage) -> Return:
 
     In the same lineage all that was acknowledged is still there, and they go on. On another timeline some of it may be
     missing: a standby that was behind was promoted, or a backup restored. Memory would be ahead of the journal, and the next
-    event leave a gap, so the shards stay and their objects are read again. Another system is another cluster, with an id,
-    channels and locks of its own: the incarnation ends, and the next one joins that.
+    event leave a gap. So the node gives up the shards that have a journal; each gets a new epoch, and its objects are read
+    again. Another system is another cluster, with an id, channels and locks of its own: the incarnation ends, and the next
+    one joins that.
     """
     if lived is None or lived == now:
         return "go_on"
