@@ -51,6 +51,12 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.op in ("append", "tell")
 
 
+def given_up(call: Call, patience: float = PATIENT_SECONDS) -> bool:
+    """Whether a caller of little patience has stopped to wait: on a busy machine it does, and nothing has failed."""
+    timed_out = call.outcome == "unknown" and call.error.startswith("AskTimeout")
+    return timed_out and call.end is not None and call.end - call.start < patience / 2
+
+
 _decode = msgspec.json.Decoder(Call).decode
 _encode = msgspec.json.Encoder().encode
 

@@ -8,6 +8,7 @@ import pytest
 from tests.acceptance import faults, plots
 from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
+from tests.acceptance.history import given_up
 from tests.acceptance.scenario import SECONDS
 
 pytestmark = pytest.mark.acceptance
@@ -34,7 +35,8 @@ def test_nodes_join_and_leave(scenario: NewScenario) -> None:
     assert all(after[shard] >= epoch for shard, epoch in before.items())
     run.report.figures["shards moved"] = sum(after[shard] - epoch for shard, epoch in before.items())
     report = run.finish()
-    assert report.outcomes.get("unknown", 0) <= report.calls // 100, "moves on purpose cost no answers"
+    unknown = [call for call in run.calls() if call.outcome == "unknown" and not given_up(call)]
+    assert len(unknown) <= report.calls // 100, "moves on purpose cost no answers"
 
 
 def test_a_node_joins_a_loaded_cluster_and_another_leaves(scenario: NewScenario) -> None:
@@ -53,11 +55,8 @@ def test_a_node_joins_a_loaded_cluster_and_another_leaves(scenario: NewScenario)
     run.go_on(0.5)
     report = run.finish()
     calls = run.calls()
-    impatient = [call for call in calls if call.outcome == "unknown" and call.error.startswith("AskTimeout")]
-    assert all(call.end is not None and call.end - call.start < run.patience / 2 for call in impatient)
-    assert {call.outcome for call in calls if call not in impatient} <= {"ok", "rejected", "told"}, (
-        "no ask failed"
-    )
+    outcomes = {call.outcome for call in calls if not given_up(call, run.patience)}
+    assert outcomes <= {"ok", "rejected", "told"}, "no ask failed"
     stored = {row.token for row in cluster.rows(run.round_number)}
     assert {call.token for call in calls if call.op == "tell"} <= stored, "no command is lost, a tell neither"
     assert run.load.order("unexpected") == "unexpected 0", "no reply came twice"
@@ -101,4 +100,5 @@ def test_a_new_version_rolls_in_and_a_crowd_comes_and_goes(scenario: NewScenario
     assert {cluster.nodes[name].child.returncode for name in crowd} == {0}
     cluster.wait_members("a", "b", "c")
     report = run.finish()
-    assert report.outcomes.get("unknown", 0) <= report.calls // 100, "moves on purpose cost no answers"
+    unknown = [call for call in run.calls() if call.outcome == "unknown" and not given_up(call)]
+    assert len(unknown) <= report.calls // 100, "moves on purpose cost no answers"
