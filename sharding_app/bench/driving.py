@@ -67,10 +67,10 @@ async def paced(call: Call, per_second: float, callers: int, *, seconds: float) 
 
 
 class FixedRate:
-    """So many calls a second, whether answers come or not; `answered` hears of each that succeeds."""
+    """N calls a second, whether answers come or not; `answered` hears of each that succeeds."""
 
     def __init__(self, call: Call, per_second: int, answered: Callable[[int, float, float], None]) -> None:
-        """`answered(number, begun, ended)`, by the clock of `time.perf_counter`."""
+        """`answered(number, due, ended)`, by the clock of `time.perf_counter`: a late start counts as late."""
         self.sent = 0
         self.succeeded = 0
         self.failures: dict[str, int] = {}
@@ -92,14 +92,13 @@ class FixedRate:
         while True:
             due = int((time.perf_counter() - begun) * self._rate)
             for number in range(self.sent, due):
-                task = asyncio.ensure_future(self._one(number))
+                task = asyncio.ensure_future(self._one(number, begun + number / self._rate))
                 self._under_way.add(task)
                 task.add_done_callback(self._under_way.discard)
             self.sent = max(self.sent, due)
             await asyncio.sleep(0.002)
 
-    async def _one(self, number: int) -> None:
-        begun = time.perf_counter()
+    async def _one(self, number: int, due: float) -> None:
         try:
             await self._call(number)
         except ShardingError as error:
@@ -107,4 +106,4 @@ class FixedRate:
             self.failures[name] = self.failures.get(name, 0) + 1
         else:
             self.succeeded += 1
-            self._answered(number, begun, time.perf_counter())
+            self._answered(number, due, time.perf_counter())

@@ -1,14 +1,16 @@
-"""One client that asks without end and never waits: a process of its own, and how the benchmark speaks with it.
+"""A client that asks more than the nodes can do: a process of its own, and how the benchmark speaks with it.
 
-Told "go" on its standard input, it begins to send; told "halt", it stops, waits for what is under way, and prints a
-line of figures. It ends with its input.
+Told "go 4000" on its standard input, it keeps 4,000 calls under way; told "halt", it stops, waits for these calls, and
+prints a line of figures. It ends with its input. Its log goes to a reader all the time: a full pipe would stop it.
 """
 
 import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable
+import time
+from collections import deque
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -21,54 +23,48 @@ from sharding_app.management.processes import manage
 
 ENTITIES = 1000
 PATIENCE_SECONDS = 2.0
-AT_A_TIME = 30_000
-"""Calls begun before the loop may turn once: more than a link takes in that time."""
+LINES_KEPT = 20
 
+OK = "ok"
 FULL = BufferFull.__name__
 
 
 class Flooded(msgspec.Struct):
-    """What became of a flood."""
+    """The outcome of a flood."""
 
     outcomes: dict[str, int]
-    under_way: int
+    cpu_seconds: float
     resident_bytes: int
 
 
 class _Flood:
     def __init__(self) -> None:
-        self.going = False
         self.outcomes: dict[str, int] = {}
-        self.most = 0
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._going = True
         self._number = 0
 
-    async def run(self) -> None:
-        while self.going:
-            for _ in range(AT_A_TIME):
-                self._number += 1
-                task = asyncio.ensure_future(
-                    self._one(
-                        BenchAccount.ref(f"c{self._number % ENTITIES}", timeout=PATIENCE_SECONDS).increase()
-                    )
-                )
-                self._under_way.add(task)
-                task.add_done_callback(self._under_way.discard)
-            self.most = max(self.most, len(self._under_way))
-            await asyncio.sleep(0)
-        while self._under_way:
-            await asyncio.wait(list(self._under_way))
+    async def run(self, callers: int) -> None:
+        """Keep this many calls under way: an answered or refused caller asks again at once."""
+        await asyncio.gather(*(self._caller() for _ in range(callers)))
 
-    async def _one(self, answer: Awaitable[int]) -> None:
-        try:
-            await answer
-        except ShardingError as error:
-            name = type(error).__name__
-        else:
-            name = "ok"
-        if name == FULL and name not in self.outcomes:
-            print("full", flush=True)
-        self.outcomes[name] = self.outcomes.get(name, 0) + 1
+    def halt(self) -> None:
+        self._going = False
+
+    async def _caller(self) -> None:
+        while self._going:
+            self._number += 1
+            ref = BenchAccount.ref(f"c{self._number % ENTITIES}", timeout=PATIENCE_SECONDS)
+            try:
+                await ref.increase()
+            except ShardingError as error:
+                name = type(error).__name__
+                # A refusal may come without a wait: other callers and the links have their turn all the same.
+                await asyncio.sleep(0)
+            else:
+                name = OK
+            if name not in self.outcomes:
+                print(f"first {name}", flush=True)
+            self.outcomes[name] = self.outcomes.get(name, 0) + 1
 
 
 async def run_flood() -> None:
@@ -84,16 +80,19 @@ async def run_flood() -> None:
     async with bench_cluster(0):
         threading.Thread(target=listen, name="sharding-parent", daemon=True).start()
         print("up", flush=True)
-        flood, running = _Flood(), None
-        while word := await words.get():
+        flood, running, cpu = _Flood(), None, 0.0
+        while line := await words.get():
+            word, _, callers = line.partition(" ")
             if word == "go":
-                flood.going, running = True, loop.create_task(flood.run())
+                flood = _Flood()
+                cpu, running = time.process_time(), loop.create_task(flood.run(int(callers)))
             elif running is not None:
-                flood.going = False
+                flood.halt()
                 await running
-                found = Flooded(flood.outcomes, flood.most, resident_bytes(os.getpid()))
+                used = time.process_time() - cpu
+                found = Flooded(flood.outcomes, used, resident_bytes(os.getpid()))
                 print(f"flooded {msgspec.json.encode(found).decode()}", flush=True)
-        flood.going = False
+        flood.halt()
 
 
 class FloodProcess:
@@ -101,42 +100,57 @@ class FloodProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._heard: asyncio.Queue[str] = asyncio.Queue()
+        self._log: deque[str] = deque(maxlen=LINES_KEPT)
+        self.reading = asyncio.ensure_future(self._read())
 
-    async def go(self) -> None:
-        """Let it begin. Done when it has been told for the first time that there is no room: it is a flood by then."""
-        self._say(b"go\n")
-        await self._line("full ", UP_SECONDS)
+    async def up(self) -> None:
+        """Wait until it could begin. Raises NodeFailed."""
+        await self._word("up", UP_SECONDS)
+
+    async def go(self, callers: int) -> None:
+        """Let it begin, and wait until its first call has succeeded. Raises NodeFailed."""
+        self._say(f"go {callers}")
+        while await self._word("first", UP_SECONDS) != OK:
+            pass
 
     async def halt(self) -> Flooded:
-        """Stop it; return what its calls came to, how many were under way at most, and its memory at the end."""
-        self._say(b"halt\n")
-        return msgspec.json.decode(await self._line("flooded ", UP_SECONDS), type=Flooded)
+        """Stop it, and return its figures. Raises NodeFailed."""
+        self._say("halt")
+        return msgspec.json.decode(await self._word("flooded", UP_SECONDS), type=Flooded)
 
-    def _say(self, word: bytes) -> None:
+    def _say(self, line: str) -> None:
         if self._process.stdin is None:
             raise NodeFailed("the flooding client has no input")
-        self._process.stdin.write(word)
+        self._process.stdin.write(f"{line}\n".encode())
 
-    async def _line(self, beginning: str, seconds: float) -> str:
-        """The rest of the next line that begins like this; others are what it logs."""
-        if self._process.stdout is None:
-            raise NodeFailed("the flooding client has no output")
-        heard: list[str] = []
+    async def _word(self, wanted: str, seconds: float) -> str:
+        """Return the rest of the next line that begins with this word. Raises NodeFailed."""
         try:
             async with asyncio.timeout(seconds):
-                while raw := await self._process.stdout.readline():
-                    line = raw.decode(errors="replace").rstrip()
-                    if f"{line} ".startswith(beginning):
-                        return line[len(beginning) :]
-                    heard = [*heard[-20:], line]
+                while line := await self._heard.get():
+                    word, _, rest = line.partition(" ")
+                    if word == wanted:
+                        return rest
         except TimeoutError:
-            heard.append(f"(nothing for {seconds:g} s)")
-        raise NodeFailed("the flooding client failed:\n" + "\n".join(heard))
+            self._log.append(f"(no {wanted!r} within {seconds:g} s)")
+        raise NodeFailed("the flooding client failed:\n" + "\n".join(self._log))
+
+    async def _read(self) -> None:
+        """Take all that it prints; an empty line in `_heard` is the end."""
+        if self._process.stdout is not None:
+            async for raw in self._process.stdout:
+                line = raw.decode(errors="replace").rstrip()
+                if line.partition(" ")[0] in ("up", "first", "flooded"):
+                    self._heard.put_nowait(line)
+                else:
+                    self._log.append(line)
+        self._heard.put_nowait("")
 
 
 @asynccontextmanager
 async def flood_process(options: tuple[str, ...]) -> AsyncIterator[FloodProcess]:
-    """The client, up and quiet; gone at the end."""
+    """Start the client, wait until it is up and quiet, and end it at the end."""
     process = await asyncio.create_subprocess_exec(
         *manage("sharding_bench", "--as-flood", *options),
         stdin=asyncio.subprocess.PIPE,
@@ -147,14 +161,15 @@ async def flood_process(options: tuple[str, ...]) -> AsyncIterator[FloodProcess]
     )
     client = FloodProcess(process)
     try:
-        await client._line("up ", UP_SECONDS)
+        await client.up()
         yield client
     finally:
         if process.stdin is not None:
             process.stdin.close()
         try:
             async with asyncio.timeout(END_SECONDS + ANSWER_SECONDS):
-                await process.communicate()
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()
+        await client.reading

@@ -35,6 +35,9 @@ class Result:
     "Resident memory of the client that is measured, at the end."
     balanced_s: float | None = None
     cpu_percent: float | None = None
+    "CPU time of the nodes, in percent of one core."
+    node_rows_per_s: float | None = None
+    "Events that the nodes stored each second, of all clients together."
     queries_per_s: float | None = None
     messages_per_op: float | None = None
     frames_per_op: float | None = None

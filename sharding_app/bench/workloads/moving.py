@@ -29,7 +29,7 @@ def _moving(number: int) -> Awaitable[int]:
 
 
 class Absences:
-    """Sees, shard by shard, when those of a lost home answer again. Only calls made after the loss count."""
+    """Sees, shard by shard, when those of a lost home answer again. Only calls due after the loss count."""
 
     def __init__(self, number_of_shards: int) -> None:
         self.seconds: list[float] = []
@@ -40,8 +40,8 @@ class Absences:
     def begin(self, shards: set[int], since: float) -> None:
         self.waiting, self._since = set(shards), since
 
-    def answered(self, number: int, begun: float, ended: float) -> None:
-        if self.waiting and begun >= self._since:
+    def answered(self, number: int, due: float, ended: float) -> None:
+        if self.waiting and due >= self._since:
             shard = shard_of(f"f{number % ENTITIES}", self._shards)
             if shard in self.waiting:
                 self.waiting.discard(shard)
@@ -89,9 +89,9 @@ async def rebalance(run: Run) -> AsyncIterator[Result]:
         waits: dict[int, float] = {}
         number_of_shards = cluster.process.configs[moving].number_of_shards
 
-        def answered(number: int, begun: float, ended: float) -> None:
+        def answered(number: int, due: float, ended: float) -> None:
             shard = shard_of(f"f{number % ENTITIES}", number_of_shards)
-            waits[shard] = max(waits.get(shard, 0.0), ended - begun)
+            waits[shard] = max(waits.get(shard, 0.0), ended - due)
 
         before = await cluster.homes(moving)
         spread_before = await cluster.homes(spread)
