@@ -1,7 +1,6 @@
-"""A script that measures the floor (the same path with no framework), run in turns with ours, for the ratio of the two.
+"""The floor (`bench.floor`: the same path with no framework), run in turns with ours, for the ratio of the two.
 
-It gets the servers as DATABASE_URL and REDIS_URL, `--in-flight K --n COUNT`, and prints a JSON line for each of its
-workloads with at least `workload`, `in_flight`, `ops_per_s`, `p50_ms` and `p99_ms`.
+It gets the servers as DATABASE_URL and REDIS_URL.
 """
 
 import asyncio
@@ -9,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,20 +22,20 @@ RATIOS = ("ops_per_s", "p50_ms", "p99_ms")
 
 
 class ProbeFailed(Exception):
-    """The script cannot be run here, or ended with an error."""
+    """The floor cannot be measured here, or ended with an error."""
 
 
-async def probe(script: Path, in_flight: int) -> dict[str, dict[str, float]]:
+async def probe(in_flight: int) -> dict[str, dict[str, float]]:
     """Run it once; its figures by workload. Raises ProbeFailed."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, str(script), "--in-flight", str(in_flight), "--n", str(COUNT),
+        sys.executable, "-m", "sharding_app.bench.floor", "--in-flight", str(in_flight), "--n", str(COUNT),
         env={**os.environ, "DATABASE_URL": database_url(), "REDIS_URL": redis_url()},
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     printed, said = await child.communicate()
     if child.returncode:
         raise ProbeFailed(
-            f"{script} ended with exit code {child.returncode}: {said.decode(errors='replace')}"
+            f"the probe ended with exit code {child.returncode}: {said.decode(errors='replace')}"
         )
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith(b"{")]
     return {line["workload"]: line for line in lines}

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from sharding_app.bench.cluster import BenchCluster
 from sharding_app.bench.database import Database
@@ -26,8 +25,8 @@ class Run:
     "How long `soak` goes on."
     kills: int = 0
     freeze: bool = False
-    probe: Path | None = None
-    "A script whose figures ours are compared with, in turns."
+    probe: bool = False
+    "Measure the floor in turns, and give ours as a part of it."
     rounds: int = 1
     "How often each measurement is repeated."
     options: tuple[str, ...] = ()

@@ -88,7 +88,7 @@ async def _several(run: Run, name: str, call: Call) -> AsyncIterator[Result]:
                 run.progress(f"{name}, {each} in flight")
                 seconds = run.seconds or SECONDS
                 result = await measured(cluster, name, each, at_once(call, each, seconds=seconds))
-                if run.probe is not None:
+                if run.probe:
                     run.progress(f"{name}, {each} in flight: the probe")
-                    compare(result, (await probe(run.probe, each))[name])
+                    compare(result, (await probe(each))[name])
                 yield result

@@ -3,7 +3,6 @@
 import asyncio
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -60,9 +59,8 @@ class Command(ShardingCommand):
         parser.add_argument("--rounds", type=_count, default=1, help="ask, durable: measure so many times")
         parser.add_argument(
             "--probe",
-            type=Path,
-            metavar="SCRIPT",
-            help="ask, durable: run this script in turns, for the ratio",
+            action="store_true",
+            help="ask, durable: measure the same work with no framework in turns, for the ratio",
         )
         parser.add_argument(
             "--minutes", type=_positive, default=0.0, help="soak: so long (default: 20 seconds)"
@@ -76,8 +74,6 @@ class Command(ShardingCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if unknown := [each for each in options["workloads"] if each not in WORKLOADS]:
             raise CommandError(f"There is no workload {unknown[0]!r}: choose from {', '.join(WORKLOADS)}.")
-        if options["probe"] is not None and not options["probe"].is_file():
-            raise CommandError(f"There is no script {options['probe']}.")
         quiet_collector()
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
             if options["as_node"]:
