@@ -14,6 +14,8 @@ from urllib.parse import quote
 import pytest
 from django.conf import settings
 from django.db import connection
+from hypothesis import HealthCheck
+from hypothesis import settings as examples
 
 from project.servers import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database, redis_host
@@ -25,6 +27,10 @@ TESTS = Path(__file__).parent
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # What was asked of this run is not asked of those that some tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)
+
+# An example that takes 0.2 s is a defect to hypothesis, and an ordinary one on a busy machine.
+examples.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+examples.load_profile("untimed")
 
 # What is drawn while tests are collected has to be the same in all workers: they inherit this.
 os.environ.setdefault("ACCEPTANCE_DRAW", str(random.randrange(1_000_000)))

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
@@ -119,7 +119,7 @@ class Wire:
                 play.read()
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(STEPS)
 def test_no_message_ends_the_coordinator_or_stops_it_for_others(steps: list[Any]) -> None:
     wire = Wire()

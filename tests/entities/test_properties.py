@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sharding_app import EntityFailed, NotStorable, PartlyApplied, ShardingSettings
@@ -143,7 +143,7 @@ class Story:
 
 @pytest.mark.parametrize("kind", [Plain, Trimmed, HotTrimmed])
 @given(actions=st.lists(ACTIONS, min_size=1, max_size=15))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 def test_the_state_is_the_fold_and_retries_take_effect_once(
     kind: type[Cart], actions: list[tuple[str, str]]
 ) -> None:

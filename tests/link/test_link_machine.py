@@ -96,4 +96,4 @@ class LossyLayer(RuleBasedStateMachine):
 
 
 TestLossyLayer = LossyLayer.TestCase
-TestLossyLayer.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestLossyLayer.settings = settings(max_examples=150, stateful_step_count=60)
