@@ -8,13 +8,16 @@ Every coordinator message carries the term it was sent in, every shard message t
 ignore older ones, and act on a row of the store, never on a message alone (promise 7).
 """
 
-from typing import Union
+import sys
+from typing import Annotated, Union
 
 import msgspec
 
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 
 WIRE_VERSION = 1
+Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""A number that can be counted and shown. Other floats are refused at decoding: NaN and infinity have no words."""
 
 
 class Message(msgspec.Struct, array_like=True, gc=False, tag_field="tag"):
@@ -246,9 +249,9 @@ class FailedStart(msgspec.Struct, array_like=True, gc=False):
     "The class of what its constructor, its recovery or its journal raised last."
     attempts: int
     "In a row."
-    since_seconds: float
+    since_seconds: Finite
     "Since the first of them."
-    retry_seconds: float
+    retry_seconds: Finite
     "Until the next attempt; below 0: the next message is the next attempt."
 
 
@@ -290,7 +293,7 @@ class TypeStats(msgspec.Struct, array_like=True, gc=False):
     commands: int
     counters: dict[str, int]
     latency: list[int]
-    latency_sum: float
+    latency_sum: Finite
     hottest: list[tuple[str, ShardId, int]]
     "Entities that get most commands of late, with a number that is larger for hotter ones."
     cannot_start: int = 0
@@ -302,7 +305,7 @@ class TypeStats(msgspec.Struct, array_like=True, gc=False):
 class Trouble(msgspec.Struct, array_like=True, gc=False):
     """One command that failed in a node, or was refused there. No arguments, no state."""
 
-    age_seconds: float
+    age_seconds: Finite
     type: str
     entity: str
     command: str
@@ -330,11 +333,11 @@ class NodeStats(Message, tag=33):
     """The answer. Counters only grow, so that two answers give the rates between them, by `clock`."""
 
     request: int
-    clock: float
+    clock: Finite
     "The node's own."
-    gauges: dict[str, float]
+    gauges: dict[str, Finite]
     counters: dict[str, int]
-    histograms: dict[str, tuple[list[int], float]]
+    histograms: dict[str, tuple[list[int], Finite]]
     "Counts by the bounds of `core.histogram`, and the sum of the values."
     types: list[TypeStats]
     drops: list[tuple[str, str, int]]
@@ -388,7 +391,7 @@ class EntityState(msgspec.Struct, array_like=True, gc=False):
     "'loading', 'idle' or 'busy'"
     waiting: int
     "Commands in its mailbox."
-    idle_seconds: float
+    idle_seconds: Finite
 
 
 class Entities(Message, tag=37):

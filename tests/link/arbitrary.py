@@ -14,7 +14,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 INTEGERS = st.integers(-(1 << 63), (1 << 64) - 1)
 st.register_type_strategy(str, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
 st.register_type_strategy(int, INTEGERS)
-st.register_type_strategy(float, st.floats(allow_nan=False))  # which equals nothing, itself neither
+st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
 
 
 def of_shards(kind: type[OfShards]) -> st.SearchStrategy[Any]:

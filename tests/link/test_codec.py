@@ -1,5 +1,6 @@
 """Frames as bytes: what is written is read again, and nothing that is read can hurt."""
 
+import math
 import resource
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,20 @@ from sharding_app.core.codec import (
     encode_message,
     salvage_frame,
 )
-from sharding_app.core.messages import WIRE_VERSION, AnyMessage, Done, Frame, OfShards
+from sharding_app.core.messages import (
+    WIRE_VERSION,
+    AnyMessage,
+    Done,
+    Entities,
+    EntityState,
+    FailedStart,
+    Frame,
+    NodeStats,
+    OfShards,
+    RegionState,
+    ShardRegionState,
+    Trouble,
+)
 from tests.link.arbitrary import FRAMES
 from tests.link.harness import answer, command
 
@@ -115,6 +129,25 @@ def test_hostile_frames_are_refused_within_little_memory(data: bytes) -> None:
         with pytest.raises(DecodeError):
             read(data)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_cannot_be_shown_is_refused(number: float) -> None:
+    """It would be equal to nothing, itself neither, and would end the page that rounds it."""
+    good = NodeStats(1, 0.0, {}, {}, {}, [], [], [])
+    for bad in (
+        NodeStats(1, number, {}, {}, {}, [], [], []),
+        NodeStats(1, 0.0, {"shards": number}, {}, {}, [], [], []),
+        NodeStats(1, 0.0, {}, {}, {"home_seconds": ([], number)}, [], [], []),
+        NodeStats(1, 0.0, {}, {}, {}, [], [], [Trouble(number, "t", "e", "c", "r")]),
+        Entities(1, 1, 1, [EntityState("e", 1, "idle", 0, number)]),
+        ShardRegionState(1, [RegionState("t", [], [], [], 1, [FailedStart("e", 1, "E", 1, number, 0.0)])]),
+    ):
+        data = encode_frame(Frame(WIRE_VERSION, "a", "b", 1, 1, 0, 0, 0, [good, bad]))
+        with pytest.raises(DecodeError, match="Expected `float`"):
+            decode_frame(data)
+        frame, lost = salvage_frame(data)
+        assert (frame.body, lost) == ([good], 1)
 
 
 def test_a_frame_has_a_bounded_number_of_messages() -> None:
