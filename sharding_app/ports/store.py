@@ -19,7 +19,12 @@ from sharding_app.core.records import (
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be reached, or did not answer in time. Whether a write took effect is not known."""
+    """The store cannot be reached, or did not answer in time. Whether a write took effect is not known. `answered`: the
+    server was reached, and has said itself that it does not do this now (a table is locked, say)."""
+
+    def __init__(self, reason: str = "", *, answered: bool = False) -> None:
+        super().__init__(reason)
+        self.answered = answered
 
 
 class StoreRefused(StoreUnavailable):

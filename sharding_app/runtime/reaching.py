@@ -1,7 +1,8 @@
 """A node's look at its own connections to Postgres: opened at the start, kept open, and given up for without them.
 
 Contract: at rest it costs one small query a second (`ClusterStore.news`), whatever the cluster's size: a connection that is
-open is not asked. What follows from a look is the machine's to say (`core.reach`).
+open is not asked. What follows from a look is the machine's to say (`core.reach`). A server that answers and refuses, since a
+table is locked for one, is reached: it refuses every other node too, so that nothing would be gained by giving up.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Reaching:
         self._looks_cut_off = 0
         self._reasons: dict[str, str] = {}
         "Why each of the missing connections is missing."
+        self._refused = False
+        "The rows could not be read at the last look, though the server was reached."
 
     @property
     def why_cut_off(self) -> str:
@@ -73,7 +76,16 @@ class Reaching:
         try:
             await node.read_news()
         except StoreUnavailable as error:
-            self._reasons["the cluster's rows"] = str(error)
+            if not error.answered:
+                self._reasons["the cluster's rows"] = str(error)
+            elif not self._refused:
+                logger.warning(
+                    "node %s cannot read the cluster's rows, and goes on with what it knows: %s", node.config.name, error,
+                    extra={"action": "rows_not_readable", "node": node.config.name},
+                )  # fmt: skip
+            self._refused = error.answered
+        else:
+            self._refused = False
         if node.lifeline_answers():
             try:
                 await node.node_ports.journal.connect()

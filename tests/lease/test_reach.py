@@ -10,7 +10,9 @@ import pytest
 from sharding_app.adapters.memory import MemoryLifelineSession, MemoryStore
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.core.reach import Reach
+from sharding_app.core.records import News
 from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.health import NodeHealth
 from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.testing.clock import TravelLoop
@@ -101,5 +103,34 @@ def test_the_shards_of_a_node_without_its_connections_find_other_homes(line: str
                 await cluster.kill_node("node2")  # as its process does, before it begins anew
                 for each in ids:
                     assert await loop.hurry(Cart.ref(each).add("book", 1)) == 2
+
+    on_virtual_time(main())
+
+
+def test_rows_that_are_locked_move_no_shard() -> None:
+    """A dump, a migration or a VACUUM FULL locks the table for every node alike: no other one could do the work."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, TravelLoop)
+        async with MemoryCluster([Cart], nodes=2) as cluster:
+            with cluster.in_use():
+                for number in range(12):
+                    assert await loop.hurry(Cart.ref(f"cart-{number}").add("book", 1)) == 1
+                nodes = list(cluster.nodes.values())
+                asked = 0
+
+                async def locked(incarnation: str) -> News:
+                    nonlocal asked
+                    asked += 1
+                    raise StoreUnavailable("canceling statement due to lock timeout (55P03)", answered=True)
+
+                for node in nodes:
+                    node.ports.store.news = locked  # type: ignore[method-assign]
+                await loop.travel(60)
+                assert asked > 60, "all the while it was asked"
+                assert not any(node.ended.done() for node in nodes)
+                for number in range(12):
+                    assert await loop.hurry(Cart.ref(f"cart-{number}").add("book", 1)) == 2
 
     on_virtual_time(main())

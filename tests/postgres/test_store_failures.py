@@ -55,6 +55,20 @@ async def test_a_process_frozen_after_the_fence_does_not_block_failover(params: 
     await store.close()
 
 
+async def test_a_server_that_refuses_is_told_from_one_that_is_not_reached(params: dict[str, Any]) -> None:
+    store = await cluster(params, lock_timeout_seconds=0.1)
+    async with await connect(params) as admin, admin.transaction():
+        await admin.execute("LOCK TABLE sharding_node IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StoreUnavailable, match="55P03") as refused:
+            await store.news("me")
+    assert refused.value.answered
+    await store.close()
+    elsewhere = PostgresStore({**params, "port": 1})
+    with pytest.raises(StoreUnavailable) as unreached:
+        await elsewhere.news("me")
+    assert not unreached.value.answered
+
+
 async def test_burial_spares_the_connections_of_others(params: dict[str, Any]) -> None:
     store = await cluster(params)
     async with (

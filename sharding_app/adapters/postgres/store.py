@@ -10,7 +10,14 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Json
 
-from sharding_app.adapters.postgres.failures import LOST, STALE_TERM, UNSENDABLE, explain, is_refused
+from sharding_app.adapters.postgres.failures import (
+    LOST,
+    STALE_TERM,
+    UNSENDABLE,
+    explain,
+    has_failed,
+    is_refused,
+)
 from sharding_app.adapters.postgres.line import Conninfo, Line
 from sharding_app.core.ids import Incarnation, ShardId, Term
 from sharding_app.core.records import (
@@ -254,8 +261,8 @@ class PostgresStore:
             if isinstance(error, psycopg.Error) and error.sqlstate == STALE_TERM:
                 raise StaleTerm(error.diag.message_primary or "") from error
             if is_refused(error):
-                raise StoreRefused(explain(error)) from error
-            raise StoreUnavailable(explain(error)) from error
+                raise StoreRefused(explain(error), answered=True) from error
+            raise StoreUnavailable(explain(error), answered=has_failed(error)) from error
 
 
 def _server(server: Server | None) -> dict[str, Any]:
