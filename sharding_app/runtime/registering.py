@@ -16,7 +16,8 @@ AGAIN_SECONDS = 0.5
 class Registering:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._known_to: Incarnation | None = None
+        self._known_to: tuple[Incarnation, Term] | None = None
+        "The coordinator that has heard us, and the term in which it did: in its next term it knows nothing of that."
         self._told: tuple[Incarnation, Term] | None = None
         "The coordinator that has acknowledged our row, and its term: it hears it from us again, and knows that we hear it."
         self._said_at = float("-inf")
@@ -34,7 +35,7 @@ class Registering:
             return
         self._told = message.coordinator, message.term
         if message.heard:
-            self._known_to = message.coordinator
+            self._known_to = self._told
         else:
             self._say(message.coordinator, node.ports.clock.now())
 
@@ -45,7 +46,7 @@ class Registering:
     def tick(self, now: float) -> None:
         node = self._node
         coordinator = node.homes.coordinator
-        registered = self._known_to == coordinator or node.state not in ("up", "leaving")
+        registered = self._known_to == (coordinator, node.homes.term) or node.state not in ("up", "leaving")
         if coordinator is not None and not registered and now - self._said_at >= AGAIN_SECONDS:
             self._say(coordinator, now)
         if now - self._leave_asked_at >= AGAIN_SECONDS and node.hosting.ask_to_leave():

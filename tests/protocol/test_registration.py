@@ -3,12 +3,15 @@
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import pytest_asyncio
 
 from sharding_app import BadCall, Entity, ShardingSettings, Unavailable, command
 from sharding_app.core.coordinator import CoordinatorSettings
+from sharding_app.core.messages import Register, RegisterAck
 from sharding_app.inspection import inspect
 from sharding_app.model.extractor import MessageExtractor
 from sharding_app.model.region_questions import (
@@ -21,6 +24,7 @@ from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.health import NodeHealth
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.region_states import RegionStates
+from sharding_app.runtime.registering import Registering
 from sharding_app.testing.cluster import MemoryCluster
 from tests.protocol.conftest import until
 
@@ -232,3 +236,29 @@ async def test_the_last_node_with_a_type_does_not_wait_for_others_to_take_it() -
             shell = node.coordinator
             assert shell is not None
             await until(lambda: shell.machine.asked_in_vain(0.0) == [former.name])
+
+
+async def test_a_coordinator_that_is_elected_again_is_told_again() -> None:
+    """Its new term has heard nobody yet, and its first word of that term may be lost."""
+    said: list[Register] = []
+    homes = SimpleNamespace(coordinator="c-1", term=4)
+    node = SimpleNamespace(
+        homes=homes, state="up", incarnation="n-1", hosting=SimpleNamespace(ask_to_leave=lambda: False),
+        ports=SimpleNamespace(clock=SimpleNamespace(now=lambda: 0.0)),
+        try_send=lambda to, message: said.append(message),
+    )  # fmt: skip
+    registering = Registering(cast(Node, node))
+    registering.tick(0.0)
+    registering.acknowledged(RegisterAck(4, "c-1", heard=False))
+    registering.acknowledged(RegisterAck(4, "c-1", heard=True))
+    said.clear()
+    registering.tick(1.0)
+    assert said == []
+    homes.term = 9
+    registering.tick(2.0)
+    assert said == [Register("n-1", 4)], "the acknowledgement of term 4 says nothing of term 9"
+    registering.acknowledged(RegisterAck(9, "c-1", heard=False))
+    assert said[1:] == [Register("n-1", 9)]
+    registering.acknowledged(RegisterAck(9, "c-1", heard=True))
+    registering.tick(4.0)
+    assert said[2:] == []
