@@ -174,4 +174,5 @@ def _sweep(lasting: Path) -> None:
                 continue
             left = not Path(read_small(place, _OWNER)).exists()
             if left and not os.path.lexists(place / "postgres/data/postmaster.pid"):
-                shutil.rmtree(place)
+                # Another process may be sweeping the same one: each goes on where the other was quicker.
+                shutil.rmtree(place, ignore_errors=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -274,7 +275,12 @@ def test_servers_end_when_their_folder_is_gone(folder: Path, how: str) -> None:
             DataFolder(folder).access()
         wait_until(lambda: not any(alive(each) for each in [*before.values(), supervisor]), 60)
         assert folder.exists() is (how == "replaced")
-    shutil.rmtree(place or folder.with_name("moved"))
+    if place and how == "removed":
+        # Another process that starts servers may be sweeping it at this moment.
+        _sweep(Path(place).parent)
+        wait_until(lambda: not Path(place).exists())
+    else:
+        shutil.rmtree(place or folder.with_name("moved"))
 
 
 def test_each_server_has_a_session_of_its_own(started: Path) -> None:
@@ -522,3 +528,26 @@ def test_places_of_folders_that_are_gone_are_swept(tmp_path: Path, monkeypatch: 
     assert zero.exists()
     if os.geteuid() == 0:
         assert (tmp_path / "sharding-servers-another's").exists()
+
+
+def test_a_place_that_two_processes_sweep_at_once_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "sharding-servers-left"
+    (place / "postgres").mkdir(parents=True)
+    for file in ("one", "two"):
+        (place / "postgres" / file).touch()
+    (place / "belongs-to").write_text(str(tmp_path / "gone"))
+    remove = os.unlink
+    quicker: list[tuple[Any, ...]] = []
+
+    def unlink(*arguments: Any, **options: Any) -> None:
+        remove(*arguments, **options)
+        if not quicker:
+            quicker.append(arguments)
+            raise FileNotFoundError("the other process was quicker")
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    _sweep(tmp_path)
+    assert quicker
+    assert not place.exists()
