@@ -18,6 +18,7 @@ from sharding_app.bench.isolation import NODE_PREFIX, PREFIX
 T = TypeVar("T")
 
 LOCK = crc32(b"sharding_bench")
+SERVER_17 = 170_000
 FACTS = ("fsync", "full_page_writes", "synchronous_commit", "server_version")
 CLEANING = (
     "DELETE FROM sharding_event WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
@@ -87,6 +88,16 @@ class Database:
         """How many transactions this database has ended so far."""
         query = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
         return int(self.value(query))
+
+    def checkpoints(self) -> int:
+        """How many checkpoints this server has begun so far. PostgreSQL 17 counts them in a view of their own."""
+        if self.value("SELECT current_setting('server_version_num')::integer") >= SERVER_17:
+            return int(self.value("SELECT num_timed + num_requested FROM pg_stat_checkpointer"))
+        return int(self.value("SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"))
+
+    def journal_bytes(self) -> int:
+        """The size of the journal with its indexes."""
+        return int(self.value("SELECT pg_total_relation_size('sharding_event')"))
 
     def value(self, query: str, *params: str | int) -> Any:
         return self.rows(query, *params)[0][0]

@@ -86,3 +86,10 @@ def _withdrawn() -> list[EntityType]:
 
 
 TYPES = _withdrawn()
+
+
+def name_of(cls: type[Entity]) -> str:
+    """Return the name under which a type of these is stored."""
+    if cls._sharding_type is None:
+        raise TypeError(f"{cls.__name__} is no entity type")
+    return cls._sharding_type.name

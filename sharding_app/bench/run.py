@@ -23,6 +23,8 @@ class Run:
     entities: int = 0
     minutes: float = 0.0
     "How long `soak` goes on."
+    journal: int = 0
+    "How many events of other entities stand in the journal before `soak` begins."
     kills: int = 0
     freeze: bool = False
     probe: bool = False

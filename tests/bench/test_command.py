@@ -90,7 +90,8 @@ def test_a_quiet_client_is_served_while_others_flood_the_node(live_tables: Live)
 
 
 def test_a_soak_below_the_limit(live_tables: Live) -> None:
-    (soak,) = bench(live_tables, "soak", "--seconds", "0.5", "--minutes", "0.02")
+    (soak,) = bench(live_tables, "soak", "--seconds", "0.5", "--minutes", "0.02", "--journal", "2000")
+    assert "2,000 older events in the journal" in soak["note"]
     assert soak["failed"] == 0
     assert soak["node_mb"] > 0
     assert 0 < soak["ratio"]["of the limit"] < 1

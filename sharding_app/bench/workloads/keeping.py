@@ -4,16 +4,14 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator
-from typing import Any
 
 from sharding_app.bench.cluster import BenchCluster, NodeFailed, bench_cluster
-from sharding_app.bench.database import Database
 from sharding_app.bench.driving import at_once
-from sharding_app.bench.entities import BenchAccount
+from sharding_app.bench.entities import BenchAccount, name_of
+from sharding_app.bench.histories import write_histories
 from sharding_app.bench.machine import resident_bytes
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run, measured
-from sharding_app.core.ids import shard_of
 from sharding_app.management.processes import manage
 
 RECOVERED = 30_000
@@ -23,28 +21,18 @@ IN_FLIGHT = 1000
 KEPT = 100_000
 KEEP_IN_FLIGHT = 200
 PLACED_SECONDS = 30.0
-PREPARE = """
-INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)
-SELECT t.id, wanted.entity, number, wanted.shard, s.epoch, 'Increased', 1, '{"by":1}'
-FROM sharding_type t
-CROSS JOIN unnest(%s::text[], %s::integer[]) AS wanted (entity, shard)
-JOIN sharding_shard s ON s.type_id = t.id AND s.shard = wanted.shard
-CROSS JOIN generate_series(1, %s) AS number
-WHERE t.name = %s
-RETURNING 1
-"""
 
 
 async def recover(run: Run) -> AsyncIterator[Result]:
     """Wake entities of which each has a history; the histories are written beforehand, as the fence wants them."""
     count = run.entities or RECOVERED
     async with bench_cluster(run.nodes or 1, run.options) as cluster:
-        name = _name()
+        name = name_of(BenchAccount)
         shards = await placed(cluster, name)
         for first in range(0, count, CHUNK):
             run.progress(f"recover, writing {count * EVENTS:,} events, {100 * first // count} %")
             entities = [f"r{number}" for number in range(first, min(first + CHUNK, count))]
-            await run.database.arun(prepare, run.database, name, entities, shards)
+            await run.database.arun(write_histories, run.database, name, entities, shards, EVENTS)
         in_flight = max(run.in_flight, default=IN_FLIGHT)
         run.progress(f"recover, {count:,} entities, {in_flight} in flight")
         waking = at_once(lambda number: BenchAccount.ref(f"r{number}").total(), in_flight, count=count)
@@ -58,7 +46,7 @@ async def memory(run: Run) -> AsyncIterator[Result]:
     """How much a node grows by idle entities, less what the same objects take in a plain dict."""
     count = run.entities or KEPT
     async with bench_cluster(1, run.options) as cluster:
-        await placed(cluster, _name())
+        await placed(cluster, name_of(BenchAccount))
         run.progress("memory, warming up")
         await at_once(lambda number: BenchAccount.ref(f"m-{number}").increase(), KEEP_IN_FLIGHT, count=5000)
         before = await cluster.figures()
@@ -91,15 +79,6 @@ async def placed(cluster: BenchCluster, type_name: str) -> int:
     return wanted
 
 
-def prepare(database: Database, type_name: str, entities: list[str], shards: int) -> None:
-    """Write histories, on the database's thread."""
-    numbers: Any = [shard_of(entity, shards) for entity in entities]
-    wanted: Any = entities
-    written = len(database.rows(PREPARE, wanted, numbers, EVENTS, type_name))
-    if written != len(entities) * EVENTS:
-        raise NodeFailed(f"{written} of {len(entities) * EVENTS} events were written")
-
-
 def fill_plain_dict(count: int) -> None:
     """What the child of `_plain` does: print by how much the same objects in a dict make it grow."""
     before = resident_bytes(os.getpid())
@@ -118,8 +97,3 @@ async def _plain(run: Run, count: int) -> int:
     )  # fmt: skip
     printed, _ = await child.communicate()
     return int(printed)
-
-
-def _name() -> str:
-    found = BenchAccount._sharding_type
-    return found.name if found is not None else ""

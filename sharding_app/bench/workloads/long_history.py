@@ -3,16 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 from sharding_app.bench.cluster import BenchCluster, NodeFailed, bench_cluster
-from sharding_app.bench.database import Database
-from sharding_app.bench.entities import BenchAccount
+from sharding_app.bench.entities import BenchAccount, name_of
+from sharding_app.bench.histories import write_histories
 from sharding_app.bench.machine import resident_bytes
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run
-from sharding_app.bench.workloads.keeping import PREPARE, placed
-from sharding_app.core.ids import shard_of
+from sharding_app.bench.workloads.keeping import placed
 
 LENGTHS = (100_000, 300_000, 1_000_000)
 OTHERS = 2000
@@ -24,14 +22,14 @@ MEGABYTE = 1_000_000
 
 async def long_history(run: Run) -> AsyncIterator[Result]:
     """For each length a node of its own: what it holds in memory, and how long its loop stood still, begins anew."""
-    name = BenchAccount._sharding_type.name if BenchAccount._sharding_type is not None else ""
+    name = name_of(BenchAccount)
     for events in (run.entities,) if run.entities else LENGTHS:
         async with bench_cluster(1, run.options) as cluster:
             shards = await placed(cluster, name)
             run.progress(f"long-history, writing {events:,} events")
             long, others = f"long-{events}", [f"other-{events}-{number}" for number in range(OTHERS)]
-            await run.database.arun(_write, run.database, name, [long], shards, events)
-            await run.database.arun(_write, run.database, name, others, shards, OTHERS_EVENTS)
+            await run.database.arun(write_histories, run.database, name, [long], shards, events)
+            await run.database.arun(write_histories, run.database, name, others, shards, OTHERS_EVENTS)
             run.progress(f"long-history, recovering {events:,} events")
             yield await _measured(cluster, long, events, others)
 
@@ -74,12 +72,3 @@ async def _measured(cluster: BenchCluster, long: str, events: int, others: list[
             f"{after['worst_lag_seconds'] * 1e3:.0f} ms at most; others woke within {max(waited) * 1e3:.0f} ms"
         ),
     )  # fmt: skip
-
-
-def _write(database: Database, type_name: str, entities: list[str], shards: int, events: int) -> None:
-    numbers: Any = [shard_of(entity, shards) for entity in entities]
-    wanted: Any = entities
-    statement = f"WITH written AS ({PREPARE}) SELECT count(*) FROM written"  # noqa: S608  (a constant)
-    written = database.value(statement, wanted, numbers, events, type_name)
-    if written != len(entities) * events:
-        raise NodeFailed(f"{written} of {len(entities) * events} events were written")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 
 from sharding_app.bench.cluster import BenchCluster, NodeFailed, NodeProcess, bench_cluster, until
 from sharding_app.bench.driving import FixedRate, at_once
-from sharding_app.bench.entities import BenchMoving, BenchSpread
+from sharding_app.bench.entities import BenchMoving, BenchSpread, name_of
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run
 from sharding_app.bench.workloads.keeping import placed
@@ -52,7 +52,7 @@ async def failover(run: Run) -> AsyncIterator[Result]:
     """Kill the node with most shards, several times over; a new one takes its place."""
     how, number = ("SIGSTOP", signal.SIGSTOP) if run.freeze else ("kill -9", signal.SIGKILL)
     kills, entities = run.kills or KILLS, run.entities or ENTITIES
-    name = type_name(BenchMoving)
+    name = name_of(BenchMoving)
     async with bench_cluster(run.nodes or NODES, run.options) as cluster:
         run.progress(f"failover, waking {entities} entities")
         shards = await placed(cluster, name)
@@ -81,7 +81,7 @@ async def failover(run: Run) -> AsyncIterator[Result]:
 
 async def rebalance(run: Run) -> AsyncIterator[Result]:
     """A node joins under load: how long calls to a moved shard wait, and when all nodes hold equally many."""
-    moving, spread = type_name(BenchMoving), type_name(BenchSpread)
+    moving, spread = name_of(BenchMoving), name_of(BenchSpread)
     async with bench_cluster(run.nodes or NODES - 1, run.options) as cluster:
         await placed(cluster, moving)
         shards = await placed(cluster, spread)
@@ -120,11 +120,6 @@ async def rebalance(run: Run) -> AsyncIterator[Result]:
             failed=sum(load.failures.values()),
             note=f"{shards} shards, {balanced - first:.1f} s of it moving; the longest wait of each moved shard",
         ).timed([waits.get(shard, 0.0) for shard in moved])  # fmt: skip
-
-
-def type_name(cls: type[BenchMoving] | type[BenchSpread]) -> str:
-    found = cls._sharding_type
-    return found.name if found is not None else ""
 
 
 async def _fullest(cluster: BenchCluster, name: str) -> tuple[NodeProcess, set[int]]:

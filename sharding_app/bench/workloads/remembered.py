@@ -7,7 +7,7 @@ from typing import Any
 
 from sharding_app.bench.cluster import BenchCluster, NodeFailed, bench_cluster
 from sharding_app.bench.database import Database
-from sharding_app.bench.entities import BenchRemembered
+from sharding_app.bench.entities import BenchRemembered, name_of
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run
 from sharding_app.bench.workloads.keeping import placed
@@ -41,8 +41,7 @@ RETURNING 1
 async def remembered(run: Run) -> AsyncIterator[Result]:
     """From the start of the nodes' processes until the last entity is in memory. Each has one event."""
     count, nodes = run.entities or REMEMBERED, run.nodes or NODES
-    found = BenchRemembered._sharding_type
-    name = found.name if found is not None else ""
+    name = name_of(BenchRemembered)
     async with bench_cluster(nodes, run.options) as cluster:
         shards = await placed(cluster, name)
         for first in range(0, count, CHUNK):

@@ -65,6 +65,13 @@ class Command(ShardingCommand):
         parser.add_argument(
             "--minutes", type=_positive, default=0.0, help="soak: so long (default: 20 seconds)"
         )
+        parser.add_argument(
+            "--journal",
+            type=_count,
+            default=0,
+            metavar="EVENTS",
+            help="soak: so many older events are there before",
+        )
         parser.add_argument("--kills", type=_count, default=0, help="failover: so many times (default: 5)")
         parser.add_argument("--freeze", action="store_true", help="failover: by SIGSTOP, not kill -9")
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
@@ -97,6 +104,7 @@ class Command(ShardingCommand):
             seconds=options["seconds"],
             entities=options["entities"],
             minutes=options["minutes"],
+            journal=options["journal"],
             kills=options["kills"],
             freeze=options["freeze"],
             probe=options["probe"],
