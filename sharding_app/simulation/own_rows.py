@@ -68,6 +68,7 @@ class VirtualTogether:
             server.journal.append(rows, server.now())
             for token in done.rows:
                 self._world.witness.own_row(self._client, token, rows)
+                server.journal.beside[token] = self._client
 
         connection = Connection(self._world.server, self._client)
         try:

@@ -116,6 +116,10 @@ class Witness:
         self.bookings: dict[str, str] = {}
         self.own_rows: dict[str, Incarnation] = {}
         "Rows that users' functions have written, and the node in which they did."
+        self.lost_rows: dict[str, None] = {}
+        "Those of them that an asynchronous standby lacked."
+        self._booked: dict[str, Call] = {}
+        "Calls that were told of their row, by its token."
         self.past: dict[int, None] = {}
         "Calls about what an entity was before it was erased."
         self._erased_at: dict[str, float] = {}
@@ -214,15 +218,7 @@ class Witness:
             f"{self.name_of(type_id)}/{entity}": [_entry(each) for each in events.values()]
             for (type_id, entity), events in self._server.journal.events.items()
         }
-        kept_tokens = {each.token for entries in stored.values() for each in entries}
-        ids = {
-            each.row.command_id for events in self._server.journal.events.values() for each in events.values()
-        }
-        self.own_rows = {
-            token: writer
-            for token, writer in self.own_rows.items()
-            if token in kept_tokens or f"id-{token}" in ids
-        }
+        self._own_rows_went_back()
         for entity in {**self.journal, **stored}:
             entries, kept = self.journal.setdefault(entity, []), stored.get(entity, [])
             if entries == kept:
@@ -245,6 +241,18 @@ class Witness:
         if self._server.standby.asynchronous:
             self.world.registry.went_back()
             self._last.clear()
+
+    def _own_rows_went_back(self) -> None:
+        for token in [each for each in self.own_rows if each not in self._server.journal.beside]:
+            del self.own_rows[token]
+            call = self._booked.pop(token, None)
+            if self._server.standby.asynchronous:
+                self.lost_rows[token] = None
+            elif call is not None:
+                raise PromiseBroken(
+                    3, "acknowledged_survives_promotion",
+                    f"{call.client}#{call.number} {call.command} was told of the row {token!r}, the standby has it not", call.entity,
+                )  # fmt: skip
 
     def _is_of_the_past(self, entity: str) -> None:
         """What was told of the entity until now says nothing of what it is now."""
@@ -409,7 +417,9 @@ class Witness:
                 3, "failures_are_told", f"{call.command} answered {call.value!r}", call.entity
             )
         if call.books:
-            if call.books not in self.own_rows:
+            if call.books in self.own_rows:
+                self._booked[call.books] = call
+            elif call.books not in self.lost_rows:  # else it went while its answer was on its way
                 raise PromiseBroken(3, "acknowledged_is_stored", f"no row of {call.books!r}", call.entity)
             return
         if call.began <= self._erased_at.get(call.entity, -1.0):

@@ -2,19 +2,23 @@
 
 from pathlib import Path
 
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from project.servers import OwnPostgres
+from sharding_app.adapters.postgres.appending import append_within
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.adapters.postgres.within import prepare_within
 from sharding_app.core.lease import after_return
+from sharding_app.core.records import Backend
 from sharding_app.core.terms import begins_era
 from sharding_app.ports.journal import JournalUnavailable
 from tests.contract.given import event_row, member
 from tests.postgres.scratch import make_tables
-from tests.postgres.writers import connect, events, give_homes
+from tests.postgres.writers import connect, events, give_homes, value
 from tests.postgres_pair import PostgresPair
 
 pytestmark = pytest.mark.asyncio
@@ -68,3 +72,38 @@ async def test_nothing_is_appended_to_a_timeline_that_was_not_read(
         await store.close()
         await journal.close()
         await session.close()
+
+
+async def test_rows_of_a_user_and_their_event_are_kept_or_lost_together(
+    own_postgres: OwnPostgres, tmp_path: Path
+) -> None:
+    """As the virtual server has it: a promotion takes back both or neither, and settling says which."""
+    params = dict(conninfo_to_dict(own_postgres.url))
+    make_tables(params)
+    async with await connect(params) as admin:
+        await give_homes(admin, 1)
+        await admin.execute("CREATE TABLE booked (token text)")
+
+    def book(seq: int) -> Backend:
+        with psycopg.connect(own_postgres.url) as connection:
+            backend = prepare_within(connection, "also", 1000)
+            connection.execute("INSERT INTO booked VALUES (%s)", [str(seq)])
+            append_within(connection.cursor(), [event_row(1, "a", seq)])
+        return backend
+
+    journal = PostgresJournal(params, owner="me", answer_seconds=3)
+    beside = tmp_path / "standby"
+    beside.mkdir()
+    with PostgresPair(own_postgres, beside) as pair:
+        pair.attach()
+        kept = book(1)
+        pair.require(synchronous=False)
+        pair.cut()
+        lost = book(2)
+        pair.promote()
+        assert await journal.settle_of(kept, [event_row(1, "a", 1)])
+        assert not await journal.settle_of(lost, [event_row(1, "a", 2)])
+        async with await connect(params) as admin:
+            assert await events(admin) == [("a", 1, 1)]
+            assert await value(admin, "SELECT string_agg(token, ',') FROM booked") == "1"
+        await journal.close()

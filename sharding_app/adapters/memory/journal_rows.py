@@ -40,6 +40,8 @@ class JournalRows:
         self.events: dict[EntityKey, dict[int, Committed]] = {}
         self.snapshots: dict[EntityKey, dict[int, Snapshot]] = {}
         self.remembered: dict[tuple[int, ShardId], dict[str, None]] = {}
+        self.beside: dict[str, str] = {}
+        "Rows of a user's own, which go with the events of their transaction, and the client that wrote each."
         self.locked: dict[tuple[int, ShardId], str] = {}
         "Shards whose rows a session holds that is none of ours, and its name: for tests and faults."
         self.on_commit: Callable[[Sequence[EventRow]], None] | None = None

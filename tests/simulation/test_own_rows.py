@@ -1,0 +1,89 @@
+"""Rows of a user's own on the virtual server: they go where the events of their transaction go, and so says the judge."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from sharding_app.adapters.memory.standby import Standby
+from sharding_app.simulation.phases.boot import boot
+from sharding_app.simulation.promises import PromiseBroken
+from sharding_app.simulation.stage import Stage
+from sharding_app.simulation.trace import listening
+from sharding_app.simulation.world import World
+
+SECONDS = 20.0
+
+
+@contextmanager
+def calm_world() -> Iterator[World]:
+    """A world of the plain kind, which has tills, with every till at rest in its home."""
+    world = World(seed=0, nodes=3, faults=[], steps=None)
+    with ExitStack() as stack:
+        stack.callback(world.scheduler.close)
+        stack.enter_context(listening(world.trace, lambda text: None))
+        stage = Stage(world)
+        boot(stage)
+        stage.reach_all("every till answers", SECONDS, world.cast.tills)
+        assert world.failure is None
+        yield world
+
+
+def book(world: World) -> str:
+    """Have a client book, and return the token when the row is committed."""
+    client = world.clients[0]
+    known = len(world.witness.calls)
+    client.loop.call_soon_threadsafe(client.caller.call, client.asking, world.cast.tills[0], "book")
+    world.scheduler.run(until=lambda: len(world.witness.calls) > known, deadline=world.now + SECONDS)
+    token = world.witness.calls[known].books
+    assert world.scheduler.run(until=lambda: token in own_rows(world), deadline=world.now + SECONDS)
+    return token
+
+
+def answered(world: World, token: str) -> bool:
+    """Let the call go on to its end; return whether it was a success."""
+    (call,) = [each for each in world.witness.calls if each.books == token]
+    assert world.scheduler.run(until=lambda: call.ended is not None, deadline=world.now + SECONDS)
+    return call.acknowledged
+
+
+def own_rows(world: World) -> dict[str, str]:
+    return world.server.journal.beside
+
+
+def test_a_promotion_takes_rows_and_events_back_together() -> None:
+    with calm_world() as world:
+        kept = book(world)
+        assert answered(world, kept)
+        world.server.standby.part(asynchronous=True)
+        lost = book(world)
+        assert answered(world, lost)
+        assert [*own_rows(world)] == [kept, lost]
+        world.server.fail_over()
+        assert [*own_rows(world)] == [kept]
+        assert lost not in {entry.token for entry in world.witness.journal["sim.Till/till-0"]}
+        assert world.failure is None, "an asynchronous standby may lack what was acknowledged"
+
+
+def test_an_answer_on_its_way_while_the_tail_is_lost_is_no_lie() -> None:
+    """What the server had acknowledged went before the caller could hear of it."""
+    with calm_world() as world:
+        world.server.standby.part(asynchronous=True)
+        world.conditions.delay = 1.0
+        token = book(world)
+        world.server.fail_over()
+        assert token not in own_rows(world)
+        assert answered(world, token)
+        assert world.failure is None
+
+
+def test_a_booking_that_was_answered_survives_a_synchronous_standby_that_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with calm_world() as world:
+        monkeypatch.setattr(Standby, "holds", lambda *_: False)
+        world.server.standby.part()
+        assert answered(world, book(world))
+        world.server.fail_over()
+        assert isinstance(world.failure, PromiseBroken)
+        assert world.failure.name == "acknowledged_survives_promotion"
