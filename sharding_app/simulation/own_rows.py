@@ -1,7 +1,8 @@
 """`persist(..., also=fn)` in a virtual node: a user's own rows and an entity's events in one transaction of the virtual server.
 
 The server executes functions, append and commit as one step. Hooks run in the client after the commit's answer, as
-Django's do; what one raises is logged, and takes nothing back. A commit whose answer was lost is settled.
+Django's do; what one raises is logged, and takes nothing back. A commit whose answer was lost is settled. On a server of
+another lineage than the one that is lived in nothing is written, as `adapters.postgres.within` sees to on a real one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.connection import Connection
-from sharding_app.adapters.memory.sessions import ConnectionLost
+from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.adapters.memory.sessions import ConnectionLost, Session
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 
 if TYPE_CHECKING:
@@ -49,9 +51,10 @@ def on_commit(hook: Callable[[], object]) -> None:
 class VirtualTogether:
     """`runtime.owner.Together` over the virtual server."""
 
-    def __init__(self, world: World, client: str) -> None:
+    def __init__(self, world: World, client: str, journal: MemoryJournal) -> None:
         self._world = world
         self._client = client
+        self._journal = journal
 
     async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
         done = Transaction()
@@ -72,9 +75,9 @@ class VirtualTogether:
 
         connection = Connection(self._world.server, self._client)
         try:
-            await connection.reach("append", commit)
+            await connection.reach("append", self._journal.in_lineage(commit))
         except ConnectionLost as error:
-            if not rows or not await self._settle(connection, rows):
+            if not rows or not await self._settle(connection.doubtful, rows):
                 raise JournalUnavailable(str(error)) from error
         finally:
             connection.close()
@@ -84,22 +87,12 @@ class VirtualTogether:
     async def close(self) -> None:
         """Nothing is held."""
 
-    async def _settle(self, lost: Connection, rows: Sequence[EventRow]) -> bool:
-        server = self._world.server
-
-        def end_and_look() -> bool:
-            for session in lost.doubtful:
-                server.sessions.end(session)
-            return server.journal.holds(rows)
-
-        asking = Connection(server, self._client)
+    async def _settle(self, doubtful: Sequence[Session], rows: Sequence[EventRow]) -> bool:
         while True:
             try:
-                return await asking.reach("settle", end_and_look)
-            except ConnectionLost:
+                return await self._journal.settle_of(doubtful, rows)
+            except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
-            finally:
-                asking.close()
 
     def _call(self, hook: Callable[[], object]) -> None:
         try:

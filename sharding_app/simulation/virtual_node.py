@@ -170,6 +170,7 @@ class VirtualNode:
 
     def _ports(self, incarnation: Incarnation) -> NodePorts:
         server, clock = self.world.server, SimClock(self.process)
+        journal = MemoryJournal(server, incarnation)
 
         def lifeline(cluster_id: str, callbacks: LifelineCallbacks) -> LifelineControl:
             sessions: tuple[LifelineSession, LifelineSession] = (
@@ -184,9 +185,9 @@ class VirtualNode:
             store=MemoryStore(server, incarnation),
             transport=MemoryTransport(self.world.network, incarnation),
             clock=clock,
-            journal=MemoryJournal(server, incarnation),
+            journal=journal,
             lifeline=lifeline,
-            together=VirtualTogether(self.world, incarnation),
+            together=VirtualTogether(self.world, incarnation, journal),
             leases=lambda _: MemoryLeases(server, incarnation, SHARD_LEASES),
             listener=Told(self.world.registry, incarnation),
         )

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
 
 from sharding_app.adapters.memory.standby import Standby
+from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.simulation.phases.boot import boot
 from sharding_app.simulation.promises import PromiseBroken
 from sharding_app.simulation.stage import Stage
 from sharding_app.simulation.trace import listening
+from sharding_app.simulation.virtual_node import VirtualNode
 from sharding_app.simulation.world import World
+from tests.contract.given import event_row
 
 SECONDS = 20.0
 
@@ -87,3 +91,26 @@ def test_a_booking_that_was_answered_survives_a_synchronous_standby_that_takes_o
         world.server.fail_over()
         assert isinstance(world.failure, PromiseBroken)
         assert world.failure.name == "acknowledged_survives_promotion"
+
+
+def test_nothing_is_written_on_a_server_that_may_lack_what_is_in_memory() -> None:
+    with calm_world() as world:
+        node = world.nodes[0]
+        world.server.promote()
+        ended: list[object] = []
+
+        async def write() -> None:
+            together = ports(node).together
+            try:
+                await together([event_row(1, "a", 1)], [])
+            except JournalUnavailable as error:
+                ended.append(error)
+
+        node.process.loops[0].call_soon_threadsafe(node.process.loops[0].create_task, write())
+        assert world.scheduler.run(until=lambda: bool(ended), deadline=world.now + SECONDS)
+        assert "timeline" in str(ended[0])
+
+
+def ports(node: VirtualNode) -> Any:
+    assert node.node is not None
+    return node.node.node_ports

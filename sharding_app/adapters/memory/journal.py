@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost
+from sharding_app.adapters.memory.sessions import ConnectionLost, Session
 from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import (
@@ -58,16 +58,20 @@ class MemoryJournal:
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
         doubtful = list(self._writer.doubtful)
+        committed = await self.settle_of(doubtful, rows)
+        for session in doubtful:
+            self._writer.doubtful.remove(session)
+        return committed
+
+    async def settle_of(self, doubtful: Sequence[Session], rows: Sequence[EventRow]) -> bool:
+        """The same for rows that were appended on a connection of another kind."""
 
         def end_and_look() -> bool:
             for session in doubtful:
                 self._server.sessions.end(session)
             return self._rows.holds(rows)
 
-        committed = await self._read("settle", end_and_look)
-        for session in doubtful:
-            self._writer.doubtful.remove(session)
-        return committed
+        return await self._read("settle", end_and_look)
 
     async def locked(self, shards: Collection[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
         return await self._read("locked", lambda: self._rows.locked_among(shards))
@@ -159,11 +163,11 @@ class MemoryJournal:
 
     async def _write(self, kind: str, request: Callable[[], T]) -> T:
         try:
-            return await self._writer.reach(kind, self._in_lineage(request))
+            return await self._writer.reach(kind, self.in_lineage(request))
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
 
-    def _in_lineage(self, request: Callable[[], T]) -> Callable[[], T]:
+    def in_lineage(self, request: Callable[[], T]) -> Callable[[], T]:
         """The same, but for a server of another lineage than the one that was lived in when it was asked."""
         wanted = self._lineage
 
@@ -192,6 +196,6 @@ class MemoryJournal:
 
     async def _read(self, kind: str, request: Callable[[], T], line: Connection | None = None) -> T:
         try:
-            return await (line or self._reader).reach(kind, self._in_lineage(request))
+            return await (line or self._reader).reach(kind, self.in_lineage(request))
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
