@@ -7,6 +7,7 @@ from typing import Any
 
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.journal_rows import JournalRows
+from sharding_app.adapters.memory.sessions import Session
 from sharding_app.core.ids import Incarnation
 from sharding_app.errors import BufferFull
 from sharding_app.model.event_codec import FINISHED
@@ -79,6 +80,15 @@ def _hooks_fail_the_commit(real: Any) -> Any:
     return call
 
 
+def _sees_its_rows(real: Any) -> Any:
+    async def settle(self: VirtualTogether, doubtful: Sequence[Session], rows: Sequence[EventRow]) -> bool:
+        for session in doubtful:
+            self._world.server.sessions.end(session)
+        return self._world.server.journal.holds(rows)
+
+    return settle
+
+
 STORING: dict[str, Mistake] = {
     "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: nothing),
     "answer_before_commit": Mistake((2, 3), Execution, "commit", _answers_first),
@@ -87,6 +97,7 @@ STORING: dict[str, Mistake] = {
     "recovery_misses_last_event": Mistake((1, 2, 3, 4, 8), JournalRows, "read", _misses_the_last),
     "full_told_after_a_commit": Mistake((3,), Execution, "committed", _full_after_all),
     "own_rows_alone": Mistake((1, 5), WaitingCommands, "append_together", _rows_of_its_own_alone),
+    "own_rows_are_believed_on_sight": Mistake((3,), VirtualTogether, "_settle", _sees_its_rows),
     "hooks_fail_the_commit": Mistake((3,), VirtualTogether, "_call", _hooks_fail_the_commit),
     "retries_are_not_looked_up": Mistake((5,), JournalRows, "outcome", lambda _: nothing),
 }
