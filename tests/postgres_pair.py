@@ -21,7 +21,7 @@ from project.servers import OwnPostgres
 from project.servers.folder import USER
 from project.servers.ports import LOOPBACK
 from project.servers.server import Server
-from tests.acceptance.proxy import Proxy
+from sharding_app.torture.proxy import Proxy
 
 STANDBY = "standby"
 WAIT_SECONDS = 30.0

@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from sharding_app.torture.registry import Registry
 from tests.acceptance.cluster import Servers
 from tests.acceptance.faults import FAULTS
 from tests.acceptance.machine import missing
 from tests.acceptance.mixed import NAMES, Mixed
-from tests.acceptance.registry import Registry
 from tests.acceptance.scenario import Scenario
 
 STAGES_PER_ROUND = 6

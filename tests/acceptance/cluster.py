@@ -23,9 +23,10 @@ from psycopg import sql
 
 from project.servers import OwnPostgres, OwnRedis
 from sharding_app.core.lockkeys import coordinator_key
+from sharding_app.torture.judge import Decided, Home, Row
+from sharding_app.torture.load import round_file
+from sharding_app.torture.proxy import Proxy
 from tests.acceptance.app.entities import TYPE
-from tests.acceptance.judge import Decided, Home, Row
-from tests.acceptance.load import round_file
 from tests.acceptance.machine import (
     HERE,
     Cable,
@@ -37,7 +38,6 @@ from tests.acceptance.machine import (
     may_wire,
     works,
 )
-from tests.acceptance.proxy import Proxy
 from tests.postgres_pair import PostgresPair
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ class Process:
         prefix: Iterable[str] = (),
     ) -> None:
         self.log = log
-        self._instances = environment.get("ACCEPTANCE_INSTANCES", "")
+        self._instances = environment.get("SHARDING_TORTURE_INSTANCES", "")
         self._frozen_at_work = False
         with log.open("ab") as out:
             self.child = subprocess.Popen(
@@ -318,7 +318,7 @@ class Cluster:
             "DATABASE_URL": database_url or self.database_url,
             "REDIS_URL": redis_url or self.redis_url,
             "ACCEPTANCE_SHARDING": json.dumps(self.sharding),
-            "ACCEPTANCE_INSTANCES": str(self.instances),
+            "SHARDING_TORTURE_INSTANCES": str(self.instances),
             "ACCEPTANCE_ROLE": self.role,
             "ACCEPTANCE_SABOTAGE": self.sabotage,
             "ACCEPTANCE_RELEASE": self.release,

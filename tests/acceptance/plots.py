@@ -8,8 +8,8 @@ import time
 import psycopg
 import pytest
 
+from sharding_app.torture.proxy import Proxy
 from tests.acceptance.cluster import until, with_port
-from tests.acceptance.proxy import Proxy
 from tests.acceptance.scenario import Scenario
 
 TTL_SECONDS = 3.0

@@ -24,11 +24,11 @@ import msgspec
 
 from sharding_app.core.ids import shard_of
 from sharding_app.core.oldest import SINGLETON
+from sharding_app.torture.history import PATIENT_SECONDS, Call, export, read_history
+from sharding_app.torture.judge import judge
+from sharding_app.torture.load import entities_of
+from sharding_app.torture.registry import Registry
 from tests.acceptance.cluster import Cluster, Load, Servers, until
-from tests.acceptance.history import PATIENT_SECONDS, Call, export, read_history
-from tests.acceptance.judge import judge
-from tests.acceptance.load import entities_of
-from tests.acceptance.registry import Registry
 
 REPORT_FOLDER = "ACCEPTANCE_REPORT"
 SECONDS = float(os.environ.get("ACCEPTANCE_SECONDS") or 0)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance import judge
-from tests.acceptance.app.entities import EMPTY, after
+from sharding_app.torture import judge
+from sharding_app.torture.digest import EMPTY, after
+from sharding_app.torture.history import NEVER, Call, Op, Outcome
+from sharding_app.torture.judge import Decided, Home, Row
+from sharding_app.torture.linear import Operation, TooHard, check_register, linearize
+from sharding_app.torture.registry import Registry
 from tests.acceptance.cluster import until
-from tests.acceptance.history import NEVER, Call, Op, Outcome
-from tests.acceptance.judge import Decided, Home, Row
-from tests.acceptance.linear import Operation, TooHard, check_register, linearize
 from tests.acceptance.machine import works
-from tests.acceptance.registry import Registry
 
 State = tuple[int, int]
 

@@ -5,11 +5,11 @@ import time
 import pytest
 
 from sharding_app.core.oldest import SINGLETON
+from sharding_app.torture.proxy import Proxy
 from tests.acceptance import plots
 from tests.acceptance.app.entities import TICKER
 from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
-from tests.acceptance.proxy import Proxy
 from tests.acceptance.scenario import SECONDS, Scenario, drawn
 
 pytestmark = pytest.mark.acceptance

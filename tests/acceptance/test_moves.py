@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from sharding_app.torture.history import given_up
 from tests.acceptance import faults, plots
 from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
-from tests.acceptance.history import given_up
 from tests.acceptance.scenario import SECONDS
 
 pytestmark = pytest.mark.acceptance

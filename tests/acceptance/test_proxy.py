@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptance.proxy import Proxy
+from sharding_app.torture.proxy import Proxy
 
 
 @pytest.fixture

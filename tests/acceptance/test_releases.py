@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from sharding_app.torture.history import given_up, read_history
 from tests.acceptance.app.entities import TYPE
 from tests.acceptance.cluster import Load, until
 from tests.acceptance.conftest import NewScenario
-from tests.acceptance.history import given_up, read_history
 from tests.acceptance.scenario import Scenario
 
 pytestmark = pytest.mark.acceptance

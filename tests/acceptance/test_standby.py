@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from tests.acceptance.app.entities import EMPTY, after
+from sharding_app.torture.digest import EMPTY, after
+from sharding_app.torture.judge import check_numbers
 from tests.acceptance.cluster import with_port
 from tests.acceptance.conftest import NewScenario
-from tests.acceptance.judge import check_numbers
 
 pytestmark = pytest.mark.acceptance
 

@@ -21,7 +21,7 @@ from sharding_app.adapters.channels import transport as module
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.ports.transport import TransportError
-from tests.acceptance.proxy import Proxy
+from sharding_app.torture.proxy import Proxy
 from tests.channels.layers import memory_layer, redis_layer
 
 ALIAS = "tested"

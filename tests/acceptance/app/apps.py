@@ -4,7 +4,7 @@ import os
 
 from django.apps import AppConfig
 
-from tests.acceptance.app.instances import watch_homes
+from sharding_app.torture.instances import watch_homes
 from tests.acceptance.app.releases import become
 from tests.acceptance.app.sabotage import SABOTAGES
 

@@ -28,10 +28,10 @@ PIECE_BYTES = 64 * 1024
 
 
 class Proxy:
-    """Forwards to one port of this machine. `port` is where it listens, the same for its whole life."""
+    """Forwards to one address. It listens at `port` on the loopback, the same for its whole life."""
 
-    def __init__(self, target_port: int) -> None:
-        self.target_port = target_port
+    def __init__(self, target_port: int, target_host: str = "127.0.0.1") -> None:
+        self.target_port, self.target_host = target_port, target_host
         self.accepted = 0
         self._loop = asyncio.new_event_loop()
         self._socket = _listening(0)
@@ -42,7 +42,7 @@ class Proxy:
         self._open = {"up": asyncio.Event(), "down": asyncio.Event()}
         self._delay = 0.0
         self._budget: int | None = None
-        self._thread = threading.Thread(target=self._run, name="acceptance-proxy", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sharding-proxy", daemon=True)
         self._thread.start()
         self.forward()
 
@@ -137,11 +137,11 @@ class Proxy:
         pair = _Pair(writer, self._budget)
         self._pairs.add(pair)
         task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+        if task is not None:
+            self._tasks.add(task)
         try:
             await self._open["up"].wait()
-            server_reader, pair.server = await asyncio.open_connection("127.0.0.1", self.target_port)
+            server_reader, pair.server = await asyncio.open_connection(self.target_host, self.target_port)
             await asyncio.gather(
                 self._pass(reader, pair.server, pair, "up"), self._pass(server_reader, writer, pair, "down")
             )
@@ -150,7 +150,8 @@ class Proxy:
         finally:
             pair.reset()
             self._pairs.discard(pair)
-            self._tasks.discard(task)
+            if task is not None:
+                self._tasks.discard(task)
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair, direction: Direction

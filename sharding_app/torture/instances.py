@@ -1,6 +1,6 @@
 """What every live instance says of itself, in one file that all processes of a scenario append to.
 
-`tests.acceptance.registry` judges it. Each line is one write at the end of the file, so the lines have one order over
+`torture.registry` judges it. Each line is one write at the end of the file, so the lines have one order over
 all processes, in which whatever was written before something else began stands before it: no clock is asked. Words are
 separated by blanks:
 
@@ -22,7 +22,7 @@ from sharding_app.signals import SignalListener
 if TYPE_CHECKING:
     from sharding_app import Entity
 
-FILE = os.environ.get("ACCEPTANCE_INSTANCES")
+FILE = os.environ.get("SHARDING_TORTURE_INSTANCES")
 _numbers = itertools.count(1)
 _turn = 0
 _turn_ends = False

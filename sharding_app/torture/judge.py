@@ -7,9 +7,9 @@ that planted bad histories can show that each of them catches what it is for.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tests.acceptance.app.entities import EMPTY, after
-from tests.acceptance.history import PATIENT_SECONDS, Call, by_entity
-from tests.acceptance.linear import check_register
+from sharding_app.torture.digest import EMPTY, after
+from sharding_app.torture.history import PATIENT_SECONDS, Call, by_entity
+from sharding_app.torture.linear import check_register
 
 MOST_OF_A_KIND = 6
 

@@ -9,8 +9,8 @@ always, and is remembered. A call without an end may come at any time after its 
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from tests.acceptance.app.entities import EMPTY, after
-from tests.acceptance.history import NEVER, Call
+from sharding_app.torture.digest import EMPTY, after
+from sharding_app.torture.history import NEVER, Call
 
 S = TypeVar("S")
 Step = Callable[[S], S | None]

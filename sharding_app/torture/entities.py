@@ -1,0 +1,149 @@
+"""`Register`: an append-only list of tokens that answers with how many there are and a digest over all of them.
+
+The digest depends on every token and on their order, so one answer shows whether anything before it was lost, doubled
+or moved. Each event names the process that wrote it, so the journal shows who wrote at which epoch. Every handler says
+first that it begins (`instances`). A register that is called often also beats by a timer of its own, and so does `Ticker`,
+a singleton: an instance that should be gone would show itself.
+
+Importing this module registers nothing: the types exist only inside `only_torture_types`.
+"""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sharding_app import (
+    ClusterSingleton,
+    Entity,
+    EventSourced,
+    Rejected,
+    SingletonProxy,
+    applies,
+    command,
+    event,
+    message,
+    query,
+)
+from sharding_app.model.registry import registry
+from sharding_app.model.types import EntityType
+from sharding_app.torture import instances
+from sharding_app.torture.digest import EMPTY, after
+
+TYPE = "sharding.TortureRegister"
+TICKER = "sharding.torture"
+BEATING = 20
+"N of a round's entities beat: those that are called most."
+BEAT_SECONDS = 0.5
+TICK_SECONDS = 0.05
+
+
+@event
+class Appended:
+    token: str
+    writer: int
+
+
+class Register(EventSourced, name=TYPE):
+    """The tokens of a register, told in two numbers."""
+
+    count: int
+    digest: int
+
+    def __init__(self) -> None:
+        self.count, self.digest = EMPTY
+        self.number = instances.next_number()
+
+    @command
+    def append(self, token: str) -> list[int]:
+        instances.handles(self, self.number)
+        self._beats_on()
+        self.persist(Appended(token, os.getpid()))
+        return [self.count, self.digest]
+
+    @command
+    def refuse(self, token: str) -> list[int]:
+        instances.handles(self, self.number)
+        raise Rejected(f"never: {token}", code="never")
+
+    @command
+    async def append_late(self, token: str, seconds: float) -> list[int]:
+        """Wait N seconds before anything is written."""
+        instances.handles(self, self.number)
+        await asyncio.sleep(seconds)
+        self.persist(Appended(token, os.getpid()))
+        return [self.count, self.digest]
+
+    @command
+    def stall(self, seconds: float) -> None:
+        """Hold the whole event loop, as a careless handler would."""
+        # Not `time.sleep`: it fails in a process whose clock libfaketime has stepped.
+        threading.Event().wait(seconds)
+
+    @command
+    def swell(self, megabytes: int) -> int:
+        """Ask for N megabytes of memory, for a moment."""
+        return len(bytearray(megabytes << 20))
+
+    @command
+    def beat(self) -> None:
+        """A timer's: it shows that this object is there."""
+        instances.handles(self, self.number)
+        self._beats_on()
+
+    @query
+    def read(self) -> list[int]:
+        instances.handles(self, self.number)
+        return [self.count, self.digest]
+
+    @query(fenced=True)
+    def read_surely(self) -> list[int]:
+        instances.handles(self, self.number)
+        return [self.count, self.digest]
+
+    @applies(Appended)
+    def on_appended(self, happened: Appended) -> None:
+        self.count, self.digest = after((self.count, self.digest), happened.token)
+
+    def _beats_on(self) -> None:
+        if int(self.entity_id.partition("e")[2] or BEATING) < BEATING:
+            self.context.start_timer("beat", BEAT_SECONDS, type(self).beat)
+
+
+@message
+class Tick:
+    """Begin to tick; the singleton goes on by itself then."""
+
+
+class Ticker(Entity):
+    """A singleton that handles a message at every tick."""
+
+    def __init__(self) -> None:
+        self.number = instances.next_number()
+
+    async def receive(self, message: object) -> None:
+        instances.handles(self, self.number)
+        self.context.start_timer("tick", TICK_SECONDS, Tick())
+
+
+def _withdrawn(cls: type[Entity]) -> EntityType:
+    found = cls._sharding_type
+    if found is None:
+        raise TypeError(f"{cls.__name__} is no entity type")
+    registry.discard(found)
+    return found
+
+
+REGISTER = _withdrawn(Register)
+_withdrawn(Ticker)
+
+
+@contextmanager
+def only_torture_types() -> Iterator[SingletonProxy]:
+    """Host these types inside the block, and none of the project's own; return the way to the singleton."""
+    with registry.isolated() as own:
+        for known in own.all().values():
+            own.discard(known)
+        own.add(REGISTER)
+        yield ClusterSingleton.start(TICKER, entity=Ticker)

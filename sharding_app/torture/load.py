@@ -1,0 +1,258 @@
+"""The load: a process of its own that calls entities at a steady rate, and writes down the outcome of each call.
+
+It obeys lines on its standard input, and answers each with one line when it is done:
+
+`warm`                       call every entity once
+`go`                         begin
+`probe a,b,c`                one append to each, at once
+`halt`                       stop the rate, wait for the calls under way
+`sweep`                      read every entity
+`round n`                    go on with entities of their own, and a file of their own
+`unexpected`                 say how many replies came that no caller waited for
+`late entity seconds`        an append that waits before it writes
+`stall entity seconds`       let the entity hold its node's event loop
+`swell entity megabytes`     let the entity ask for memory
+
+When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+from sharding_app import (
+    AskTimeout,
+    BufferFull,
+    PartlyApplied,
+    Rejected,
+    ShardingError,
+    SingletonProxy,
+    Unavailable,
+    bootstrap,
+)
+from sharding_app.torture.entities import Tick
+from sharding_app.torture.history import PATIENT_SECONDS, Call, Op, Outcome, write_line
+
+TICK_SECONDS = 0.01
+SINGLETON_SECONDS = 0.1
+HASTY_SECONDS = 0.4
+MAX_ATTEMPTS = 5
+NOT_TAKEN = {"buffer_full", "no_host", "stopped"}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--rate", type=float, default=300.0)
+    parser.add_argument("--entities", type=int, default=1000)
+    parser.add_argument("--hot", type=int, default=20, help="so many of them get a fifth of the calls")
+    parser.add_argument("--only-reads", type=int, default=0)
+    parser.add_argument("--patience", type=float, default=PATIENT_SECONDS, help="how long most callers wait")
+    parser.add_argument("--process", type=int, default=1)
+    return parser.parse_args(arguments)
+
+
+def entities_of(round_number: int, count: int) -> list[str]:
+    """Return the names of a round's entities."""
+    return [f"r{round_number}e{number}" for number in range(count)]
+
+
+def round_file(out: Path, round_number: int) -> Path:
+    return out.with_stem(f"{out.stem}-{round_number}") if round_number else out
+
+
+class Load:
+    def __init__(self, options: argparse.Namespace, register: Any, ticker: SingletonProxy) -> None:
+        """`register` is the class of the entities that are called, `ticker` leads to the singleton."""
+        self.register = register
+        self.ticker, self.tick = ticker, Tick()
+        self.options = options
+        self.chance = random.Random(options.seed)
+        self.numbers = 0
+        self.running = False
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.new_round(0)
+
+    def new_round(self, number: int) -> None:
+        out: Path = self.options.out
+        self.entities = entities_of(number, self.options.entities)
+        self.file = round_file(out, number).open("ab", buffering=0)
+
+    async def call(
+        self,
+        entity: str,
+        op: Op,
+        patience: float = 0.0,
+        *,
+        own_id: bool = False,
+        late: float = 0.0,
+    ) -> Call:
+        """Make one call and write it down. With an id of its own, an unknown outcome is asked for again."""
+        self.numbers = number = self.numbers + 1
+        token = "" if op.startswith("read") else f"{self.options.process}.{number}"
+        call = Call(
+            process=self.options.process, number=number, entity=entity, op=op, token=token, start=time.monotonic(),
+            outcome="unknown", command_id=f"id-{token}" if own_id else "",
+        )  # fmt: skip
+        if op == "tell":
+            self.register.ref(entity).append.tell(token)
+            call.outcome = "told"
+        else:
+            await self._ask(call, patience or self.options.patience, late)
+        call.end = time.monotonic()
+        self.file.write(write_line(call))
+        return call
+
+    async def _ask(self, call: Call, patience: float, late: float) -> None:
+        while True:
+            ref = self.register.ref(call.entity, timeout=patience, command_id=call.command_id or None)
+            method = getattr(ref, "append_late" if late else call.op)
+            arguments = [each for each in (call.token, late) if each]
+            await self._settle(call, method(*arguments))
+            if (
+                not call.command_id
+                or call.outcome not in ("unknown", "refused")
+                or call.attempts >= MAX_ATTEMPTS
+            ):
+                return
+            call.attempts += 1
+
+    @staticmethod
+    async def _settle(call: Call, answer: Awaitable[list[int]]) -> None:
+        try:
+            count, digest = await answer
+        except Rejected:
+            call.outcome = "rejected"
+        except (AskTimeout, PartlyApplied) as error:
+            call.outcome, call.error = "unknown", f"{type(error).__name__}: {error}"
+        except (BufferFull, Unavailable) as error:
+            taken: Outcome = "refused" if error.code in NOT_TAKEN else "unknown"
+            # An earlier attempt of the same command may have had an effect.
+            call.outcome = taken if call.attempts == 1 else "unknown"
+            call.error = f"{error.code}: {error}"
+        except ShardingError as error:
+            call.outcome, call.error = "failed", f"{type(error).__name__}: {error}"
+        else:
+            call.outcome, call.value, call.error = "ok", (count, digest), ""
+
+    def start(self, job: Any) -> None:
+        task = asyncio.get_running_loop().create_task(job)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            print(f"the load itself failed: {error!r}", file=sys.stderr, flush=True)
+            os._exit(3)
+
+    async def steadily(self) -> None:
+        """Begin calls at the rate, whatever becomes of them."""
+        began, issued = time.monotonic(), 0
+        while self.running:
+            due = int((time.monotonic() - began) * self.options.rate)
+            while issued < due:
+                issued += self.one_choice()
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def call_the_singleton(self) -> None:
+        """Its answers are nobody's: it is there to be seen living, once."""
+        while self.running:
+            self.ticker.tell(self.tick)
+            await asyncio.sleep(SINGLETON_SECONDS)
+
+    def one_choice(self) -> int:
+        """Begin one call, or a few for the same entity in a row; return how many."""
+        chance = self.chance
+        hot = chance.random() < 0.2
+        entity = self.entities[chance.randrange(self.options.hot if hot else len(self.entities))]
+        dice = 0.7 if self.options.only_reads else chance.random()
+        if dice < 0.50:
+            hasty = chance.random() < 0.05
+            self.start(self.call(entity, "append", HASTY_SECONDS if hasty else 0.0))
+        elif dice < 0.60:
+            self.start(
+                self.call(
+                    entity,
+                    "append",
+                    HASTY_SECONDS if chance.random() < 0.5 else self.options.patience / 4,
+                    own_id=True,
+                )
+            )
+        elif dice < 0.85:
+            self.start(self.call(entity, "read"))
+        elif dice < 0.88:
+            self.start(self.call(entity, "read_surely"))
+        elif dice < 0.91:
+            self.start(self.call(entity, "refuse"))
+        elif dice < 0.94:
+            self.start(self.call(entity, "tell"))
+        else:
+            for _ in range(3):
+                self.start(self.call(entity, "append"))
+            return 3
+        return 1
+
+    # -- Orders --------------------------------------------------------------------------------------------------------
+
+    async def obey(self, line: str) -> str:  # noqa: C901  (one case for each order)
+        word, _, rest = line.partition(" ")
+        match word:
+            case "warm":
+                calls = await asyncio.gather(*(self.call(each, "append") for each in self.entities))
+                bad = [each for each in calls if each.outcome != "ok"]
+                return f"warm {len(bad)} {bad[0].error if bad else ''}"
+            case "go":
+                self.running = True
+                self.start(self.steadily())
+                self.start(self.call_the_singleton())
+                return "going"
+            case "probe":
+                for entity in rest.split(","):
+                    self.start(self.call(entity, "append"))
+                return "probing"
+            case "halt":
+                self.running = False
+                while self.tasks:
+                    await asyncio.wait(list(self.tasks))
+                return "halted"
+            case "round":
+                self.new_round(int(rest))
+                return "new round"
+            case "unexpected":
+                process = bootstrap.portal().process
+                return f"unexpected {'?' if process is None else process.asker.unexpected}"
+            case "late":
+                entity, seconds = rest.split()
+                self.start(self.call(entity, "append", late=float(seconds)))
+                return "begun"
+            case "stall":
+                entity, seconds = rest.split()
+                self.register.ref(entity).stall.tell(float(seconds))
+                return "stalling"
+            case "swell":
+                entity, megabytes = rest.split()
+                self.register.ref(entity).swell.tell(int(megabytes))
+                return "swelling"
+            case "sweep":
+                calls = await asyncio.gather(*(self.call(each, "read") for each in self.entities))
+                return f"swept {sum(each.outcome != 'ok' for each in calls)}"
+        return f"unknown order {word}"
+
+
+async def run_load(options: argparse.Namespace, register: Any, ticker: SingletonProxy) -> None:
+    """Run the process itself."""
+    load = Load(options, register, ticker)
+    orders = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(orders)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    while line := (await orders.readline()).decode().strip():
+        print(await load.obey(line), flush=True)
+    os._exit(0)
