@@ -1,7 +1,9 @@
 """Commits of shards whose rows are locked: by a forgotten transaction, an operator's session, a slow migration.
 
 Contract: they wait in their order beside all others, and what comes later for those shards waits behind them. No append
-waits for such a row again: it is asked beside the appends whether it is free, and then its commits come first.
+waits for such a row again: it is asked beside the appends whether it is free, and then its commits come first. They stay
+here until the writer takes them, which it does with nothing else in its hands: a batch that it is still writing in parts may
+hold later commits of theirs, and these still have to find them here.
 """
 
 import asyncio
@@ -37,11 +39,13 @@ class Journal(Protocol):
 
 
 class LockedShards(Generic[T]):
-    def __init__(self, journal: Journal, freed: Callable[[list[T]], None]) -> None:
-        """`freed`: takes the commits whose shards are free again, in their order."""
+    def __init__(self, journal: Journal, wake: Callable[[], None]) -> None:
+        """`wake`: some shards are free again, and their commits are to be taken."""
         self._journal = journal
-        self._freed = freed
+        self._wake = wake
         self._commits: dict[Key, list[T]] = {}
+        self._free: dict[Key, None] = {}
+        "Those of the shards that are not locked any more."
         self._some = asyncio.Event()
 
     def __len__(self) -> int:
@@ -51,6 +55,20 @@ class LockedShards(Generic[T]):
     def shards(self) -> int:
         """How many are locked."""
         return len(self._commits)
+
+    @property
+    def due(self) -> bool:
+        """Whether some commits are to be taken."""
+        return bool(self._free)
+
+    def take(self) -> list[T]:
+        """Return the commits whose shards are free again, in their order."""
+        free, self._free = self._free, {}
+        return [commit for key in free for commit in self._commits.pop(key)]
+
+    def holds(self, commit: T) -> bool:
+        """Whether it would have to wait behind others."""
+        return commit.key in self._commits
 
     def keep(self, commits: list[T], holders: Mapping[Key, str]) -> None:
         """Let commits of locked shards wait; `holders` says of each shard who has locked it."""
@@ -83,21 +101,20 @@ class LockedShards(Generic[T]):
             await self._some.wait()
             self._some.clear()
             pause = LOOK_SECONDS
-            while self._commits:
+            while self._commits.keys() - self._free.keys():
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LOOK_MAX_SECONDS)
                 await self._look()
 
     async def _look(self) -> None:
-        stale = [
-            key
-            for key, commits in self._commits.items()
-            if any(each.generation != each.slot.generation for each in commits)
-        ]
+        looked_at = [key for key in self._commits if key not in self._free]
         try:
-            locked = await self._journal.locked(list(self._commits))
+            locked = await self._journal.locked(looked_at)
         except JournalUnavailable:
-            locked = dict.fromkeys(self._commits, "")
-        free = [key for key in self._commits if key not in locked or key in stale]
-        if free:
-            self._freed([commit for key in free for commit in self._commits.pop(key)])
+            locked = dict.fromkeys(looked_at, "")
+        for key in looked_at:
+            stale = any(each.generation != each.slot.generation for each in self._commits[key])
+            if stale or key not in locked:
+                self._free[key] = None
+        if self._free:
+            self._wake()

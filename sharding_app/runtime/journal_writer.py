@@ -84,7 +84,7 @@ class JournalWriter:
         self._waiting: list[Commit] = []
         self._wake = asyncio.Event()
         self._stuck: Stuck[Commit] = Stuck(RETRY_MAX_SECONDS, self._wake.set)
-        self.locked: LockedShards[Commit] = LockedShards(journal, self._freed)
+        self.locked: LockedShards[Commit] = LockedShards(journal, self._wake.set)
         self._errors = 0
         "Of the server's own, since it took something."
         self.commits = 0
@@ -112,16 +112,13 @@ class JournalWriter:
             group.create_task(self._serve())
             group.create_task(self.locked.run())
 
-    def _freed(self, commits: list[Commit]) -> None:
-        self._waiting = commits + self._waiting
-        self._wake.set()
-
     async def _serve(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while (self._waiting or self._stuck.due) and self._may_write():
+            while (self._waiting or self._stuck.due or self.locked.due) and self._may_write():
                 self.in_flight = True
+                self._waiting[:0] = self.locked.take()
                 try:
                     if self._waiting:
                         await self._write(self._take())
@@ -231,7 +228,8 @@ class JournalWriter:
                 if refused.index < first:
                     await self._write(batch[:number])
                     rest = batch[number:]
-                    if not self._stuck.holds(commit.slot):  # else it waits behind one that comes before it
+                    # Else it waits behind one that comes before it.
+                    if not (self._stuck.holds(commit.slot) or self.locked.holds(commit)):
                         rest = self._fail([commit], rest, NotCommitted.REFUSED, refused.reason)
                     await self._write(rest)
                     return

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 import pytest
 
 from sharding_app.core.shard import Shard, Slot
-from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
+from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsLocked
 from sharding_app.runtime.journal_writer import Commit, JournalWriter, NotCommitted
 from sharding_app.testing.clock import TravelLoop
 from tests.contract.given import event_row
@@ -47,7 +47,7 @@ class Entities:
         self.slots: dict[str, Slot] = {}
         self.ends: list[tuple[str, int, NotCommitted | None]] = []
 
-    def commit(self, entity: str) -> Commit:
+    def commit(self, entity: str, shard: int = 0) -> Commit:
         slot = self.slots.setdefault(entity, Slot(entity, self.shard))
         slot.seq += 1
         seq, ends = slot.seq, self.ends
@@ -58,7 +58,7 @@ class Entities:
                 if why is not None and self.generation == slot.generation:
                     slot.generation += 1
 
-        return Noted(slot, [event_row(1, entity, seq)])
+        return Noted(slot, [event_row(1, entity, seq, shard=shard)])
 
 
 def error(*args: object) -> Exception:
@@ -178,5 +178,59 @@ async def test_a_refused_row_waits_for_its_turn_behind_one_that_the_server_fails
         assert entities.ends == []
         journal.trouble = lambda rows: trouble(rows) if rows[-1].seq == 2 else None
         await pass_time(2)
+        assert writer.waiting == 0
+    assert entities.ends == [("a", 1, None), ("a", 2, NotCommitted.REFUSED)]
+
+
+class Locking(Scripted):
+    """The row of one entity's shard is locked at first, and free as soon as somebody asks. Appends take their time."""
+
+    def __init__(self, trouble: Trouble, entity: str) -> None:
+        super().__init__(trouble)
+        self.locked_entity = entity
+        self.looks = 0
+
+    async def append(self, rows: Sequence[EventRow]) -> None:
+        error = self.trouble(rows)
+        if error is None and not self.looks and any(row.entity == self.locked_entity for row in rows):
+            raise ShardsLocked(
+                {(row.type_id, row.shard): "" for row in rows if row.entity == self.locked_entity}
+            )
+        if error is None:
+            await asyncio.sleep(0.5)
+        await super().append(rows)
+
+    async def locked(self, shards: Collection[tuple[int, int]]) -> dict[tuple[int, int], str]:
+        self.looks += 1
+        return {}
+
+
+async def test_what_waited_for_a_locked_shard_goes_before_what_a_split_batch_holds_of_it() -> None:
+    """The row is free again while the first part of the batch is still being appended."""
+    journal = Locking(
+        lambda rows: next((RowRefused("no", n) for n, r in enumerate(rows) if r.entity == "bad"), None), "a"
+    )
+    entities = Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("a"))
+        writer.put(entities.commit("b", shard=1))
+        writer.put(entities.commit("bad", shard=1))
+        writer.put(entities.commit("a"))
+        await pass_time(5)
+        assert journal.looks == 1
+        assert writer.waiting == 0
+    assert journal.stored == {"a": [1, 2], "b": [1]}
+    assert [end for end in entities.ends if end[0] == "a"] == [("a", 1, None), ("a", 2, None)]
+
+
+async def test_a_refused_row_waits_for_its_turn_behind_one_whose_shard_is_locked() -> None:
+    def trouble(rows: Sequence[EventRow]) -> Exception | None:
+        return next((RowRefused("no", index) for index, row in enumerate(rows) if row.seq == 2), None)
+
+    journal, entities = Locking(trouble, "a"), Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("a"))
+        writer.put(entities.commit("a"))
+        await pass_time(5)
         assert writer.waiting == 0
     assert entities.ends == [("a", 1, None), ("a", 2, NotCommitted.REFUSED)]
