@@ -7,6 +7,7 @@ starts again after a back-off.
 
 import asyncio
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from sharding_app.core.ids import ShardId
@@ -41,8 +42,8 @@ class EntityLife:
         self._sweep: deque[Shard] = deque()
         "The shards in which idle entities are still to be looked for."
         self._swept_at = 0.0
-        self._leaving: deque[Slot] = deque()
-        "Entities that have to leave the memory for others, and were busy."
+        self._leaving: dict[Slot, None] = {}
+        "Entities that have to leave the memory for others, and were busy. Each once, however often it was used meanwhile."
         self._spreads = False
         self._stop_timeout = config.stop_timeout_seconds
         self._restart_backoff = config.restart_backoff_seconds
@@ -60,10 +61,10 @@ class EntityLife:
 
     def tick(self, now: float) -> None:
         """Let go what is due, some at a time: entities without messages for long, and those that were too many."""
-        for _ in range(min(len(self._leaving), MAX_AT_A_TIME)):
-            slot = self._leaving.popleft()
+        for slot in list(islice(self._leaving, MAX_AT_A_TIME)):
+            del self._leaving[slot]
             if not self._makes_room(slot):
-                self._leaving.append(slot)
+                self._leaving[slot] = None
         if self._passivate_after <= 0:
             return
         if not self._sweep:
@@ -111,7 +112,7 @@ class EntityLife:
         evicted, shard.evicted = shard.evicted, []
         for slot in evicted:
             if not self._makes_room(slot):
-                self._leaving.append(slot)
+                self._leaving[slot] = None
 
     def _spread(self) -> None:
         self._spreads = False

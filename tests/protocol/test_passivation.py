@@ -128,6 +128,27 @@ async def test_the_limit_is_shared_out_among_the_shards_that_are_here() -> None:
                 assert all(len(shard.slots) <= most for shard in host.shards.values())
 
 
+async def test_busy_ones_that_are_used_again_and_again_wait_once_each() -> None:
+    """Each message drives out another one that is at work: what is to leave must not grow with the messages."""
+    Meter.goes_on = asyncio.Event()
+    async with MemoryCluster([Meter]) as cluster:
+        with cluster.in_use():
+            Meter.ref("0").wait.tell()
+            await until(lambda: bool(host_of(cluster).shards))
+            (shard,) = host_of(cluster).shards.values()
+            await until(lambda: shard.most == 10)
+            host = host_of(cluster)
+            for number in range(2000):
+                work = Deliver(
+                    shard.type, shard.number, shard.epoch, str(number % 20), number + 1, "wait", b"\x90"
+                )
+                host.receive("p-somebody", [work])
+            assert len(host.entity_life._leaving) <= 20
+            assert len(in_memory(cluster)) == 20
+            Meter.goes_on.set()
+            await until(lambda: len(in_memory(cluster)) <= 10)
+
+
 async def test_a_busy_one_ends_what_it_does_and_leaves_then() -> None:
     Meter.goes_on = asyncio.Event()
     async with MemoryCluster([Meter]) as cluster:
