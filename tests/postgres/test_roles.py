@@ -13,6 +13,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.core.lockkeys import coordinator_key, lifeline_keys
+from sharding_app.core.records import Backend
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
 from tests.contract.given import event_row, member, until
@@ -171,6 +172,35 @@ async def test_a_login_that_may_end_nothing_is_refused_with_the_reason(roles: Ro
             await store.open()
     finally:
         roles.sql("GRANT EXECUTE ON FUNCTION pg_terminate_backend(integer, bigint) TO PUBLIC")
+
+
+async def test_a_process_of_strangers_that_has_the_number_of_one_of_ours_is_not_waited_for(
+    roles: Roles,
+) -> None:
+    """After a failover the other server has processes of its own, with the same small numbers; their starts are hidden."""
+    journal = PostgresJournal(roles.alias(roles.login()), owner="me", answer_seconds=1)
+    await journal.open()
+    async with await psycopg.AsyncConnection.connect(**roles.stranger()) as there:
+        gone = Backend(there.info.backend_pid, "2020-01-01T00:00:00.000000Z")
+        assert not await journal.settle_of(gone, [event_row(1, "a", 1)])
+        await there.execute("SELECT 1")
+    async with await connect(roles.params) as admin:
+        writer = await value(admin, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+    assert not await journal.settle_of(Backend(writer, gone.started), [event_row(1, "a", 1)])
+    await journal.close()
+
+
+async def test_a_process_of_ours_whose_start_is_hidden_is_not_taken_for_gone(roles: Roles) -> None:
+    """Another login's transaction that shares an append: we may not see its end, and do not say that it has come."""
+    journal = PostgresJournal(roles.alias(roles.login()), owner="me", answer_seconds=1)
+    await journal.open()
+    other = {**roles.as_user(roles.login()), "application_name": "sharding/me/also"}
+    async with await psycopg.AsyncConnection.connect(**other) as there:
+        pid = there.info.backend_pid
+        with pytest.raises(JournalUnavailable):
+            await journal.settle_of(Backend(pid, "2020-01-01T00:00:00.000000Z"), [event_row(1, "a", 1)])
+        await there.execute("SELECT 1")
+    await journal.close()
 
 
 # -- strangers -----------------------------------------------------------------------------------------------------
