@@ -111,6 +111,27 @@ async def test_it_goes_in_pieces_and_stops_when_the_shard_has_a_home_again(param
     await journal.close()
 
 
+async def test_it_stops_when_any_of_the_entitys_shards_has_a_home_again(params: dict[str, Any]) -> None:
+    """An extractor that has changed leaves rows of one entity in two shards: it may begin to live in either."""
+    store, journal, number = await ran(params)
+    await store.decide(1, [HomeChange(CART.name, 1, 0, 1, "a", "home")])
+    await journal.append([event_row(number, "alice", 3, shard=1), event_row(number, "alice", 4, shard=1)])
+    async with await connect(params) as admin:
+        loop = asyncio.get_running_loop()
+
+        async def give_a_home() -> None:
+            await admin.execute(RAISE.replace("type_id = 1", f"type_id = {number}"), [1])
+
+        def progress(_: Erasure) -> None:
+            asyncio.run_coroutine_threadsafe(give_a_home(), loop).result(10)
+
+        with pytest.raises(Moved):
+            await erased(params, progress=progress, events_at_once=1)
+    assert [each.seq for each in (await journal.read_from(number, "alice", 0)).events] == [1, 2, 3]
+    await store.close()
+    await journal.close()
+
+
 async def test_the_timeline_notes_who_erased_something_but_not_of_whom(params: dict[str, Any]) -> None:
     store, journal, _ = await ran(params)
     await erased(params, events_at_once=1)

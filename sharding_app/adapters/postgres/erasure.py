@@ -2,7 +2,8 @@
 
 Contract: refuses while the shard's home is alive, since that may hold the entity in memory: the home erases it then
 (`runtime.erasing`). It is asked before anything is locked. The shard's epoch is raised first, so that a process which was
-frozen all the while cannot write any of it again, and each piece looks whether that epoch still holds. The timeline notes
+frozen all the while cannot write any of it again, and each piece looks whether that epoch still holds: of every shard in which
+the entity has left something, since it may begin to live in any of them. The timeline notes
 the type, the numbers and who wanted it, never the id.
 """
 
@@ -64,13 +65,22 @@ def erase_entity(
         fenced = connection.execute(QUERIES["erase_fence"], {**params, **seen}).fetchall()
         if len(fenced) < len(shards):
             raise Moved
+        raised = {
+            "type_id": type_id,
+            "shards": [each for each, _ in fenced],
+            "epochs": [each for _, each in fenced],
+        }
         shard, epoch = fenced[0]
         held = {**params, "type_id": type_id, "shard": shard, "epoch": epoch, "at_most": events_at_once}
         erased = Erasure(whole=False)
         while not erased.whole:
-            row = connection.execute(QUERIES["erase"], {**held, "events_before": erased.events}).fetchone()
-            if row is None:
-                raise Moved
+            with connection.transaction():
+                whole = connection.execute(QUERIES["erase_held"], raised).fetchone()
+                row = connection.execute(
+                    QUERIES["erase"], {**held, "events_before": erased.events}
+                ).fetchone()
+                if row is None or whole != (True,):
+                    raise Moved
             erased += Erasure(*row)
             progress(erased)
     return erased
