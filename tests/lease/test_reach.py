@@ -79,7 +79,9 @@ def test_the_shards_of_a_node_without_its_connections_find_other_homes(line: str
                     assert await loop.hurry(Cart.ref(each).add("book", 1)) == 1
                 node = cluster.nodes["node2"]
                 health = NodeHealth(lambda: node, lambda: 0.0)
-                assert health.ask("ready").ok
+                async with asyncio.timeout(60):
+                    while not health.ask("ready").ok:
+                        await loop.travel(0.1)
                 server = cluster.server
                 server.faults = NoRoom(node.incarnation)
                 store, lifeline = node.ports.store, node.lifeline
