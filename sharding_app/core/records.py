@@ -115,6 +115,9 @@ class News(msgspec.Struct, frozen=True):
     "Who raised the term last."
     asked: LeaveRequest | None
     "What an operator asks of the node."
+    state: MemberState | None
+    "What the node's row says that it is; None: there is no row."
+    deaf: bool
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ Its parts: `joining`, `registering`, `coordinating`, `leaving`, and `own_row`, w
 import asyncio
 import contextlib
 import logging
+from typing import Literal
 
 from sharding_app.core.ids import Incarnation, Term, has_no_row
 from sharding_app.core.lockkeys import lifeline_keys
@@ -66,7 +67,7 @@ class Node(Process):
     ) -> None:
         super().__init__(incarnation, config, ports, types)
         self.node_ports = ports
-        self.state: MemberState | str = "new"
+        self.state: MemberState | Literal["new", "ended"] = "new"
         self.age = 0
         self.hosting = Hosting(self, ports, lambda: self.channel_of(incarnation))
         self.hosts = self.hosting.hosts
@@ -239,6 +240,7 @@ class Node(Process):
         self.all_stops = news.asked in ("prepare", "stop")
         if news.asked in ("leave", "stop") and self.state in ("up", "leaving"):
             self.asked_to_leave.set()
+        await self._row.mend(news)
 
     def lifeline_answers(self) -> bool:
         """Whether a ping was answered lately, whatever the lease says."""

@@ -3,7 +3,8 @@
 Contract: a row that is gone ends this incarnation: somebody has buried it. After a suspension only shards go on whose rows
 still show this incarnation and epoch. A row names the server on which both locks are held, and then only: whoever finds
 both gone from that one takes the process for dead at once. With one of them a node goes on only after its row has said so.
-Where the server goes on in another lineage, `core.lease.after_return` says what becomes of the objects in memory.
+Where the server goes on in another lineage, `core.lease.after_return` says what becomes of the objects in memory. What the
+row says of the node may be lost there too, and no answer would ever tell: so the node compares it at rest, and says it again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sharding_app.core.lease import after_return
-from sharding_app.core.records import Lineage, MemberState, Server
+from sharding_app.core.records import Lineage, MemberState, News, Server
 from sharding_app.ports.store import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -53,6 +54,26 @@ class OwnRow:
                 return
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def mend(self, news: News) -> None:
+        """Write again what the row no longer says: else the others go by it for as long as this node lives.
+
+        Raises StoreUnavailable; the next look comes back to it.
+        """
+        node = self._node
+        state, deaf = node.state, node.hearing.says_deaf
+        if (
+            state == "new"
+            or state == "ended"
+            or news.state is None
+            or (news.state, news.deaf) == (state, deaf)
+        ):
+            return
+        node.log(
+            "row_mended", "node %s is %s%s, and not %s%s, as its row says", node.config.name,
+            state, ", deaf" * deaf, news.state, ", deaf" * news.deaf,
+        )  # fmt: skip
+        await node.ports.store.update_member(node.incarnation, state=state, deaf=deaf)
 
     def begins_in(self, lineage: Lineage) -> None:
         """The lease is valid for the first time there: nothing is in memory yet."""

@@ -45,7 +45,7 @@ KINDS = (
     Kind("postgres_restart", 0.05, 3.5),
     Kind("fail_over", 0.05, 2.0),
     Kind("standby_away", 1.0, 4.0),
-    Kind("tail_lost", 0.05, 1.5),
+    Kind("tail_lost", 0.05, 1.5, aimed=True),
     Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
     Kind("lifelines_lost", 0.0, 0.0, aimed=True),
     Kind("line_lost", 1.0, 6.0, aimed=True),

@@ -37,6 +37,9 @@ WEATHER = {
 
 PROMOTED = 0.7
 """So many of the standbys that were away for a while take over in the end."""
+BEGIN_MEANWHILE = 0.5
+"""In so many of the seeds whose server goes back in time a node begins shortly before."""
+ROW_LOOK_SECONDS = 0.01
 MOVES = 12
 ROLL_LOOK_SECONDS = 0.1
 BACK_SECONDS = 8.0
@@ -315,14 +318,36 @@ class Injector:
 
         return end
 
-    def _tail_lost(self, fault: Fault, _: VirtualNode) -> Undo | None:
-        """The server goes back in time: a standby takes over that lacks the last of what was acknowledged."""
-        server = self.world.server
+    def _tail_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        """The server goes back in time: a standby takes over that lacks the last of what was acknowledged. In some seeds
+        it has a node's row, and nothing that the node has said in it since then."""
+        world, server = self.world, self.world.server
         if not server.up or server.standby.away:
             return None
         self._count(fault.kind)
-        server.standby.part(asynchronous=True)
-        return lambda: server.fail_over() if server.standby.away else None
+        begins = self._random.random() < BEGIN_MEANWHILE
+        over = False
+
+        def part() -> None:
+            row = server.cluster.members.get(node.incarnations[-1]) if node.incarnations else None
+            if over or not server.up or server.standby.away:
+                return
+            if begins and row is None:
+                world.scheduler.later(ROW_LOOK_SECONDS, part)
+                return
+            server.standby.part(asynchronous=True)
+
+        def promote() -> None:
+            nonlocal over
+            over = True
+            if server.standby.away:
+                server.fail_over()
+
+        if begins:
+            node.crash()
+            node.boot()
+        part()
+        return promote
 
     def _lifeline_session_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
         sessions = [

@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 
 def is_settled(world: World) -> bool:
-    """Every node is up, and every shard runs where its row says."""
-    if not all(each.is_up for each in world.nodes):
-        return False
+    """Every node is up and its row says so, and every shard runs where its row says."""
+    members = world.server.cluster.members
+    for each in world.nodes:
+        own = members.get(each.incarnations[-1]) if each.is_up else None
+        if own is None or own.state != "up" or own.deaf:
+            return False
     for row in world.server.cluster.shards.values():
         node = world.node_of(row.home) if row.home is not None else None
         if node is None or row.step != "home" or not world.is_valid(node):

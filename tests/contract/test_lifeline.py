@@ -95,16 +95,18 @@ async def test_a_pulse_shows_the_server_and_the_coordinator(world: World) -> Non
     pulse = await sessions[1].ping()
     assert pulse.server == (await store.members())[0]
     assert not pulse.coordinator_locked
-    assert await store.news("a") == News(0, None, None)
+    assert await store.news("a") == News(0, None, None, "up", False)
     term = await sessions[0].elect("a")
     assert term is not None
     assert (await sessions[0].ping()).coordinator_locked
     assert (await sessions[1].ping()).coordinator_locked
     assert await store.coordinator() == CoordinatorRow(term, "a")
-    assert await store.news("a") == News(term, "a", None)
+    assert await store.news("a") == News(term, "a", None, "up", False)
     await store.ask_to("leave", ["a"])
-    assert await store.news("a") == News(term, "a", "leave")
-    assert await store.news("stranger") == News(term, "a", None)
+    assert await store.news("a") == News(term, "a", "leave", "up", False)
+    assert await store.update_member("a", state="leaving", deaf=True)
+    assert await store.news("a") == News(term, "a", "leave", "leaving", True)
+    assert await store.news("stranger") == News(term, "a", None, None, False)
     await sessions[0].resign()
     assert not (await sessions[0].ping()).coordinator_locked
     assert not (await sessions[1].ping()).coordinator_locked

@@ -5,6 +5,7 @@ import copy
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command, event
@@ -235,6 +236,38 @@ def test_after_a_restore_lower_terms_and_epochs_are_heard() -> None:
                 assert set(map(tuple, numbers(cluster).values())) == {(1, 2, 3)}
                 assert cluster.server.cluster.coordinator.term > known
                 assert "database_moved_on" in [each.action for each in cluster.server.cluster.timeline]
+
+    on_virtual_time(main())
+
+
+def test_a_row_that_went_back_in_time_says_again_what_its_node_is() -> None:
+    """The tail that was lost held a node's word that it is up, that it is drained, and that it hears again."""
+
+    async def main() -> None:
+        async with MemoryCluster([Cart], nodes=3) as cluster:
+            with cluster.in_use():
+                rows = cluster.server.cluster.members
+                before = [
+                    {"state": "joining", "deaf": False},
+                    {"state": "up", "deaf": False},
+                    {"state": "up", "deaf": True},
+                ]
+                nodes = list(cluster.nodes.values())
+                await hurried(nodes[1].drain(drained=True))
+                now = [(rows[each.incarnation].state, rows[each.incarnation].deaf) for each in nodes]
+                assert now == [("up", False), ("leaving", False), ("up", False)]
+                cluster.server.stop()
+                for each, fields in zip(nodes, before, strict=True):
+                    rows[each.incarnation] = msgspec.structs.replace(rows[each.incarnation], **fields)
+                cluster.server.timeline += 1
+                await travel(0.5)
+                cluster.server.start()
+                await travel(3)
+                assert [(rows[each.incarnation].state, rows[each.incarnation].deaf) for each in nodes] == now
+                for cart in IDS:
+                    assert await hurried(Cart.ref(cart).add("book", 1)) == 1
+                homes = {row.home for row in cluster.server.cluster.shards.values()}
+                assert homes == {nodes[0].incarnation, nodes[2].incarnation}
 
     on_virtual_time(main())
 

@@ -29,6 +29,7 @@ SURE = (
     "recovery_misses_last_event",
     "resend_off",
     "retries_are_not_looked_up",
+    "row_stays_wrong",
     "second_look_off",
     "allocates_before_the_minimum",
     "rebalances_while_mixed",

@@ -90,7 +90,9 @@ class MemoryStore:
     async def news(self, incarnation: Incarnation) -> News:
         def news() -> News:
             row, member = self._rows.coordinator, self._rows.members.get(incarnation)
-            return News(row.term, row.incarnation, None if member is None else member.asked)
+            if member is None:
+                return News(row.term, row.incarnation, None, None, False)
+            return News(row.term, row.incarnation, member.asked, member.state, member.deaf)
 
         return await self._ask("news", news)
 

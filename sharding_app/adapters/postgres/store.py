@@ -176,8 +176,9 @@ class PostgresStore:
         return CoordinatorRow(*rows[0]) if rows else CoordinatorRow(0, None)
 
     async def news(self, incarnation: Incarnation) -> News:
-        term, coordinator, asked = (await self._rows("news", {"incarnation": incarnation}))[0]
-        return News(term or 0, coordinator, asked)
+        rows = await self._rows("news", {"incarnation": incarnation})
+        term, coordinator, asked, state, deaf = rows[0]
+        return News(term or 0, coordinator, asked, state, bool(deaf))
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
         return await self._shards(types=None if types is None else list(types))

@@ -51,5 +51,6 @@ NODES: dict[str, Mistake] = {
     "needs_a_coordinator": Mistake((6, 8, 10), Node, "may_handle", _needs_a_coordinator),
     "silent_for_two_ttl": Mistake((13,), Membership, "_together", lambda _: no),
     "objects_outlive_their_server": Mistake((2, 3, 4, 5), Hosting, "give_up_stored", lambda _: nothing),
+    "row_stays_wrong": Mistake((10,), OwnRow, "mend", lambda _: async_nothing),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
 }

@@ -1,3 +1,4 @@
-SELECT c.term, c.incarnation, (SELECT n.asked FROM sharding_node n WHERE n.incarnation = %(incarnation)s)
+SELECT c.term, c.incarnation, n.asked, n.state, n.deaf
 FROM (VALUES (1)) AS always (one)
-LEFT JOIN sharding_coordinator c ON true;
+LEFT JOIN sharding_coordinator c ON true
+LEFT JOIN sharding_node n ON n.incarnation = %(incarnation)s;
