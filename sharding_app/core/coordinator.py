@@ -216,6 +216,15 @@ class Coordinator:
         self._serve_waiters(now)
         self._tell_hosts(now)
 
+    def types_read(self, numbers: Mapping[str, int]) -> None:
+        """How many shards each type has. One whose data was removed may have fewer now: the others have no rows any more."""
+        self.placement.numbers = numbers
+        for key in [key for key in self.placement.rows if not self.placement.is_shard(*key)]:
+            self._vanished(key)
+        for key in [key for key in self.waiters if not self.placement.is_shard(*key)]:
+            for incarnation in self.waiters.pop(key):
+                self.tells.to(incarnation, NoHome(self.term, key[0], "no_such_shard", [key[1]]))
+
     def rows_read(self, types: Sequence[str], rows: Sequence[ShardRow], now: float) -> None:
         """All rows of these types, read since some had vanished."""
         there = {(row.type, row.shard) for row in rows}

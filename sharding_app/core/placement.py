@@ -81,14 +81,18 @@ class Placement:
         self.rows[key] = row
 
     def vanished(self, key: ShardKey) -> None:
-        """Its row is not there any more: it lives nowhere, and gets a home as one that has lived before."""
+        """Its row is not there any more: it lives nowhere, and gets a home as one that has lived before, unless its type has
+        fewer shards now."""
         row = self.rows.pop(key, None)
         if row is not None:
             self._floors[key] = max(row.epoch, self._floors.get(key, 0))
             if row.home is not None:
                 self.at_home.get(row.home, {}).pop(key, None)
         self.count(key, None)
-        self._homeless.setdefault(key[0], {})[key[1]] = None
+        if self.is_shard(*key):
+            self._homeless.setdefault(key[0], {})[key[1]] = None
+        else:
+            self._homeless.get(key[0], {}).pop(key[1], None)
 
     def let_go(self, key: ShardKey) -> None:
         """It has no row and none can be made: it is not looked after any more."""

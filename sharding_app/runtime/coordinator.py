@@ -101,8 +101,8 @@ class CoordinatorShell:
         "It will be done in this turn of the loop."
         self._early: list[tuple[Incarnation, AnyMessage]] = []
         self._location_changes: dict[str, int] = {}
-        self._types_of: frozenset[str] | None = None
-        "The types that members hosted when the types' rows were read last."
+        self._types_of: frozenset[tuple[str, ...]] | None = None
+        "The members, and the types that they hosted, when the types' rows were read last."
         self._unread: dict[str, None] = {}
         "Types whose shards' rows have to be read again."
 
@@ -230,11 +230,11 @@ class CoordinatorShell:
             self.machine.locations_read(type_name, locations, self._clock.now())
 
     async def _read_types(self, members: list[Member]) -> None:
-        """How many shards each type has: it changes only while no member hosts the type."""
-        hosted = frozenset(each for member in members for each in member.types)
+        """How many shards each type has: it changes only while no member hosts the type, and others may host it next."""
+        hosted = frozenset((member.incarnation, *member.types) for member in members)
         if hosted != self._types_of:
             found = await self._store.types()
-            self.machine.placement.numbers = {each.name: each.number_of_shards for each in found}
+            self.machine.types_read({each.name: each.number_of_shards for each in found})
             self._types_of = hosted
 
     async def _read_locations(self, members: list[Member]) -> dict[str, dict[ShardId, str] | None]:

@@ -75,7 +75,7 @@ class Play:
         self.machine = Coordinator(
             first, 1, settings or CoordinatorSettings(), strategy_of or (lambda _: chosen), strategy_clock
         )
-        self.machine.placement.numbers = dict(numbers or {})
+        self.machine.types_read(dict(numbers or {}))
         self.machine.loaded(list(self.rows.values()), list(members), self.now)
         self.play()
 

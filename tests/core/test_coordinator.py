@@ -377,6 +377,20 @@ def test_what_stopped_with_the_whole_cluster_runs_again_with_it_once_enough_node
     assert sizes(play, "ab") == [2, 2]
 
 
+def test_shards_that_a_type_has_no_more_are_forgotten() -> None:
+    """Its data was removed while nodes of other types lived on, and it came back with fewer shards."""
+    rows = [ShardRow(TYPE, shard, 5, None, "stopped") for shard in range(4)]
+    play = Play([node("a", 1, types=()), node("b", 2, deaf=True)], numbers={TYPE: 4}, rows=rows)
+    play.ask("p-1", 1, 3)
+    play.machine.types_read({TYPE: 2})
+    play.change("b", deaf=False)
+    play.wait(30)
+    assert play.homes() == {0: "b", 1: "b", 2: None, 3: None}
+    assert [(each.reason, each.shards) for each in play.heard("p-1", NoHome)] == [("no_such_shard", [3])]
+    assert set(play.machine.placement.rows) == {(TYPE, 0), (TYPE, 1)}
+    assert not play.machine.busy
+
+
 def test_a_shard_of_a_type_that_nobody_hosts_any_more_stays_where_it_is() -> None:
     rows = [ShardRow("shop.Gone", 1, 3, None, "stopped")]
     play = Play([node("a", 1)], rows=rows)
