@@ -129,14 +129,28 @@ class Answers:
 
     # -- When nothing comes of it ----------------------------------------------------------------------------------
 
-    def abandoned(self, slot: Slot, source: Incarnation, message: Deliver, *, partly: bool) -> None:
-        """The object was thrown away while its command waited for something: nothing (more) of it is stored."""
-        if partly or not is_gone(slot):
+    def abandoned(
+        self, slot: Slot, source: Incarnation, message: Deliver, *, partly: bool, ran: bool = False
+    ) -> None:
+        """The object was thrown away while its command waited for something: nothing (more) of it is stored.
+
+        `ran`: its handler has begun. Of an entity that stores nothing such a command goes to no other home by itself.
+        """
+        if ran and is_gone(slot) and not self._may_run_again(message):
+            what = f"{self._type.name} {slot.id!r}: its shard was lost while {message.command} ran, and its fate is unknown"
+            self.fail(source, message, Unavailable(what, code="fate_unknown"))
+        elif partly or not is_gone(slot):
             self.fail(
                 source, message, self.refusal(slot, message, NotCommitted.SUPERSEDED, "", partly=partly)
             )
         else:
             self.hand_back(source, message)
+
+    def _may_run_again(self, message: Deliver) -> bool:
+        """As its asker would say after the death of this node (`runtime.process`)."""
+        handler = self._type.commands.get(message.command)
+        is_query = handler is not None and handler.is_query
+        return self._type.kind != "memory" or is_query or bool(message.command_id)
 
     def given_up(
         self, slot: Slot, source: Incarnation, message: Deliver, *, partly: bool, in_doubt: bool

@@ -102,7 +102,7 @@ class WaitingCommands:
             if command.then is not None:
                 command.then()
         if generation != slot.generation:
-            execution.answers.abandoned(slot, source, message, partly=command.steps > 0)
+            execution.answers.abandoned(slot, source, message, partly=command.steps > 0, ran=True)
         else:
             await self._conclude(command, handler, value)
 
@@ -339,7 +339,7 @@ class _Command:
         if isinstance(self.staging.broken, StepFailed):
             error = self.staging.broken
         if self.generation != slot.generation:
-            execution.answers.abandoned(slot, self.source, self.message, partly=partly)
+            execution.answers.abandoned(slot, self.source, self.message, partly=partly, ran=True)
         elif not isinstance(error, StepFailed):
             staged = bool(self.staging.records) or self.staging.broken is not None or partly
             if execution.failing.raised(slot, self.source, self.message, error, staged=staged, partly=partly):

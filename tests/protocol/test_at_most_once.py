@@ -124,6 +124,28 @@ async def test_what_waited_for_room_in_the_link_was_never_sent(cluster: MemoryCl
     assert HANDLED["waits"] == 1
 
 
+async def test_what_a_shard_was_doing_when_it_was_thrown_away_is_not_done_again(
+    cluster: MemoryCluster,
+) -> None:
+    """As after a failover that lost its row: the node that has it finds, when it is back, that it is not its home."""
+    answer = asyncio.ensure_future(Mailer.ref("bob", timeout=20).mail("began"))
+    behind = asyncio.ensure_future(Mailer.ref("bob", timeout=20).mail("waits"))
+    await until(lambda: HANDLED["began"] > 0)
+    home = cluster.nodes[cluster.home_of(Mailer, "bob")]
+    home.hosting.keep([], home.hosting.epochs())
+    handlers, pending = (
+        home.hosts["protocol.Mailer"].execution._waiting._running,
+        cluster.client.asker.pending,
+    )
+    await until(lambda: not handlers and all(each.home is None for each in pending.values()))
+    await cluster.kill_node(home.config.name)
+    with pytest.raises(Unavailable) as told:
+        await answer
+    assert told.value.code == "fate_unknown"
+    assert await behind == "waits"
+    assert HANDLED == {"began": 1, "waits": 1}
+
+
 async def test_an_orderly_leave_loses_nothing(cluster: MemoryCluster) -> None:
     """The coordinator leaves too, and the next one knows of no process that only asks."""
     for text in ("one", "two", "three"):
