@@ -40,17 +40,26 @@ async def test_b1_10_a_type_of_a_role_lives_only_where_the_role_is() -> None:
 
 
 async def test_b2_7_the_coordinators_node_need_not_host_anything() -> None:
+    """Nodes of one role host and never coordinate, nodes without it coordinate and host nothing."""
     async with MemoryCluster([Backend], nodes=0) as cluster:
-        await cluster.add_node("oldest")
-        await cluster.add_node("worker", roles=("backend",))
+        plain = cluster.config
+        oldest = await cluster.add_node("oldest", roles=())
+        cluster.config = dataclasses.replace(plain, candidate=False)
+        worker = await cluster.add_node("worker", roles=("backend",))
+        await cluster.add_node("second", roles=("backend",))
+        cluster.config = plain
         with cluster.in_use():
             assert await Backend.ref("1").hello() == "1"
-            assert cluster.nodes["oldest"].coordinator is not None
+            assert oldest.coordinator is not None
+            assert oldest.hosts == {}
             await cluster.kill_node("oldest")
-            await cluster.add_node("second", roles=("backend",))
-            await cluster.stop_node("worker")
+            younger = await cluster.add_node("younger", roles=())
+            home = cluster.home_of(Backend, "1")
+            await cluster.stop_node(home)
             assert await Backend.ref("1").hello() == "1"
-        assert cluster.home_of(Backend, "1") == "second"
+            assert younger.coordinator is not None, "though the workers are older"
+            assert worker.coordinator is None
+        assert cluster.home_of(Backend, "1") == ({"worker", "second"} - {home}).pop()
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,21 @@ async def test_registering_nothing_is_nothing(world: World) -> None:
 
 
 async def test_many_register_at_once(world: World) -> None:
-    types = [msgspec.structs.replace(CART, name=f"shop.Type{number}") for number in range(10)]
+    """They agree on the numbers, in whatever order each of them names the types; none is refused because of another."""
     stores = [world.store(str(number)) for number in range(5)]
-    answers = await asyncio.gather(
-        *(store.register_types(types if number % 2 else types[::-1]) for number, store in enumerate(stores))
-    )
-    assert all(answer == answers[0] for answer in answers)
+    await asyncio.gather(*(store.types() for store in stores))  # all are connected
+    for turn in range(5):
+        types = [msgspec.structs.replace(CART, name=f"shop.Type{turn}of{number}") for number in range(20)]
+        answers = await asyncio.gather(
+            *(
+                store.register_types(types if number % 2 else types[::-1])
+                for number, store in enumerate(stores)
+            )
+        )
+        assert all(answer == answers[0] for answer in answers)
+        numbers, differing = answers[0]
+        assert len(set(numbers.values())) == len(types)
+        assert not differing
 
 
 async def test_each_member_is_one_older_than_any_before(world: World) -> None:

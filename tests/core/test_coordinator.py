@@ -350,8 +350,10 @@ def test_locations_that_cannot_be_read_leave_everything_where_it_is() -> None:
     play.ask("a", 1)
     play.machine.locations_read(TYPE, None, play.now)
     play.ask("a", 2)
-    play.wait(30)
+    before = dict(play.rows)
     assert play.homes() == {1: "b", 2: "a"}
+    play.wait(30)
+    assert play.rows == before, "nothing has been away and come back"
 
 
 def test_a_shard_that_stopped_while_nobody_could_take_it_gets_a_home_when_somebody_can() -> None:

@@ -20,8 +20,9 @@ from sharding_app import (
 )
 from sharding_app.inspection import leave
 from sharding_app.model.extractor import FunctionExtractor
+from sharding_app.model.registry import registry
 from sharding_app.testing.cluster import MemoryCluster
-from tests.protocol.conftest import until
+from tests.protocol.conftest import CONFIG, until
 from tests.protocol.counters import SHARDS, Counter, Get, Increment, Quit, Rest, WhoAreYou, counters, to
 
 pytestmark = pytest.mark.asyncio
@@ -136,11 +137,15 @@ async def test_only_a_node_can_be_told_to_leave(cluster: MemoryCluster) -> None:
         await counters.ask(GracefulShutdown())
 
 
-async def test_a_type_that_nobody_hosts_is_known_within_a_second(cluster: MemoryCluster) -> None:
+async def test_a_type_that_nobody_hosts_is_known_within_a_second() -> None:
     """B2.13"""
     proxy = ClusterSharding.start_proxy("protocol.Elsewhere", extractor=HashCodeMessageExtractor(10))
-    with pytest.raises((Unavailable, BadCall), match=r"protocol\.Elsewhere"):
-        await proxy.ask(to("1", Increment()), timeout=2)
+    types = [registry.get("protocol.Elsewhere"), registry.get("protocol.Counter")]
+    async with MemoryCluster(types, nodes=1, config=CONFIG) as cluster:
+        with cluster.in_use():
+            with pytest.raises(Unavailable, match=r"no node hosts 'protocol\.Elsewhere': start"):
+                await proxy.ask(to("1", Increment()), timeout=20)
+            assert await counters.ask(to("1", Increment())) is None
 
 
 async def test_type_names() -> None:
