@@ -48,6 +48,23 @@ async def test_d2_an_idle_entity_goes_after_its_last_message() -> None:
             assert not cluster.is_in_memory(Plain, "busy")
 
 
+class Lasting(Plain, name="questions.Lasting"):
+    settings = ShardingSettings(number_of_shards=4, passivate_after_seconds=0)
+
+
+@pytest.mark.parametrize(("of_the_node", "entity"), [(0.0, Plain), (20.0, Lasting)])
+async def test_d1_where_passivation_is_switched_off_an_entity_stays(
+    of_the_node: float, entity: type[Plain]
+) -> None:
+    """For all types of a node, or for one."""
+    config = NodeConfig(passivate_after_seconds=of_the_node)
+    async with MemoryCluster([entity], config=config) as cluster:
+        with cluster.in_use():
+            await entity.ref("silent").hello()
+            await travel(200)
+            assert cluster.is_in_memory(entity, "silent")
+
+
 async def test_f1_the_regions_together_know_every_entity(cluster: MemoryCluster) -> None:
     async def states() -> list[CurrentShardRegionState]:
         found: list[Any] = [

@@ -45,7 +45,20 @@ MAY_BE_LATER = frozenset(
 """Reliable delivery, the daemon process, data centres, and passivation by limits."""
 
 _LINE = re.compile(r"^\| ([A-M]\d+(?:\.\d+(?:–\d+)?)?) \| (.+?) \| ([a-z ]+?) \| (.*?) \|$")
-_TEST = re.compile(r"`([\w/]+\.py)::(\w+)(?:\[([^\]]+)\])?`")
+_TEST = re.compile(r"`([\w/]+\.py)::([\w:]+)(?:\[([^\]]+)\])?`")
+
+
+class NamedTest(NamedTuple):
+    file: str
+    name: str
+    "With the class before it, if it stands in one."
+    part: str
+    "Of the id of one case; empty: all cases."
+
+    @property
+    def id(self) -> str:
+        """What pytest calls it."""
+        return f"{self.file}::{self.name}{f'[{self.part}]' if self.part else ''}"
 
 
 class Row(NamedTuple):
@@ -55,9 +68,8 @@ class Row(NamedTuple):
     detail: str
 
     @property
-    def tests(self) -> list[tuple[str, str, str]]:
-        """file, function, part of an id."""
-        return _TEST.findall(self.detail)
+    def tests(self) -> list[NamedTest]:
+        return [NamedTest(*found) for found in _TEST.findall(self.detail)]
 
 
 def rows(text: str) -> list[Row]:
@@ -88,21 +100,21 @@ def _faults_of(row: Row, root: Path) -> list[str]:
         return ["it names a test: is it tested?"] if row.tests else []
     if not row.tests:
         return ["which test shows it?"]
-    return [fault for test in row.tests if (fault := _fault_of_test(root, *test))]
+    return [fault for test in row.tests if (fault := _fault_of_test(root, test))]
 
 
-def _fault_of_test(root: Path, file: str, name: str, part: str) -> str:
-    path = root / file
+def _fault_of_test(root: Path, named: NamedTest) -> str:
+    path = root / named.file
     if not path.is_file():
-        return f"{file} does not exist"
+        return f"{named.file} does not exist"
     source, functions = _read(path)
-    test = functions.get(name)
+    test = functions.get(named.name)
     if test is None:
-        return f"{file} has no {name}"
-    if part and f'"{part}' not in source:
-        return f"{file} has no case {part!r}"
+        return f"{named.file} has no {named.name}"
+    if named.part and f'"{named.part}"' not in source:
+        return f"{named.file} has no case {named.part!r}"
     if not _asserts(test, functions):
-        return f"{name} asserts nothing"
+        return f"{named.name} asserts nothing"
     return ""
 
 
@@ -113,7 +125,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def _read(path: Path) -> tuple[str, dict[str, Function]]:
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source)
-    return source, {each.name: each for each in ast.walk(tree) if isinstance(each, Function)}
+    found = {each.name: each for each in ast.walk(tree) if isinstance(each, Function)}
+    tests = {each.name: each for each in tree.body if isinstance(each, Function)}
+    for group in tree.body:
+        if isinstance(group, ast.ClassDef):
+            tests.update(
+                {f"{group.name}::{each.name}": each for each in group.body if isinstance(each, Function)}
+            )
+    # Helpers may stand anywhere; a test only where pytest finds it under the name that the page gives it.
+    helpers = {name: each for name, each in found.items() if not name.startswith("test_")}
+    return source, helpers | tests
 
 
 def _asserts(test: Function, functions: dict[str, Function], depth: int = 2) -> bool:

@@ -231,6 +231,36 @@ async def test_c9_started_while_its_stop_is_being_stored(cluster: FaultyCluster,
     assert [mark.runs for batch in fault.writes for mark in batch][-1], "its start was stored last"
 
 
+async def test_c10_the_states_of_a_remembered_entity(cluster: FaultyCluster, fault: Fault) -> None:
+    """Its start is being stored; it runs; it stops and that is being stored; it waits for its restart."""
+    held = fault.held = asyncio.Event()
+    first = asyncio.ensure_future(divers.ask(to("1", Increment())))
+    await until(lambda: fault.waiting == 1)
+    assert running(cluster) == {"1"}
+    assert Diver.born == [], "it handles nothing before its start is stored"
+    assert not first.done()
+    held.set()
+    await first
+    assert stored(cluster) == {"1"}
+    assert Diver.born == ["1"]
+
+    held = fault.held = asyncio.Event()
+    await divers.ask(to("1", Rest()))
+    await until(lambda: fault.waiting == 1)
+    assert running(cluster) == set()
+    assert stored(cluster) == {"1"}, "a crash now would start it again"
+    held.set()
+    await has_stored(cluster, set())
+
+    fault.held = None
+    assert await divers.ask(Get("1")) == 0
+    await divers.ask(to("1", Quit()))
+    await until(lambda: running(cluster) == set())
+    assert stored(cluster) == {"1"}, "it has not passivated"
+    await until(lambda: Diver.born == ["1"] * 3)
+    assert running(cluster) == {"1"}
+
+
 async def test_m6_an_answer_of_the_store_that_comes_after_the_shards_restart_is_ignored(
     cluster: FaultyCluster, fault: Fault
 ) -> None:

@@ -1,15 +1,23 @@
 """One instance on the oldest node: started without a message, handed over, taken over, reached through its proxy."""
 
 import asyncio
+import dataclasses
+from typing import ClassVar
 
 import pytest
 
-from sharding_app import BufferFull, DeclarationError, SingletonProxy
+from sharding_app import BufferFull, ClusterSingleton, DeclarationError, SingletonProxy
+from sharding_app.cluster_gateway import ClusterGateway
+from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.region import AskHomes, Refuse, Region, RegionLimits
+from sharding_app.model.gateway import use_gateway
+from sharding_app.model.registry import registry
+from sharding_app.portal import Portal
 from sharding_app.testing.cluster import MemoryCluster
-from tests.protocol.conftest import until
-from tests.protocol.counters import Get, Increment, Mailer, WhoAreYou, mailer
+from tests.protocol.conftest import CONFIG, until
+from tests.protocol.counters import Counter, Get, Increment, Mailer, Stop, WhoAreYou, mailer
+from tests.protocol.recorded import Log, RecordedCluster
 
 pytestmark = pytest.mark.asyncio
 
@@ -29,7 +37,7 @@ async def test_it_runs_on_the_oldest_node_without_a_message(cluster: MemoryClust
 
 
 async def test_it_is_handed_over_with_its_termination_message(cluster: MemoryCluster) -> None:
-    """J2, J7, J13"""
+    """J2"""
     await cluster.add_node("node3")
     assert await mailer.ask(Increment()) is None
     await cluster.stop_node("node1")
@@ -69,8 +77,95 @@ async def test_j5_a_node_that_is_cut_off_from_all_others_has_it_no_more_before_a
     assert len(Mailer.born) == 2
 
 
+class Postman(Counter):
+    """Writes into the log of `RecordedCluster` when it begins, and when it gets its termination message."""
+
+    log: ClassVar[Log] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log.append(("somewhere", "it begins", -1))
+
+    async def receive(self, message: object) -> object:
+        if isinstance(message, Stop):
+            self.log.append(("somewhere", "it is told to end", -1))
+            await asyncio.sleep(0.05)
+            self.log.append(("somewhere", "it ends", -1))
+        return await super().receive(message)
+
+
+postman = ClusterSingleton.start("protocol.postman", entity=Postman, termination_message=Stop())
+
+
+async def test_j7_the_order_of_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, it ends, the next one begins, and then its node's row goes: at each leave, and at the last one too."""
+    log: Log = []
+    monkeypatch.setattr(Postman, "log", log)
+    type_ = registry.get("singleton:protocol.postman")
+    config = dataclasses.replace(CONFIG, stop_timeout_seconds=10.0)
+    async with RecordedCluster(log, [type_], nodes=3, config=config) as cluster:
+        with cluster.in_use():
+            for node, successor in (("node1", "node2"), ("node2", "node3"), ("node3", "")):
+                await postman.ask(Increment())
+                log.clear()
+                await cluster.stop_node(node)
+                what = [entry for entry in log if entry[1] != "coordinates"]
+                assert what[:3] == [
+                    ("somewhere", "it is told to end", -1),
+                    ("somewhere", "it ends", -1),
+                    (node, "stopped", 0),
+                ]
+                if successor:
+                    assert what[3:5] == [(successor, "started", 0), ("somewhere", "it begins", -1)]
+                assert what[-2:] == [(node, "its row goes", -1), (node, "is down", -1)]
+
+
+async def test_j13_at_a_leave_it_moves_without_waiting_for_any_time_to_pass() -> None:
+    """All that is waited for when nodes do not answer takes ten minutes here."""
+    long = CoordinatorSettings(
+        begin_hand_off_wait_seconds=600, hand_off_timeout_seconds=600, rebalance_interval_seconds=600
+    )
+    config = dataclasses.replace(
+        CONFIG, lease_ttl_seconds=600, ping_interval_seconds=600, coordinator=long, stop_timeout_seconds=600
+    )
+    async with MemoryCluster([registry.get("singleton:protocol.mailer")], nodes=4, config=config) as cluster:
+        with cluster.in_use():
+            for node, successor in (("node1", "node2"), ("node2", "node3"), ("node3", "node4")):
+                await until(lambda node=node: home(cluster) == [node])  # type: ignore[misc]
+                async with asyncio.timeout(10):
+                    await cluster.stop_node(node)
+                await until(lambda successor=successor: home(cluster) == [successor])  # type: ignore[misc]
+
+
+async def test_j14_every_proxy_is_answered(cluster: MemoryCluster) -> None:
+    """Those of five nodes, wherever it lives, and that of a process that hosts nothing."""
+    for name in ("node3", "node4", "node5"):
+        await cluster.add_node(name)
+    await until(lambda: home(cluster) == ["node1"])
+    for process in (*cluster.nodes.values(), cluster.client):
+        portal = Portal(cluster.loop, cluster.config.ask_timeout_seconds, cluster.config.region)
+        portal.joined(process)
+        with use_gateway(ClusterGateway(portal)):
+            assert await mailer.ask(Increment()) is None
+            assert await mailer.ask(WhoAreYou()) == "protocol.mailer"
+        portal.close("this test is over")
+    assert await mailer.ask(Get("protocol.mailer")) == 6, "all of them mean the same one"
+
+
+async def test_j17_started_twice_it_is_one_and_its_termination_message_ends_it(
+    cluster: MemoryCluster,
+) -> None:
+    again = ClusterSingleton.start("protocol.mailer", entity=Mailer, termination_message=Stop())
+    assert await mailer.ask(Increment()) is None
+    assert await again.ask(Get("protocol.mailer")) == 1
+    assert Mailer.born == ["protocol.mailer"]
+    await again.ask(Stop())
+    assert Mailer.stopped == ["protocol.mailer"]
+    assert await mailer.ask(Get("protocol.mailer")) == 0, "and it is there again"
+    assert Mailer.born == ["protocol.mailer"] * 2
+
+
 async def test_messages_wait_for_it_while_it_moves(cluster: MemoryCluster) -> None:
-    """J14"""
     await mailer.ask(Increment())
     leaving = asyncio.ensure_future(cluster.stop_node("node1"))
     answers = await asyncio.gather(*(mailer.ask(WhoAreYou()) for _ in range(50)))

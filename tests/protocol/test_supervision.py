@@ -206,6 +206,54 @@ async def test_one_that_fails_by_itself_waits_longer_each_time_but_lets_no_calle
             assert await Restless.ref("1").births() == 3
 
 
+class Weary(Entity):
+    """Fails by itself as soon as it is there, and stops in one way or the other when it is told to."""
+
+    born: ClassVar[int] = 0
+    settings = ShardingSettings(supervision=PATIENT)
+
+    def __init__(self) -> None:
+        Weary.born += 1
+        self.context.start_timer("start", 0, Weary.begin)
+
+    @command
+    def begin(self) -> None:
+        raise LookupError("not yet")
+
+    @command
+    def rest(self) -> int:
+        self.context.passivate()
+        return Weary.born
+
+    @command
+    def end(self) -> int:
+        self.context.stop()
+        return Weary.born
+
+    @query
+    def births(self) -> int:
+        return Weary.born
+
+
+@pytest.mark.parametrize("how", ["rest", "end"])
+async def test_b2_18_one_that_stops_during_its_back_off_is_not_stuck(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Weary, "born", 0)
+    async with MemoryCluster([Weary]) as cluster:
+        with cluster.in_use():
+            ref = Weary.ref("1")
+            await ref.births()
+            (node,) = cluster.nodes.values()
+            (host,) = node.hosts.values()
+            await until(lambda: host.execution.counters["handler_failed"] == 2)
+            assert host.recovery.delayed, "it is kept away for an hour"
+            before = await getattr(ref, how)()
+            await until(lambda: not cluster.is_in_memory(Weary, "1"))
+            assert not host.recovery.delayed
+            assert await ref.births() == before + 1, "its next message starts a new one at once"
+
+
 async def test_a_success_of_its_own_work_forgives_what_failed_before() -> None:
     failures = Failures(60.0)
     assert [failures.count("a", 1.0), failures.count("a", 2.0)] == [1, 2]
