@@ -129,7 +129,8 @@ class Settings:
     echo_interval_seconds: float = _knob(_NODE.echo_interval_seconds, "Lease",
         "How often a node sends itself a word through the channel layer.", at_least=0.05)
     deaf_after_seconds: float = _knob(_NODE.deaf_after_seconds, "Lease",
-        "A node that has not heard itself for so long is deaf, and steps aside if others hear.", above=0.0)
+        "A node that has not heard itself for so long is deaf, and steps aside if others hear. Up to twice as long where its "
+        "words come back late.", above=0.0)
 
     step_aside_after_seconds: float = _knob(_NODE.step_aside_after_seconds, "Lease",
         "A node whose lifeline answers, but which cannot connect for the journal or the cluster's rows for so long, gives its "
