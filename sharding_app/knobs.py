@@ -133,8 +133,8 @@ class Settings:
         "words come back late.", above=0.0)
 
     step_aside_after_seconds: float = _knob(_NODE.step_aside_after_seconds, "Lease",
-        "A node whose lifeline answers, but which cannot connect for the journal or the cluster's rows for so long, gives its "
-        "shards up. It is not ready meanwhile.", above=0.0)
+        "A node that reaches PostgreSQL, but cannot open all of its connections there for so long, gives up its shards and the "
+        "connections that it has, and begins anew. It is not ready meanwhile.", above=0.0)
 
     ask_timeout_seconds: float = _knob(_NODE.ask_timeout_seconds, "Messages",
         "How long an ask waits for its reply.", above=0.0)

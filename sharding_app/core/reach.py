@@ -4,13 +4,17 @@ Its lifeline shows that it lives, and for as long as it does its shards stay her
 the node cannot open its other connections: the journal's, so that nothing is stored, or the one to the rows, so that a
 lease that has lapsed never comes back. The usual reason is a limit of connections, just after a restart of the server.
 
+The same holds the other way round: where the rows answer and the server takes no session of the lifeline, the node can
+handle nothing, and each connection that it keeps is one that another node lacks. Nodes that start together with room for
+one of them would keep each other out for ever.
+
 ::
 
     reaches ──a line cannot be opened──> cut off ──for longer than the limit──> step aside
        ^                                    │
        └──────── all are open ──────────────┤
                                             v
-                              away: the lifeline is silent too
+                              away: neither the rows nor the lifeline answer
 
 While the server is *away* for the whole node, the lease decides, not this, and the node stays as ready as it was: a server
 that restarts must not take all nodes out of service.
@@ -30,12 +34,12 @@ class Reach:
         self._limit = limit_seconds
         self._since: float | None = None
 
-    def look(self, missing: Collection[str], *, lifeline_answers: bool, now: float) -> State:
+    def look(self, missing: Collection[str], *, server_answers: bool, now: float) -> State:
         """Take in a look at the connections, and say what follows."""
         if not missing:
             self._since = None
             self.state = "reaches"
-        elif not lifeline_answers:
+        elif not server_answers:
             self._since = None
             self.state = "away"
         else:

@@ -13,6 +13,10 @@ class SessionLost(Exception):
     """The session is gone or did not answer in time. What it held is, or soon will be, free."""
 
 
+class SessionRefused(SessionLost):
+    """The server is there, and takes no session of ours: it has no room, or we have no right. Only `open` raises it."""
+
+
 class Pulse(msgspec.Struct, frozen=True):
     """What one ping brought back."""
 
@@ -22,7 +26,7 @@ class Pulse(msgspec.Struct, frozen=True):
 
 
 class LifelineSession(Protocol):
-    """Every method raises SessionLost; after that only `open` may be called."""
+    """Every method raises SessionLost, and `open` SessionRefused too; after that only `open` may be called."""
 
     older: int
     "How many older live candidates the last `elect` has found, to whom the lock is left."

@@ -53,4 +53,5 @@ async def _wait_until_understood(node: Node) -> None:
 
 
 def _ended(node: Node) -> StoreUnavailable:
-    return StoreUnavailable(f"this incarnation ended before it was up: {node.ended.result()}")
+    missing = f" ({node.reaching.missing})" if node.reaching.missing else ""
+    return StoreUnavailable(f"this incarnation ended before it was up: {node.ended.result()}{missing}")

@@ -23,7 +23,7 @@ from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.lease import Lease, LeaseChange
 from sharding_app.core.records import Backend
 from sharding_app.ports.clock import Clock
-from sharding_app.ports.lifeline import LifelineSession, Pulse, SessionLost
+from sharding_app.ports.lifeline import LifelineSession, Pulse, SessionLost, SessionRefused
 from sharding_app.runtime.lifeline_types import Heart, LifelineCallbacks, LifelineSettings
 from sharding_app.runtime.lifeline_waits import Waits
 from sharding_app.runtime.stall import Stall
@@ -54,6 +54,7 @@ class Lifeline:
         self.backends: list[Backend | None] = [None, None]
         self.losses = 0
         "Sessions lost since the start, for metrics."
+        self._refusals = ["", ""]
         self._sessions = sessions
         self._clock = clock
         self._keys = lock_keys
@@ -80,6 +81,10 @@ class Lifeline:
     @property
     def valid_until(self) -> float:
         return self.lease.valid_until
+
+    @property
+    def refused(self) -> str:
+        return next(filter(None, self._refusals), "")
 
     # -- what the node asks for ------------------------------------------------------------------------------------
 
@@ -150,9 +155,11 @@ class Lifeline:
                     self._sessions[index].open(), self._settings.open_timeout_seconds
                 )
                 connected = True
+                self._refusals[index] = ""
                 await self._lock(index)
                 await self._renew(index)
             except SessionLost as error:
+                self._refusals[index] = str(error) if isinstance(error, SessionRefused) else ""
                 self._failed(index, connected=connected, why=str(error))
             except Exception:
                 logger.exception("lifeline session %d failed", index, extra={"action": "lifeline_failed"})

@@ -65,6 +65,10 @@ class LifelineThread:
         return None if self._lifeline is None else self._lifeline.term
 
     @property
+    def refused(self) -> str:
+        return "" if self._lifeline is None else self._lifeline.refused
+
+    @property
     def pulse(self) -> Pulse | None:
         return None if self._lifeline is None else self._lifeline.pulse
 

@@ -74,6 +74,10 @@ class LifelineControl(Protocol):
     def term(self) -> Term | None:
         """Set while this node is the coordinator."""
 
+    @property
+    def refused(self) -> str:
+        """Why the server takes no more sessions of the lifeline; empty where it does, or has not answered."""
+
     def start(self) -> None: ...
 
     def set_candidate(self, candidate: bool) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sharding.node")
 
 LOOK_SECONDS = 1.0
+ROWS = "the cluster's rows"
 
 
 class Reaching:
@@ -40,9 +41,11 @@ class Reaching:
         one: a connection may be lost and opened again."""
         if self._looks_cut_off < 2:
             return ""
-        return self._missing()
+        return self.missing
 
-    def _missing(self) -> str:
+    @property
+    def missing(self) -> str:
+        """What the last look did not find, and why."""
         return "; ".join(f"no connection for {name}: {reason}" for name, reason in self._reasons.items())
 
     async def run(self) -> None:
@@ -51,18 +54,21 @@ class Reaching:
             before = self.reach.state
             missing = await self._look()
             state = self.reach.look(
-                missing, lifeline_answers=node.lifeline_answers(), now=node.ports.clock.now()
+                missing,
+                server_answers=node.lifeline_answers() or ROWS not in missing,
+                now=node.ports.clock.now(),
             )
             self._looks_cut_off = 0 if state in ("reaches", "away") else self._looks_cut_off + 1
             if state == "cut_off" and before != "cut_off":
                 logger.warning(
-                    "node %s is cut off from its work: %s", node.config.name, self._missing(),
+                    "node %s is cut off from its work: %s", node.config.name, self.missing,
                     extra={"action": "node_cut_off", "node": node.config.name},
                 )  # fmt: skip
             if state == "step_aside":
                 logger.error(
-                    "node %s gives its shards up: for %g s it could not connect to PostgreSQL, though its lifeline could (%s)",
-                    node.config.name, node.config.step_aside_after_seconds, self._missing(),
+                    "node %s gives up its shards and its connections, and begins anew: for %g s it lacked some of those that it"
+                    " needs, while PostgreSQL was there (%s)",
+                    node.config.name, node.config.step_aside_after_seconds, self.missing,
                     extra={"action": "node_steps_aside", "node": node.config.name},
                 )  # fmt: skip
                 await node.step_aside("cut off")
@@ -77,7 +83,7 @@ class Reaching:
             await node.read_news()
         except StoreUnavailable as error:
             if not error.answered:
-                self._reasons["the cluster's rows"] = str(error)
+                self._reasons[ROWS] = str(error)
             elif not self._refused:
                 logger.warning(
                     "node %s cannot read the cluster's rows, and goes on with what it knows: %s", node.config.name, error,
@@ -86,12 +92,19 @@ class Reaching:
             self._refused = error.answered
         else:
             self._refused = False
+        if why := self._lifeline_refused():
+            self._reasons["the lifeline"] = why
         if node.lifeline_answers():
             try:
                 await node.node_ports.journal.connect()
             except JournalUnavailable as error:
                 self._reasons["the journal"] = str(error)
         return list(self._reasons)
+
+    def _lifeline_refused(self) -> str:
+        """Why there is no lifeline. One of its sessions is enough to go on, and both are needed to begin."""
+        node = self._node
+        return "" if node.valid.is_set() and node.lifeline_answers() else node.lifeline.refused
 
 
 async def leave_quietly(node: Node) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+import dataclasses
+from collections.abc import AsyncIterator, Coroutine
+from itertools import count
 from typing import Any, TypeVar
 
 import pytest
@@ -15,6 +17,7 @@ from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.health import NodeHealth
 from sharding_app.runtime.lifeline import Lifeline
+from sharding_app.runtime.runner import NodeRunner
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Cart
@@ -24,28 +27,28 @@ T = TypeVar("T")
 
 def test_a_node_that_reaches_all_stays() -> None:
     reach = Reach(5.0)
-    assert [reach.look((), lifeline_answers=True, now=now) for now in (0.0, 100.0)] == ["reaches", "reaches"]
+    assert [reach.look((), server_answers=True, now=now) for now in (0.0, 100.0)] == ["reaches", "reaches"]
 
 
 def test_it_steps_aside_when_the_time_is_over() -> None:
     reach = Reach(5.0)
-    assert reach.look(["the journal"], lifeline_answers=True, now=10.0) == "cut_off"
-    assert reach.look(["the journal"], lifeline_answers=True, now=14.9) == "cut_off"
-    assert reach.look(["the cluster's rows"], lifeline_answers=True, now=15.0) == "step_aside"
+    assert reach.look(["the journal"], server_answers=True, now=10.0) == "cut_off"
+    assert reach.look(["the journal"], server_answers=True, now=14.9) == "cut_off"
+    assert reach.look(["the cluster's rows"], server_answers=True, now=15.0) == "step_aside"
 
 
 def test_a_connection_that_comes_back_starts_the_time_anew() -> None:
     reach = Reach(5.0)
-    reach.look(["the journal"], lifeline_answers=True, now=0.0)
-    assert reach.look([], lifeline_answers=True, now=4.0) == "reaches"
-    assert reach.look(["the journal"], lifeline_answers=True, now=6.0) == "cut_off"
+    reach.look(["the journal"], server_answers=True, now=0.0)
+    assert reach.look([], server_answers=True, now=4.0) == "reaches"
+    assert reach.look(["the journal"], server_answers=True, now=6.0) == "cut_off"
 
 
 def test_while_the_server_is_away_nobody_steps_aside() -> None:
     reach = Reach(5.0)
     for now in range(100):
-        assert reach.look(["the journal"], lifeline_answers=False, now=now) == "away"
-    assert reach.look(["the journal"], lifeline_answers=True, now=100) == "cut_off"
+        assert reach.look(["the journal"], server_answers=False, now=now) == "away"
+    assert reach.look(["the journal"], server_answers=True, now=100) == "cut_off"
 
 
 class NoRoom:
@@ -136,3 +139,52 @@ def test_rows_that_are_locked_move_no_shard() -> None:
                     assert await loop.hurry(Cart.ref(f"cart-{number}").add("book", 1)) == 2
 
     on_virtual_time(main())
+
+
+OF_A_NODE = 6
+
+
+@contextlib.asynccontextmanager
+async def living(cluster: MemoryCluster, *names: str) -> AsyncIterator[list[NodeRunner]]:
+    """Node processes that begin at the same moment, and begin anew as real ones do."""
+    numbers, types = count(1), list(cluster.types.values())
+    configs = [dataclasses.replace(cluster.config, name=name) for name in names]
+    runners = [NodeRunner(each, types, cluster._node_ports, lambda: f"n-{next(numbers)}") for each in configs]
+    lives = [asyncio.ensure_future(each.run()) for each in runners]
+    try:
+        yield runners
+    finally:
+        for each in runners:
+            each.request_stop(1.0)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, TravelLoop)
+        await loop.hurry(asyncio.gather(*lives))
+
+
+def up(runners: list[NodeRunner]) -> int:
+    return sum(each.up.is_set() for each in runners)
+
+
+@pytest.mark.parametrize("room", range(OF_A_NODE, 2 * OF_A_NODE))
+def test_of_two_nodes_that_start_with_room_for_one_that_one_comes_up(
+    room: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """None keeps connections that are of no use without the others."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, TravelLoop)
+        async with MemoryCluster([Cart], nodes=0) as cluster:
+            with cluster.in_use():
+                cluster.server.room = cluster.server.sessions.count() + room
+                async with living(cluster, "one", "two") as runners:
+                    await loop.travel(60)
+                    assert up(runners) == 1
+                    assert await loop.hurry(Cart.ref("a").add("book", 1)) == 1
+                    cluster.server.room = None
+                    await loop.travel(10)
+                    assert up(runners) == 2
+                    assert await loop.hurry(Cart.ref("a").add("book", 1)) == 2
+
+    on_virtual_time(main())
+    assert "too many connections" in caplog.text

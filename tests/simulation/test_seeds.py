@@ -38,6 +38,7 @@ SURE = (
     "singleton_not_terminated",
     "singleton_on_the_youngest",
     "stopped_while_it_runs",
+    "waits_for_room_with_what_it_has",
 )
 """Mistakes that the very first seeds find."""
 

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK, MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost, Session
+from sharding_app.adapters.memory.sessions import ConnectionLost, ConnectionRefused, Session
 from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.records import Backend
-from sharding_app.ports.lifeline import Pulse, SessionLost
+from sharding_app.ports.lifeline import Pulse, SessionLost, SessionRefused
 
 T = TypeVar("T")
 
@@ -29,6 +29,8 @@ class MemoryLifelineSession:
         await self.close()
         try:
             return await self._connection.open()
+        except ConnectionRefused as error:
+            raise SessionRefused(str(error)) from error
         except ConnectionLost as error:
             raise SessionLost(str(error)) from error
 

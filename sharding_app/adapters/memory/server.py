@@ -14,7 +14,7 @@ from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.faults import Later, ServerFaults
 from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
-from sharding_app.adapters.memory.sessions import ConnectionLost, Session, Sessions
+from sharding_app.adapters.memory.sessions import ConnectionLost, ConnectionRefused, Session, Sessions
 from sharding_app.adapters.memory.standby import Standby
 from sharding_app.core.records import Server
 
@@ -48,6 +48,8 @@ class MemoryServer:
         self.timeline = 1
         self.system = "system"
         self.up = True
+        self.room: int | None = None
+        "How many sessions it takes; None: any number."
         self.serving: Session | None = None
         "Whose request was executed last, or is being executed."
         self._started = self._stamp()
@@ -60,6 +62,8 @@ class MemoryServer:
         if not self.up:
             raise ConnectionLost("the server is down")
         self.sessions.reap()
+        if self.room is not None and self.sessions.count() >= self.room:
+            raise ConnectionRefused("too many connections")
         return self.sessions.begin(client, idle_timeout)
 
     def execute(self, session: Session, request: Callable[[], T]) -> T:

@@ -10,6 +10,10 @@ class ConnectionLost(Exception):
     """The session is gone, or the server cannot be reached."""
 
 
+class ConnectionRefused(ConnectionLost):
+    """The server is there, and has no room for one more session."""
+
+
 class Session:
     """One connection, as the server sees it."""
 
@@ -57,6 +61,9 @@ class Sessions:
             session.locks.clear()
             if session.on_end is not None:
                 session.on_end()
+
+    def count(self) -> int:
+        return len(self._by_pid)
 
     def end_backends(self, backends: Iterable[Backend]) -> None:
         """`pg_terminate_backend`, for those that are still the same process."""

@@ -18,7 +18,7 @@ from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
 from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.lockkeys import coordinator_key
 from sharding_app.core.records import Backend, Server
-from sharding_app.ports.lifeline import Pulse, SessionLost
+from sharding_app.ports.lifeline import Pulse, SessionLost, SessionRefused
 
 logger = logging.getLogger("sharding.lifeline")
 
@@ -69,8 +69,10 @@ class PostgresLifelineSession:
         self._session += 1
         try:
             return await self._line.open()
-        except LOST as error:
+        except TimeoutError as error:
             raise SessionLost(explain(error)) from error
+        except LOST as error:
+            raise SessionRefused(explain(error)) from error
 
     async def lock(self, key: int) -> bool:
         return bool((await self._rows("lock", {"key": key}))[0][0])

@@ -12,6 +12,7 @@ from sharding_app.runtime.hearing import Hearing
 from sharding_app.runtime.hosting import Hosting
 from sharding_app.runtime.node import Node
 from sharding_app.runtime.own_row import OwnRow
+from sharding_app.runtime.reaching import Reaching
 from sharding_app.simulation.mistakes.mistake import Mistake, async_nothing, no, nothing, yes
 
 
@@ -42,6 +43,13 @@ def _needs_a_coordinator(real: Any) -> Any:
     return may_handle
 
 
+def _misses_no_lifeline(_: Any) -> Any:
+    def lifeline_refused(self: Reaching) -> str:
+        return ""
+
+    return lifeline_refused
+
+
 NODES: dict[str, Mistake] = {
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: nothing),
     "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: yes),
@@ -52,5 +60,6 @@ NODES: dict[str, Mistake] = {
     "silent_for_two_ttl": Mistake((13,), Membership, "_together", lambda _: no),
     "objects_outlive_their_server": Mistake((2, 3, 4, 5), Hosting, "give_up_stored", lambda _: nothing),
     "row_stays_wrong": Mistake((10,), OwnRow, "mend", lambda _: async_nothing),
+    "waits_for_room_with_what_it_has": Mistake((13,), Reaching, "_lifeline_refused", _misses_no_lifeline),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
 }

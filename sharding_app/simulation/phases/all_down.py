@@ -10,6 +10,9 @@ from sharding_app.simulation.stage import QUIET_SECONDS, Stage
 CALM_SECONDS = 5.0
 DOWN_SECONDS = 0.2
 STOP_SECONDS = 30.0
+CROWDED_SECONDS = 30.0
+_BEFORE_THE_LIFELINE = 5
+"""Connections that a node here opens first: its rows, its leases, and three of its journal."""
 
 
 def all_down_and_up(stage: Stage) -> None:
@@ -20,6 +23,7 @@ def all_down_and_up(stage: Stage) -> None:
     _send_to_rest(stage, resting)
     _all_down(stage)
     world.calm = True
+    _start_in_a_crowd(stage)
     start_nodes(stage)
     stage.until(lambda: all(each.is_up for each in world.nodes), BOOT_SECONDS, "every node comes up again")
     stage.runs_without_a_message("after a restart of everything")
@@ -42,6 +46,26 @@ def _send_to_rest(stage: Stage, entity: Named) -> None:
         "an entity goes to rest",
     )
     world.registry.at_rest[entity] = None
+
+
+def _start_in_a_crowd(stage: Stage) -> None:
+    """Promise 13, in some seeds: two nodes start together where the server has room for one of them, and a bit more."""
+    world = stage.world
+    if world.seed % 4 != 3:
+        return
+    both, server = world.nodes[:2], world.server
+    server.room = server.sessions.count()
+    for each in both:
+        server.room += _BEFORE_THE_LIFELINE
+        each.boot()
+        stage.until(lambda: server.sessions.count() == server.room, CROWDED_SECONDS, "all room is taken", 13)
+        each.process.pause()  # so that it does not take what the next one is to have
+    for each in both:
+        each.process.resume()
+    stage.until(
+        lambda: any(each.is_up for each in both), CROWDED_SECONDS, "a node comes up where there is room for one", 13
+    )  # fmt: skip
+    server.room = None
 
 
 def _all_down(stage: Stage) -> None:
