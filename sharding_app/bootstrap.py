@@ -102,7 +102,7 @@ def node_ports(
                     ttl_seconds=settings.lease_ttl_seconds,
                 )
 
-            lease = Lease(settings.lease_own_limit_seconds)
+            lease = Lease(settings.lease_own_limit_seconds, settings.lease_ttl_seconds)
             keys = lifeline_keys(cluster_id, incarnation)
             return LifelineThread(
                 (session(0), session(1)),

@@ -27,6 +27,8 @@ which counts suspended time. A node handles a batch, and lets answers out, only 
   again since. While it is not VALID, `valid_until` is NEVER, however fresh the pings are.
 * Own limit < TTL: by the time that the server frees the locks of a frozen node, and others act on it, the node has
   been invalid by its own clock for TTL - own limit, less what the two clocks differ.
+* In another lineage it comes back a TTL after that was first seen, not before. A node that has not noticed may be valid for
+  so long in the former one, as the home of shards whose rows are lost: the rows that we could compare do not name it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,15 +65,21 @@ class _Session:
 
 class Lease:
     __slots__ = (
-        "_before", "_locked", "_own_limit", "_sessions", "_settled", "generation", "lineage", "state", "valid_until",
+        "_before", "_locked", "_own_limit", "_seen", "_seen_at", "_sessions", "_settled", "_ttl", "generation", "lineage",
+        "state", "valid_until",
     )  # fmt: skip
 
-    def __init__(self, own_limit_seconds: float, sessions: int = 2) -> None:
+    def __init__(self, own_limit_seconds: float, ttl_seconds: float, sessions: int = 2) -> None:
         self._own_limit = own_limit_seconds
+        self._ttl = ttl_seconds
         self._sessions = tuple(_Session() for _ in range(sessions))
         self._settled: Server | None = None
         self._before = NEVER
         self._locked = 0
+        self._seen: Lineage | None = None
+        "The one that counted when a ping was answered last."
+        self._seen_at = NEVER
+        "When that was first seen."
         self.lineage: Lineage | None = None
         "The one in which the lease is valid, or is about to be when the rows were compared."
         self.state: LeaseState = "new"
@@ -115,11 +123,13 @@ class Lease:
         one.server = server
         fresh_until = self._fresh_until()
         lineage = self._lineage()
+        if lineage != self._seen:
+            self._seen, self._seen_at = lineage, now
         if self.state in ("valid", "returning") and lineage not in (None, self.lineage):
             changes += self._suspend()
         if self.state == "valid":
             self._before, self.valid_until = self.valid_until, fresh_until
-        elif self.state == "suspended" and now < fresh_until:
+        elif self.state == "suspended" and now < fresh_until and self._former_is_over(now):
             self.state = "returning"
             self.lineage = lineage
             changes.append("back")
@@ -185,6 +195,10 @@ class Lease:
             return None
         system = max(known, key=lambda each: each[0])[1].system
         return Lineage(system, max(each.timeline for _, each in known if each.system == system))
+
+    def _former_is_over(self, now: float) -> bool:
+        """Whether no lease of a former lineage can be valid anywhere."""
+        return self._seen == self.lineage or now >= self._seen_at + self._ttl
 
     def _fresh_until(self) -> float:
         lineage = self._lineage()

@@ -9,9 +9,16 @@ after such an event; writing stays fenced by epochs that are equal, as ever.
 An epoch that is given in an era is at least the era's first term, so none is ever given twice. But a restored row may keep
 its shard's home and its low epoch. So homes are told with a term: epochs are compared within one era, and the later era
 goes before.
+
+A home whose row is lost may be valid in the former lineage for a while. Nodes that knew that lineage wait for the end of its
+leases before theirs come back (`core.lease`). A node that joins knows nothing of it, so it waits when it is elected, unless
+the rows show that another coordinator of the era has decided already.
 """
 
+from collections.abc import Iterable
+
 from sharding_app.core.ids import Epoch, Term
+from sharding_app.core.records import ShardRow
 
 ERA_BITS = 20
 """So many elections fit into one era. The first era is 0: its terms are 1, 2, 3 ... Later numbers still fit into a double."""
@@ -34,3 +41,8 @@ def lowest_epoch(term: Term) -> Epoch:
 def begins_era(term: Term) -> bool:
     """Whether the election was the first one in another lineage."""
     return era_of(term) > 0 and term & ((1 << ERA_BITS) - 1) == 1
+
+
+def decided_in_era(term: Term, rows: Iterable[ShardRow]) -> bool:
+    """Whether the rows show that no lease of a former lineage counts any more. In the first era there is no former one."""
+    return era_of(term) == 0 or any(row.epoch >= lowest_epoch(term) for row in rows)

@@ -33,6 +33,7 @@ class Coordinating:
         node.coordinator = CoordinatorShell(
             node.incarnation, term, ports.store, ports.clock, node.try_send, node.try_send_all, config.coordinator,
             self._strategy_of, config.lease_ttl_seconds, self._decided, config.ping_interval_seconds,
+            node.valid_since + config.lease_ttl_seconds,
         )  # fmt: skip
         node.homes.coordinator_told(node.incarnation, term)
         self._task = node.run(self._run(node.coordinator), "coordinator")

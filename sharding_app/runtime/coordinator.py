@@ -33,6 +33,7 @@ from sharding_app.core.messages import (
 )
 from sharding_app.core.records import Decision, HomeChange, Member, Server, ShardRow
 from sharding_app.core.steering import COORDINATOR_ACTIONS, steer
+from sharding_app.core.terms import decided_in_era
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.store import ClusterStore, StaleTerm, StoreRefused, StoreUnavailable
 
@@ -81,7 +82,9 @@ class CoordinatorShell:
         ttl_seconds: float,
         on_decision: Callable[[Decision], None],
         ping_interval_seconds: float = 0.5,
+        former_until: float = float("-inf"),
     ) -> None:
+        """Leases of a former lineage may be valid until `former_until`, if the server has just left it."""
         self.machine = Coordinator(me, term, settings, strategy_of, clock.now)
         self.term = term
         self.decisions: deque[Decision] = deque(maxlen=200)
@@ -92,6 +95,7 @@ class CoordinatorShell:
         self._put_all = put_all
         self._membership = Membership(ttl_seconds, me, ping_interval_seconds=ping_interval_seconds)
         self._on_decision = on_decision
+        self._former_until = former_until
         self._unrecorded: list[Decision] = []
         self._wake = asyncio.Event()
         self._look_at = 0.0
@@ -172,6 +176,12 @@ class CoordinatorShell:
             with contextlib.suppress(StoreUnavailable):
                 server, members = await self._store.members()
                 rows = await self._store.shards()
+                now = self._clock.now()
+                if now < self._former_until and not decided_in_era(self.term, rows):
+                    # A home whose row is lost may still handle messages. Whoever is dead is noticed meanwhile.
+                    self._membership.judge(now, server, members)
+                    await asyncio.sleep(min(self._former_until - now, LOOK_SECONDS))
+                    continue
                 await self._read_types(members)
                 for type_name, locations in (await self._read_locations(members)).items():
                     self.machine.placement.locate(type_name, locations)

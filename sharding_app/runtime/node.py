@@ -83,6 +83,8 @@ class Node(Process):
         "The whole cluster is to stop: nothing is handed over any more."
         self.valid = asyncio.Event()
         "Set once the lease was valid."
+        self.valid_since = float("inf")
+        "When it was valid for the first time."
         self._row = OwnRow(self)
         self._coordinating = Coordinating(self)
         self._registering = Registering(self)
@@ -207,6 +209,7 @@ class Node(Process):
     # -- Callbacks of the lifeline ---------------------------------------------------------------------------------
 
     def on_valid(self) -> None:
+        self.valid_since = self.ports.clock.now()
         self.valid.set()
 
     def on_settled(self, server: Server) -> None:

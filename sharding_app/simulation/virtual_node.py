@@ -178,7 +178,7 @@ class VirtualNode:
                 MemoryLifelineSession(server, incarnation, idle_timeout_seconds=TTL_SECONDS),
             )
             keys = lifeline_keys(cluster_id, incarnation)
-            lease = Lease(OWN_LIMIT_SECONDS)
+            lease = Lease(OWN_LIMIT_SECONDS, TTL_SECONDS)
             return Lifeline(sessions, clock, lease, keys, incarnation, LifelineSettings(), callbacks)
 
         return NodePorts(

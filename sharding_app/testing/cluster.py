@@ -315,7 +315,7 @@ class MemoryCluster:
                 for _ in range(2)
             )
             return Lifeline(
-                (sessions[0], sessions[1]), self.clock, Lease(OWN_LIMIT_SECONDS),
+                (sessions[0], sessions[1]), self.clock, Lease(OWN_LIMIT_SECONDS, self.config.lease_ttl_seconds),
                 lifeline_keys(cluster_id, incarnation), incarnation, LifelineSettings(), callbacks,
             )  # fmt: skip
 

@@ -32,7 +32,7 @@ class Holder:
         )
         settings = LifelineSettings(ping_interval_seconds=ttl / 6, answer_timeout_seconds=ttl * 2 / 3)
         self.lifeline = LifelineThread(
-            sessions, self.clock, Lease(ttl * 2 / 3), self.keys, me, settings, self
+            sessions, self.clock, Lease(ttl * 2 / 3, ttl), self.keys, me, settings, self
         )
         self.jobs: set[asyncio.Task[None]] = set()
 

@@ -20,7 +20,7 @@ def ping(
 
 
 def valid_lease(at: float = 10.0) -> Lease:
-    lease = Lease(2.0)
+    lease = Lease(2.0, 3.0)
     for session in (0, 1):
         lease.locked(session)
         ping(lease, session, at)
@@ -29,7 +29,7 @@ def valid_lease(at: float = 10.0) -> Lease:
 
 
 def test_is_valid_only_when_both_locks_are_held() -> None:
-    lease = Lease(2.0)
+    lease = Lease(2.0, 3.0)
     lease.locked(0)
     assert ping(lease, 0, 10.0) == []
     assert not lease.is_valid(10.1)
@@ -174,10 +174,11 @@ def test_a_session_on_an_older_timeline_does_not_count() -> None:
     lease = valid_lease(10.0)
     lease.session_lost(0, 10.1)
     lease.locked(0)
-    assert ping(lease, 0, 10.2, PROMOTED) == ["back"]
-    assert lease.resume(lease.generation, 10.3)
-    ping(lease, 1, 11.9)
-    assert lease.valid_until == pytest.approx(12.2), "session 1 speaks to a server that was replaced"
+    ping(lease, 0, 10.2, PROMOTED)
+    assert ping(lease, 0, 13.3, PROMOTED) == ["back"]
+    assert lease.resume(lease.generation, 13.4)
+    ping(lease, 1, 14.9)
+    assert lease.valid_until == pytest.approx(15.3), "session 1 speaks to a server that was replaced"
 
 
 def test_dropped_is_the_end() -> None:
@@ -222,7 +223,7 @@ def test_validity_never_outlives_the_pings_of_sessions_with_their_lock(
 ) -> None:
     """Whatever happens: valid means that a session that holds its lock was answered a ping sent within the limit, and
     after any moment of invalidity somebody resumed with the newest generation."""
-    lease, now = Lease(2.0), 10.0
+    lease, now = Lease(2.0, 3.0), 10.0
     held = [False, False]
     proof = [NEVER, NEVER]
     suspended_since_resume = False

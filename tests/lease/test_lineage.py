@@ -9,11 +9,16 @@ import msgspec
 import pytest
 
 from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command, event
-from sharding_app.core.lease import Lease, after_return
+from sharding_app.adapters.memory.faults import Plan
+from sharding_app.core.ids import Epoch, ShardId
+from sharding_app.core.lease import Lease, LeaseChange, after_return
 from sharding_app.core.parcel import Parcel
-from sharding_app.core.records import Lineage, Server
+from sharding_app.core.records import Lineage, Server, ShardRow
 from sharding_app.core.region import Forward, Region
-from sharding_app.core.terms import begins_era, era_of, lowest_epoch, next_term
+from sharding_app.core.terms import begins_era, decided_in_era, era_of, lowest_epoch, next_term
+from sharding_app.model.types import EntityType
+from sharding_app.runtime.listener import NoListener
+from sharding_app.runtime.node import Node
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Cart
@@ -57,8 +62,25 @@ def test_no_epoch_is_given_twice() -> None:
     assert restored < 2**53, "a number that browsers can show"
 
 
+def test_a_coordinator_that_knows_no_former_lineage_looks_whether_another_has_decided() -> None:
+    restored = next_term(3, same_lineage=False, now_seconds=1_700_000_000)
+    rows = [ShardRow("shop.Cart", 0, 7, "a", "home"), ShardRow("shop.Cart", 1, 9, None, "stopped")]
+    assert not decided_in_era(restored, rows)
+    assert not decided_in_era(restored + 1, []), "the first one may have died before it decided anything"
+    rows[0] = ShardRow("shop.Cart", 0, lowest_epoch(restored), "a", "home")
+    assert decided_in_era(restored + 1, rows)
+    again = next_term(restored, same_lineage=False, now_seconds=1_700_000_060)
+    assert not decided_in_era(again, rows)
+    assert decided_in_era(2, []), "nothing was before the first era"
+
+
+def ping(lease: Lease, session: int, at: float, server: Server) -> list[LeaseChange]:
+    lease.ping_sent(session, at)
+    return lease.ping_answered(session, at, server, at)
+
+
 def valid_lease(server: Server) -> Lease:
-    lease = Lease(2.0)
+    lease = Lease(2.0, 3.0)
     for session in (0, 1):
         lease.locked(session)
         lease.ping_sent(session, 0.0)
@@ -76,13 +98,44 @@ def test_a_session_that_comes_back_on_another_timeline_ends_the_lease_until_the_
     assert lease.resume(lease.generation, 1.0)
     lease.locked(0)
     lease.ping_sent(0, 1.1)
-    changes = lease.ping_answered(0, 1.1, Server("b", 2, "one"), 1.1)
-    assert changes[:2] == ["suspended", "back"]
-    assert lease.lineage == LATER
+    assert lease.ping_answered(0, 1.1, Server("b", 2, "one"), 1.1) == ["suspended"]
     assert not lease.is_valid(1.1)
-    lease.ping_sent(1, 1.2)
-    assert lease.ping_answered(1, 1.2, Server("a", 1, "one"), 1.2) == [], "it counts no more"
-    assert lease.resume(lease.generation, 1.2)
+    assert ping(lease, 1, 1.2, Server("a", 1, "one")) == [], "it counts no more"
+    assert ping(lease, 0, 4.1, Server("b", 2, "one")) == ["back"]
+    assert lease.lineage == LATER
+    assert not lease.is_valid(4.1)
+    assert lease.resume(lease.generation, 4.2)
+
+
+def test_it_comes_back_in_another_lineage_when_no_lease_of_the_former_one_can_be_valid() -> None:
+    """A node that has not noticed may be the home of a shard whose row is lost: what we read does not name it."""
+    lease = valid_lease(Server("a", 1, "one"))
+    promoted = Server("b", 2, "one")
+    for session in (0, 1):
+        lease.session_lost(session, 1.0)
+        lease.locked(session)
+    assert ping(lease, 0, 1.5, promoted) == []
+    for at in (2.0, 3.0, 4.0, 4.49):
+        assert "back" not in ping(lease, 0, at, promoted), "a TTL is not over"
+        assert not lease.resume(lease.generation, at)
+    assert ping(lease, 0, 4.5, promoted) == ["back"]
+    assert lease.resume(lease.generation, 4.5)
+    lease.session_lost(1, 5.0)
+    assert ping(lease, 0, 5.1, promoted) == ["back"], "it has waited"
+
+
+def test_whoever_was_elsewhere_in_between_waits_anew() -> None:
+    lease = valid_lease(Server("a", 1, "one"))
+    lease.session_lost(0, 1.0)
+    lease.locked(0)
+    assert ping(lease, 0, 1.5, Server("b", 2, "one")) == []
+    lease.session_lost(0, 4.0)
+    assert ping(lease, 1, 4.1, Server("a", 1, "one")) == ["back"], "the former one is still there"
+    assert lease.resume(lease.generation, 4.1)
+    lease.locked(0)
+    assert ping(lease, 0, 4.6, Server("b", 2, "one")) == ["suspended"]
+    assert ping(lease, 0, 7.5, Server("b", 2, "one")) == []
+    assert ping(lease, 0, 7.6, Server("b", 2, "one")) == ["back"]
 
 
 def test_of_two_systems_the_one_where_a_lock_was_taken_last_counts() -> None:
@@ -93,7 +146,8 @@ def test_of_two_systems_the_one_where_a_lock_was_taken_last_counts() -> None:
     lease.resume(lease.generation, 1.0)
     lease.locked(1)
     lease.ping_sent(1, 1.1)
-    assert "back" in lease.ping_answered(1, 1.1, Server("b", 1, "two"), 1.1)
+    assert lease.ping_answered(1, 1.1, Server("b", 1, "two"), 1.1) == ["suspended"]
+    assert ping(lease, 1, 4.1, Server("b", 1, "two")) == ["back"]
     assert lease.lineage == OTHER
 
 
@@ -105,9 +159,10 @@ def test_rows_that_were_read_in_one_lineage_resume_nothing_in_the_next() -> None
     read_for = lease.generation
     lease.locked(0)
     lease.ping_sent(0, 1.1)
-    assert "back" in lease.ping_answered(0, 1.1, Server("b", 2, "one"), 1.1)
-    assert not lease.resume(read_for, 1.2)
-    assert lease.resume(lease.generation, 1.2)
+    lease.ping_answered(0, 1.1, Server("b", 2, "one"), 1.1)
+    assert ping(lease, 0, 4.1, Server("b", 2, "one")) == ["back"]
+    assert not lease.resume(read_for, 4.2)
+    assert lease.resume(lease.generation, 4.2)
 
 
 def _next(region: Region) -> str | None:
@@ -204,6 +259,94 @@ def test_a_failover_that_lost_the_tail_leaves_no_gap(lost: int) -> None:
                     assert await hurried(Cart.ref(each).add("book", 1)) == 4 - lost
                 assert {node.incarnation for node in cluster.nodes.values()} == before, "shards stay"
                 assert set(map(tuple, numbers(cluster).values())) == {tuple(range(1, 5 - lost))}
+
+    on_virtual_time(main())
+
+
+class Unaware:
+    """A node whose connections have fallen silent: it notices nothing before its own limit."""
+
+    def __init__(self) -> None:
+        self.silent: dict[str, None] = {}
+
+    def plan(self, client: str, kind: str) -> Plan | None:
+        return Plan(execute_after=None, answer_after=None) if client in self.silent else None
+
+
+class Homes(NoListener):
+    """Notes which shards start while another node may be their home."""
+
+    def __init__(self) -> None:
+        self.former: Node | None = None
+        self.started: list[tuple[ShardId, Epoch]] = []
+        self.beside: list[tuple[ShardId, Epoch]] = []
+
+    def shard_started(self, entity_type: EntityType, shard: ShardId, epoch: Epoch) -> None:
+        if self.former is not None:
+            self.started.append((shard, epoch))
+            if self.former.may_handle() and shard in self.former.hosts[entity_type.name].shards:
+                self.beside.append((shard, epoch))
+
+
+async def use_all() -> None:
+    for each in IDS:
+        await hurried(Cart.ref(each).add("book", 1))
+
+
+def test_no_shard_starts_here_while_a_home_whose_row_is_lost_may_handle() -> None:
+    """The rows name us, as they did before the shards moved, and the home since then has not noticed yet."""
+
+    async def main() -> None:
+        homes, unaware = Homes(), Unaware()
+        async with MemoryCluster([Cart], nodes=1, listener=homes) as cluster:
+            with cluster.in_use():
+                await use_all()
+                backup = Backup(cluster)
+                former = await cluster.add_node("former")
+                await hurried(cluster.nodes["node1"].drain(drained=True))
+                await travel(5)
+                await use_all()
+                await hurried(cluster.nodes["node1"].drain(drained=False))
+                assert len(former.hosts["entities.Cart"].shards) == len(IDS)
+            cluster.server.faults = unaware
+            unaware.silent[former.incarnation] = None
+            cluster.server.stop()
+            backup.restore()
+            cluster.server.start()
+            homes.former = former
+            await travel(10)
+            assert len(homes.started) == len(IDS)
+            assert homes.beside == []
+
+    on_virtual_time(main())
+
+
+def test_who_joins_starts_nothing_while_a_home_whose_row_is_lost_may_handle() -> None:
+    """It knows nothing of a former lineage, and is elected at once."""
+
+    async def main() -> None:
+        homes, unaware = Homes(), Unaware()
+        async with MemoryCluster([Cart], nodes=1, listener=homes) as cluster:
+            await travel(1)
+            backup = Backup(cluster)
+            former = await cluster.add_node("former")
+            await cluster.stop_node("node1")
+            with cluster.in_use():
+                await use_all()
+            shards = list(former.hosts["entities.Cart"].shards)
+            assert len(shards) == len(IDS)
+            cluster.server.faults = unaware
+            unaware.silent[former.incarnation] = None
+            cluster.server.stop()
+            backup.restore()
+            cluster.server.start()
+            homes.former = former
+            joined = await cluster.add_node("joined")
+            assert former.may_handle()
+            joined.asker.find("entities.Cart", shards)
+            await travel(10)
+            assert len(homes.started) == len(IDS)
+            assert homes.beside == []
 
     on_virtual_time(main())
 
@@ -389,7 +532,7 @@ def test_on_another_system_nodes_and_callers_begin_anew() -> None:
                 cluster.server.system, cluster.server.timeline = "restored", 1
                 await travel(1)
                 cluster.server.start()
-                await travel(3)
+                await travel(5)
                 assert [node.ended.result() for node in nodes] == ["elsewhere", "elsewhere"]
                 for name in list(cluster.nodes):
                     await cluster.kill_node(name)

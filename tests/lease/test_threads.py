@@ -76,7 +76,7 @@ class Shell:
         self.told: list[str] = []
         self.threads: set[int] = set()
         self.generation = -1
-        self.lease = Lease(2.0)
+        self.lease = Lease(2.0, 3.0)
         self.clock = BootClock()
         self.lifeline = LifelineThread(
             self.sessions, self.clock, self.lease, (1, 2), "me", QUICK, self, heart=None

@@ -216,7 +216,7 @@ class Node:
         index = len(world.nodes)
         self.keys = (10 + 2 * index, 11 + 2 * index)
         self.sessions = (FakeSession(world, name), FakeSession(world, name))
-        self.lease = Lease(2.0)
+        self.lease = Lease(2.0, 3.0)
         self.tasks: list[asyncio.Task[bool]] = []
         self.lifeline = Lifeline(
             self.sessions, world, self.lease, self.keys, name, settings, self, self.heart

@@ -119,7 +119,7 @@ class PostgresCluster(MemoryCluster):
                 for number in range(2)
             )
             return Lifeline(
-                (first, second), self.clock, Lease(OWN_LIMIT_SECONDS),
+                (first, second), self.clock, Lease(OWN_LIMIT_SECONDS, self.config.lease_ttl_seconds),
                 lifeline_keys(cluster_id, incarnation), incarnation, LifelineSettings(), callbacks,
             )  # fmt: skip
 
