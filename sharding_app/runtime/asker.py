@@ -19,7 +19,7 @@ from sharding_app.core.region import AskHomes, Forward, Region, RegionLimits, To
 from sharding_app.core.terms import era_of
 from sharding_app.ports.clock import Clock
 from sharding_app.runtime.outgoing import Outgoing
-from sharding_app.runtime.refusals import Refusals, error_of, fail
+from sharding_app.runtime.refusals import Refusals, error_of
 
 SHORT_TIMEOUT_SECONDS = 1.0
 "Shorter waits get a timer of their own; the others are seen by the sweep."
@@ -182,7 +182,7 @@ class Asker:
                     self.unexpected += 1
                 else:
                     self._resolve(parcel)
-                    fail(parcel, error_of(message))
+                    self._refusals.failed(parcel, error_of(message))
             case Done():
                 for request in message.requests:
                     parcel = self.pending.pop(request, None)

@@ -8,7 +8,17 @@ import msgspec
 
 from sharding_app.core.messages import Failed
 from sharding_app.core.parcel import Parcel
-from sharding_app.errors import AskTimeout, BadCall, BufferFull, ShardingError, Unavailable, from_wire
+from sharding_app.errors import (
+    STORED,
+    AskTimeout,
+    BadCall,
+    BufferFull,
+    EntityFailed,
+    Rejected,
+    ShardingError,
+    Unavailable,
+    from_wire,
+)
 
 logger = logging.getLogger("sharding.region")
 
@@ -57,11 +67,7 @@ class Refusals:
             reason = "stopped_under_way"
         # A reason of a later release is told by its name.
         cls, text = REASONS.get(reason, (Unavailable, f"{{type!r}} has no home: {ascii(reason)[:80]}"))
-        self.drops[parcel.type, reason] += 1
-        logger.warning(
-            "a command for an entity of %s was not delivered: %s", parcel.type, reason,
-            extra={"action": "dropped", "entity_type": parcel.type, "reason": reason},
-        )  # fmt: skip
+        self._not_delivered(parcel, reason)
         role = self.roles[parcel.type]
         roles = f" --roles {role}" if role else ""
         names = {
@@ -72,6 +78,19 @@ class Refusals:
             "shard": parcel.shard,
         }
         fail(parcel, cls(text.format(limit=self._limit, **names), code=reason))
+
+    def _not_delivered(self, parcel: Parcel, reason: str) -> None:
+        self.drops[parcel.type, reason] += 1
+        logger.warning(
+            "a command for an entity of %s was not delivered: %s", parcel.type, reason,
+            extra={"action": "dropped", "entity_type": parcel.type, "reason": reason},
+        )  # fmt: skip
+
+    def failed(self, parcel: Parcel, error: ShardingError) -> None:
+        """Its entity's node has failed it. No caller waits for a tell: what was not handled of these is said here."""
+        if parcel.reply is None and not isinstance(error, Rejected | EntityFailed):
+            self._not_delivered(parcel, error.code if error.code in STORED else error.kind)
+        fail(parcel, error)
 
     def timed_out(self, parcel: Parcel, waited: float) -> None:
         self.drops[parcel.type, "timeout"] += 1

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from sharding_app import Entity, EventSourced, Unavailable, applies, command, event, query
+from sharding_app import Entity, EventSourced, Rejected, Unavailable, applies, command, event, query
+from sharding_app.runtime.config import NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.protocol.conftest import until
 
@@ -154,3 +155,33 @@ async def test_an_orderly_leave_loses_nothing(cluster: MemoryCluster) -> None:
         await cluster.stop_node(cluster.home_of(Mailer, "bob"))
     assert await Mailer.ref("bob").mail("four") == "four"
     assert HANDLED == {"one": 1, "two": 1, "three": 1, "four": 1}
+
+
+async def test_a_tell_that_its_node_refuses_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """No caller learns of it, so the log has to say it."""
+    HANDLED.clear()
+    async with MemoryCluster([Mailer], config=NodeConfig(mailbox_size=1)) as cluster:
+        with cluster.in_use():
+            Mailer.ref("bob").mail.tell("runs")
+            await until(lambda: HANDLED["runs"] == 1)
+            for text in ("waits", "is refused"):
+                Mailer.ref("bob").mail.tell(text)
+            drops = cluster.client.asker.drops
+            await until(lambda: bool(drops))
+            assert drops == {("protocol.Mailer", "buffer_full"): 1}
+            assert "was not delivered: buffer_full" in caplog.text
+            await until(lambda: HANDLED == {"runs": 1, "waits": 1})
+
+
+async def test_a_tell_that_was_handled_and_rejected_is_none_that_was_not_delivered() -> None:
+    class Choosy(Entity, name="protocol.Choosy"):
+        @command
+        def take(self, text: str) -> None:
+            raise Rejected(text, code="not_now")
+
+    async with MemoryCluster([Choosy]) as cluster:
+        with cluster.in_use():
+            Choosy.ref("bob").take.tell("no")
+            with pytest.raises(Rejected):
+                await Choosy.ref("bob").take("no")
+            assert not cluster.client.asker.drops
