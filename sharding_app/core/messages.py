@@ -8,7 +8,6 @@ Every coordinator message carries the term it was sent in, every shard message t
 ignore older ones, and act on a row of the store, never on a message alone (promise 7).
 """
 
-import sys
 from typing import Annotated, Union
 
 import msgspec
@@ -16,7 +15,9 @@ import msgspec
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
 
 WIRE_VERSION = 1
-Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+LARGEST = 1.7976931348623157e308
+"""Of all floats."""
+Finite = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 """A number that can be counted and shown. Other floats are refused at decoding: NaN and infinity have no words."""
 
 
