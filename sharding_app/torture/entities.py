@@ -19,6 +19,7 @@ from sharding_app import (
     Entity,
     EventSourced,
     Rejected,
+    ShardingSettings,
     SingletonProxy,
     applies,
     command,
@@ -33,6 +34,7 @@ from sharding_app.torture.digest import EMPTY, after
 
 TYPE = "sharding.TortureRegister"
 TICKER = "sharding.torture"
+SHARDS = 48
 BEATING = 20
 "N of a round's entities beat: those that are called most."
 BEAT_SECONDS = 0.5
@@ -50,6 +52,8 @@ class Register(EventSourced, name=TYPE):
 
     count: int
     digest: int
+
+    settings = ShardingSettings(number_of_shards=SHARDS, passivate_after_seconds=10)
 
     def __init__(self) -> None:
         self.count, self.digest = EMPTY

@@ -26,6 +26,10 @@ class Operation(NamedTuple, Generic[S]):
     name: str = ""
     happened: bool = False
     "It has taken effect, although its end is not known."
+    token: str = ""
+    "The token that it appends; nothing: it reads."
+    value: tuple[int, int] | None = None
+    "Its answer, if it is known."
 
 
 class TooHard(Exception):
@@ -119,10 +123,18 @@ def operations_of(calls: Sequence[Call]) -> list[Operation[State]]:
         if call.appends and call.outcome in ("ok", "unknown", "told", "failed"):
             end = call.until if call.outcome == "ok" else NEVER
             found.append(
-                Operation(call.start, end, _append(call.token, call.value), name, call.value is not None)
+                Operation(
+                    call.start,
+                    end,
+                    _append(call.token, call.value),
+                    name,
+                    call.value is not None,
+                    call.token,
+                    call.value,
+                )
             )
         elif not call.appends and call.outcome == "ok" and call.value is not None:
-            found.append(Operation(call.start, call.until, _read(call.value), name))
+            found.append(Operation(call.start, call.until, _read(call.value), name, value=call.value))
     return found
 
 

@@ -11,17 +11,16 @@ import random
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from sharding_app.torture.registry import Registry
+from sharding_app.torture.mixed import NAMES
+from sharding_app.torture.run import go_on
 from tests.acceptance.cluster import Servers
 from tests.acceptance.faults import FAULTS
 from tests.acceptance.machine import missing
-from tests.acceptance.mixed import NAMES, Mixed
+from tests.acceptance.mixed import Mixed
 from tests.acceptance.scenario import Scenario
 
-STAGES_PER_ROUND = 6
 SETTINGS: dict[str, object] = {"REBALANCE_INTERVAL_SECONDS": 2.0, "PASSIVATE_AFTER_SECONDS": 10.0}
 
 
@@ -39,6 +38,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--keep", type=Path, help="a new folder for histories and logs (default: a temporary one)"
     )
+    parser.add_argument("--porcupine", type=Path, help="a program that judges the histories as well")
     return parser.parse_args()
 
 
@@ -52,38 +52,19 @@ def main() -> int:
     for what in missing():
         print(f"left out: {what}", flush=True)
     servers = Servers(place, standby=not given.no_standby)
-    calls = events = rounds = 0
-    registry: Registry | None = None
-    ends = time.monotonic() + 60 * given.minutes
-    failed = ""
-    counts: dict[str, int] = {}
     try:
         with Scenario(servers, place, seed, "mixed", SETTINGS) as run:
-            registry = run.registry
             names = tuple(f"n{number + 1}" for number in range(given.nodes))
             mixed = Mixed(
                 run, lambda line: print(line, flush=True), [each for each in given.faults.split(",") if each], names,
                 given.rate, given.entities,
             )  # fmt: skip
-            counts = mixed.counts
-            while time.monotonic() < ends:
-                report = mixed.round(STAGES_PER_ROUND)
-                calls, events, rounds = calls + report.calls, events + report.events, rounds + 1
-                print(report.lines()[0], flush=True)
-                run.new_round()
-            run.passed = True
-    except AssertionError as error:
-        failed = str(error)
+            totals = go_on(mixed, 60 * given.minutes, lambda line: print(line, flush=True), given.porcupine)
     finally:
         servers.close()
-    print(f"{rounds} rounds kept every promise: {calls} calls, {events} events")
-    if registry is not None:
-        print(
-            f"instances: {registry.handled} messages handled, {registry.successions} objects took over from another"
-        )
-    print("faults:", ", ".join(f"{number} {name}" for name, number in sorted(counts.items())))
-    if failed:
-        print(f"BROKEN in round {rounds}:\n{failed}")
+    print("\n".join(totals.lines()))
+    if totals.broken:
+        print(f"BROKEN in round {totals.rounds}:\n{totals.broken}")
         print(
             f"histories and logs: {place}\nagain: python -m tests.acceptance --seed {seed} --minutes {given.minutes:g}"
         )

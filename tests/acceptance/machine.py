@@ -7,12 +7,10 @@ it ends, however it ends; the host's clock, disks and network are not touched.
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -216,22 +214,3 @@ def _guard(script: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 def _release(guard: subprocess.Popen[bytes]) -> None:
     guard.communicate(timeout=30)
-
-
-EPOLL_WAITS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}
-"""The numbers of the system calls in which an event loop waits for something to do."""
-FREEZES_SECONDS = 1.0
-
-
-def works(pid: int) -> bool:
-    """Tell whether the event loop of a process that has just been sent SIGSTOP had something in hand, or may have had."""
-    process = Path(f"/proc/{pid}")
-    deadline = time.monotonic() + FREEZES_SECONDS
-    try:
-        while process.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "T":
-            if time.monotonic() > deadline:
-                return True
-        number = process.joinpath("syscall").read_text().split()[0]
-    except OSError:  # it is gone, or this is not told to us
-        return True
-    return not (number.isdigit() and int(number) in EPOLL_WAITS.get(platform.machine(), set()))

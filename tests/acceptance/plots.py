@@ -8,8 +8,8 @@ import time
 import psycopg
 import pytest
 
+from sharding_app.torture.processes import until
 from sharding_app.torture.proxy import Proxy
-from tests.acceptance.cluster import until, with_port
 from tests.acceptance.scenario import Scenario
 
 TTL_SECONDS = 3.0
@@ -177,8 +177,7 @@ def begin_with_a_deaf_caller(run: Scenario) -> None:
     run.begin("a", "b", "c", rate=200)
     redis, postgres = cluster.proxy(CALLER, "redis"), cluster.proxy(CALLER, "postgres")
     caller = cluster.start_load(
-        redis_url=with_port(cluster.redis_url, redis.port), rate=150, entities=run.entities, only_reads=1, patience=run.patience,
-        database_url=with_port(cluster.database_url, postgres.port),
+        {"redis": redis, "postgres": postgres}, rate=150, entities=run.entities, only_reads=1, patience=run.patience
     )  # fmt: skip
     caller.order("go")
     run.go_on(1)

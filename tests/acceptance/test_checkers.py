@@ -14,9 +14,8 @@ from sharding_app.torture.digest import EMPTY, after
 from sharding_app.torture.history import NEVER, Call, Op, Outcome
 from sharding_app.torture.judge import Decided, Home, Row
 from sharding_app.torture.linear import Operation, TooHard, check_register, linearize
+from sharding_app.torture.processes import until, works
 from sharding_app.torture.registry import Registry
-from tests.acceptance.cluster import until
-from tests.acceptance.machine import works
 
 State = tuple[int, int]
 

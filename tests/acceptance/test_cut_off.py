@@ -5,10 +5,10 @@ import time
 import pytest
 
 from sharding_app.core.oldest import SINGLETON
+from sharding_app.torture.processes import until
 from sharding_app.torture.proxy import Proxy
 from tests.acceptance import plots
 from tests.acceptance.app.entities import TICKER
-from tests.acceptance.cluster import until
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.scenario import SECONDS, Scenario, drawn
 

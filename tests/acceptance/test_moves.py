@@ -5,9 +5,10 @@ import time
 
 import pytest
 
+from sharding_app.torture.faults import CROWD
 from sharding_app.torture.history import given_up
-from tests.acceptance import faults, plots
-from tests.acceptance.cluster import until
+from sharding_app.torture.processes import until
+from tests.acceptance import plots
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.scenario import SECONDS
 
@@ -88,7 +89,7 @@ def test_a_new_version_rolls_in_and_a_crowd_comes_and_goes(scenario: NewScenario
     versions = cluster.sql("SELECT name, app_version FROM sharding_node WHERE state = 'up'")
     assert dict(versions) == dict.fromkeys("abc", "2.0.0")
     until(lambda: min(len(cluster.shards_of(each)) for each in "abc") > 0, 15, "all have shards again")
-    crowd = [f"guest{number}" for number in range(faults.CROWD if SECONDS else 4)]
+    crowd = [f"guest{number}" for number in range(CROWD if SECONDS else 4)]
     for name in crowd:
         cluster.launch(name, "--app-version=2.0.0")
     until(lambda: set(crowd) <= set(cluster.members()), 60, "the crowd has joined")

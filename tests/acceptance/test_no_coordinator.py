@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.acceptance.cluster import until
+from sharding_app.torture.processes import until
 from tests.acceptance.conftest import NewScenario
 
 pytestmark = pytest.mark.acceptance

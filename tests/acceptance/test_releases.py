@@ -8,8 +8,8 @@ import time
 import pytest
 
 from sharding_app.torture.history import given_up, read_history
+from sharding_app.torture.processes import Load, until
 from tests.acceptance.app.entities import TYPE
-from tests.acceptance.cluster import Load, until
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.scenario import Scenario
 

@@ -1,7 +1,7 @@
 """`manage.py sharding_bench`: how fast it is here, on these servers, with these settings."""
 
 import asyncio
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +22,7 @@ from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.keeping import fill_plain_dict
 from sharding_app.bootstrap import new_loop
 from sharding_app.conf import get_settings
+from sharding_app.management.arguments import count, counts, positive
 from sharding_app.management.base import ShardingCommand
 from sharding_app.management.collector import quiet_collector
 from sharding_app.management.migrating import apply_migrations
@@ -43,40 +44,40 @@ class Command(ShardingCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("workloads", nargs="*", metavar="workload", help="which ones (default: all)")
-        parser.add_argument("--nodes", type=_count, default=0, help="so many node processes")
+        parser.add_argument("--nodes", type=count, default=0, help="so many node processes")
         parser.add_argument(
             "--in-flight",
-            type=_counts,
+            type=counts,
             default=(),
             metavar="K",
             help="callers at a time, such as 64, or 1,64,1000",
         )
-        parser.add_argument("--seconds", type=_positive, default=0.0, help="how long each measurement takes")
-        parser.add_argument("--entities", type=_count, default=0, help="how many entities, where that counts")
+        parser.add_argument("--seconds", type=positive, default=0.0, help="how long each measurement takes")
+        parser.add_argument("--entities", type=count, default=0, help="how many entities, where that counts")
         parser.add_argument(
             "--json", action="store_true", help="one JSON line for each result, on standard output"
         )
-        parser.add_argument("--rounds", type=_count, default=1, help="ask, durable: measure so many times")
+        parser.add_argument("--rounds", type=count, default=1, help="ask, durable: measure so many times")
         parser.add_argument(
             "--probe",
             action="store_true",
             help="ask, durable: measure the same work with no framework in turns, for the ratio",
         )
         parser.add_argument(
-            "--minutes", type=_positive, default=0.0, help="soak: so long (default: 20 seconds)"
+            "--minutes", type=positive, default=0.0, help="soak: so long (default: 20 seconds)"
         )
         parser.add_argument(
             "--journal",
-            type=_count,
+            type=count,
             default=0,
             metavar="EVENTS",
             help="soak: so many older events are there before",
         )
-        parser.add_argument("--kills", type=_count, default=0, help="failover: so many times (default: 5)")
+        parser.add_argument("--kills", type=count, default=0, help="failover: so many times (default: 5)")
         parser.add_argument("--freeze", action="store_true", help="failover: by SIGSTOP, not kill -9")
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
         parser.add_argument("--as-flood", action="store_true", help=SUPPRESS)
-        parser.add_argument("--as-dict", type=_count, metavar="COUNT", help=SUPPRESS)
+        parser.add_argument("--as-dict", type=count, metavar="COUNT", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if unknown := [each for each in options["workloads"] if each not in WORKLOADS]:
@@ -150,23 +151,3 @@ def _beside_django(results: Sequence[Result]) -> None:
     durable = [each.ops_per_s for each in results if (each.workload, each.in_flight) == ("durable", 64)]
     if newest.workload == "django" and durable and durable[-1] and newest.ops_per_s:
         newest.ratio = {"durable at 64, to this": durable[-1] / newest.ops_per_s}
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError("a whole number from 1 on")
-    return int(text)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(_count(each) for each in text.split(","))
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ArgumentTypeError("a number of seconds above 0")
-    return number

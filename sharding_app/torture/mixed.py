@@ -1,0 +1,96 @@
+"""Runs of mixed faults, by seed: stages of overlapping faults under load, judged round by round.
+
+A stage makes one to three faults at chosen moments, undoes them, and then everything has to heal by itself: all nodes
+are up, one coordinates, and each shard answers. A round is a few stages; then the load stops, every entity is read, and
+the whole history of the round is judged. The next round goes on with new entities on the same cluster.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sharding_app.torture.faults import Fault, Made, Stage, nothing
+from sharding_app.torture.scenario import Broken, Report, Scenario
+
+HEAL_SECONDS = 30.0
+NAMES = ("n1", "n2", "n3")
+
+
+class Mixed:
+    """A plan by chance, and a run on which it is carried out."""
+
+    def __init__(
+        self,
+        run: Scenario[Any],
+        say: Callable[[str], object],
+        faults: Mapping[str, tuple[Fault, float]],
+        names: tuple[str, ...] = NAMES,
+        *,
+        rate: float = 300,
+        entities: int = 1000,
+        mend: Callable[[], None] = nothing,
+    ) -> None:
+        """`faults` with how often each is chosen; `mend` puts right at the end of a stage what faults leave behind."""
+        self.run = run
+        self.say = say
+        self.faults = faults
+        self.mend = mend
+        self.stage = Stage(run, names)
+        self.chance = random.Random(run.cluster.seed)
+        self.began = time.monotonic()
+        self.counts: dict[str, int] = {}
+        self.answered_ms: list[float] = []
+        run.begin(*names, rate=rate, entities=entities)
+
+    def round(self, stages: int) -> Report:
+        """Make N stages, then judge. Raises Broken."""
+        for _ in range(stages):
+            self.one_stage()
+        return self.run.finish()
+
+    def one_stage(self) -> None:
+        """Make one to three faults, undo them, and see all heal."""
+        steps: list[tuple[float, int, str]] = []
+        for number in range(self.chance.choice([1, 1, 2, 3])):
+            weights = [weight for _, weight in self.faults.values()]
+            name = self.chance.choices(list(self.faults), weights)[0]
+            at = self.chance.uniform(0.0, 1.0)
+            lasts = self.chance.choice([0.1, 1.0, self.chance.uniform(0.0, 6.0)])
+            steps += [(at, number, name), (at + lasts, number, "")]
+        began = time.monotonic()
+        made: dict[int, Made] = {}
+        touched: list[str] = []
+        for at, number, name in sorted(steps):
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            if name:
+                self.counts[name] = self.counts.get(name, 0) + 1
+                made[number] = self.faults[name][0](self.stage)
+                touched.append(made[number].what)
+                self._tell(made[number].what)
+            elif number in made:
+                made[number].undo()
+                self._tell(f"undone: {made[number].what}")
+        self._heal(touched)
+
+    def _heal(self, touched: list[str]) -> None:
+        run, cluster = self.run, self.run.cluster
+        self.mend()
+        at = time.monotonic()
+        for name in self.stage.names:
+            cluster.nodes[name].wait_up()
+        cluster.wait_members(*self.stage.names, seconds=HEAL_SECONDS)
+        up = time.monotonic()
+        run.wait_answers(up, seconds=HEAL_SECONDS)
+        self.answered_ms.append((time.monotonic() - at) * 1000)
+        for name in self.stage.names:
+            if "a bug:" in cluster.nodes[name].recent():
+                raise Broken(f"{name} speaks of a bug, after {'; '.join(touched)}")
+        self._tell(
+            f"healed: all nodes up after {up - at:.1f} s, all answer after {time.monotonic() - at:.1f} s"
+        )
+
+    def _tell(self, what: str) -> None:
+        self.say(f"{time.monotonic() - self.began:8.1f} s  round {self.run.round_number}  {what}")

@@ -1,0 +1,163 @@
+"""The cluster of a run on the project's own servers: nodes and loads are children of the command, as its settings say."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from django.conf import settings as django_settings
+from django.db import DatabaseError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from sharding_app.bench.probe import ProbeFailed, redis_url
+from sharding_app.conf import get_settings
+from sharding_app.core.oldest import SINGLETON
+from sharding_app.management.processes import manage
+from sharding_app.torture.cluster import HOME_LOG, NO_HOME_LOG, Cluster, NoAnswer
+from sharding_app.torture.entities import SHARDS, TICKER, TYPE
+from sharding_app.torture.processes import INSTANCES, Load, Node
+from sharding_app.torture.proxy import Proxy
+
+LOOPBACK = "127.0.0.1"
+POSTGRES_PORT, REDIS_PORT = 5432, 6379
+OURS = (TYPE, SINGLETON + TICKER)
+"""The types of a run; nothing of another type is ever removed."""
+CLEANING = (
+    *(
+        f"DELETE FROM {table} WHERE type_id IN (SELECT id FROM sharding_type WHERE name IN (%s, %s))"  # noqa: S608
+        for table in ("sharding_event", "sharding_snapshot", "sharding_remembered", "sharding_shard")
+    ),
+    "DELETE FROM sharding_type WHERE name IN (%s, %s)",
+    "DELETE FROM sharding_node WHERE types <@ jsonb_build_array(%s::text, %s::text)",
+)
+
+
+class OwnCluster(Cluster):
+    """Nodes and loads on the servers of this project's settings."""
+
+    type_name = TYPE
+
+    def __init__(self, place: Path, seed: int, options: tuple[str, ...] = ()) -> None:
+        """`options` are those of manage.py that its children get as well."""
+        super().__init__(place, seed, SHARDS)
+        self.alias = get_settings().database
+        self._options = options
+        self._expected = 1
+        self._decisions = 0
+        "The last one before the run."
+
+    # -- Processes -----------------------------------------------------------------------------------------------------
+
+    def expect(self, nodes: int) -> None:
+        self._expected = nodes
+
+    def node(self, name: str, extra: Iterable[str]) -> Node:
+        command = self._command(f"--as-node={name}", self.proxies.get(name, {}))
+        rest = ["--", *extra]
+        return Node(name, [*command, *rest], self._environment(), self.place / f"node-{name}.log")
+
+    def load(self, number: int, through: Mapping[str, Proxy], **options: object) -> Load:
+        command = [*self._command("--as-load", through), "--"]
+        log = self.place / f"load-{number}.log"
+        return Load(
+            self.place / f"history-{number}.jsonl", command, self._environment(), log, None, **options
+        )
+
+    def _command(self, which: str, through: Mapping[str, Proxy]) -> list[str]:
+        ports = json.dumps({server: proxy.port for server, proxy in through.items()})
+        return manage(
+            "sharding_torture", which, f"--through={ports}", f"--expect={self._expected}", *self._options
+        )
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, INSTANCES: str(self.instances), "PYTHONUNBUFFERED": "1"}
+
+    def address(self, server: str) -> tuple[str, int]:
+        return ADDRESSES[server]()
+
+    # -- The database --------------------------------------------------------------------------------------------------
+
+    def others(self) -> list[str]:
+        """Return the names of nodes and types that are not ours: their database is no place for a run."""
+        nodes = "SELECT name FROM sharding_node WHERE NOT types <@ jsonb_build_array(%s::text, %s::text)"
+        types = "SELECT name FROM sharding_type WHERE name NOT IN (%s, %s)"
+        return sorted(name for query in (nodes, types) for (name,) in self.sql(query, *OURS))
+
+    def prepare(self) -> None:
+        """Log each change of a home, until `clean`. Raises NoAnswer."""
+        self._decisions = self.sql("SELECT coalesce(max(id), 0) FROM sharding_decision")[0][0]
+        self.sql(NO_HOME_LOG)
+        self.sql(HOME_LOG)
+
+    def clean(self) -> None:
+        """Remove all that the run has stored. Raises NoAnswer."""
+        self.sql(NO_HOME_LOG)
+        for statement in CLEANING:
+            self.sql(statement, *OURS)
+        self.sql("DELETE FROM sharding_decision WHERE id > %s", self._decisions)
+
+    def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        connection = self._connection()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(statement, cast("Sequence[str]", parameters) or None)
+                return list(cursor.fetchall()) if cursor.description else []
+        except DatabaseError as error:
+            raise NoAnswer(str(error)) from error
+        finally:
+            connection.close()
+
+    def hold(self, statement: str) -> BaseDatabaseWrapper:
+        connection = self._connection()
+        try:
+            connection.set_autocommit(False)
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL lock_timeout = '2s'")
+                cursor.execute(statement)
+        except DatabaseError as error:
+            connection.close()
+            raise NoAnswer(str(error)) from error
+        return connection
+
+    def _connection(self) -> BaseDatabaseWrapper:
+        """Return a new one: what a fault breaks belongs to that fault alone."""
+        return connections.create_connection(self.alias)
+
+
+def postgres_address() -> tuple[str, int]:
+    """Return where Postgres listens. Raises ProbeFailed where no proxy can stand in between."""
+    config = django_settings.DATABASES[get_settings().database]
+    host = str(config.get("HOST") or "")
+    if not host or host.startswith("/") or "," in host:
+        raise ProbeFailed("PostgreSQL is reached by a Unix socket or has several hosts")
+    return host, int(config.get("PORT") or POSTGRES_PORT)
+
+
+def redis_address() -> tuple[str, int]:
+    """Return where Redis listens. Raises ProbeFailed where no proxy can stand in between."""
+    url = urlsplit(redis_url())
+    if url.scheme != "redis" or not url.hostname:
+        raise ProbeFailed(f"Redis is reached by {url.scheme}://")
+    return url.hostname, url.port or REDIS_PORT
+
+
+ADDRESSES = {"postgres": postgres_address, "redis": redis_address}
+
+
+def reroute(through: Mapping[str, int]) -> None:
+    """Let this process reach its servers through these ports of the loopback; to be called before it connects."""
+    if port := through.get("postgres"):
+        database = django_settings.DATABASES[get_settings().database]
+        # The name stays: a certificate is checked against it, while the address is the proxy's.
+        database["OPTIONS"] = {**(database.get("OPTIONS") or {}), "hostaddr": LOOPBACK}
+        database["PORT"] = str(port)
+    if port := through.get("redis"):
+        url = urlsplit(redis_url())
+        before, separator, _ = url.netloc.rpartition("@")
+        behind = urlunsplit(url._replace(netloc=f"{before}{separator}{LOOPBACK}:{port}"))
+        layer: dict[str, Any] = django_settings.CHANNEL_LAYERS[get_settings().channel_layer]
+        layer["CONFIG"] = {**layer.get("CONFIG", {}), "hosts": [behind]}

@@ -1,0 +1,70 @@
+"""A second judge: Porcupine, a checker of linearizability that others wrote. `tools/porcupine` builds the program.
+
+Its answer has to be that of `linear`, which reads the same operations.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from sharding_app.torture.history import NEVER, Call, by_entity
+from sharding_app.torture.linear import operations_of
+
+NANOSECONDS = 1e9
+SECONDS = 600.0
+
+
+class Disagreement(AssertionError):
+    """Porcupine finds a history illegal that our own judge has passed, or cannot be run."""
+
+
+class Line(msgspec.Struct):
+    """One operation, as the program reads it."""
+
+    entity: str
+    token: str
+    start: int
+    end: int | None
+    value: tuple[int, int] | None
+
+
+class Verdict(msgspec.Struct):
+    """The program's answer. Undecided histories took it too long."""
+
+    linearizable: int
+    illegal: list[str]
+    undecided: list[str]
+
+
+def lines_of(calls: Iterable[Call]) -> list[Line]:
+    """Return the operations of all entities; a call that changed nothing and told nothing is none."""
+    found = []
+    for entity, history in by_entity(calls).items():
+        for each in operations_of(history):
+            end = None if each.end == NEVER else int(each.end * NANOSECONDS)
+            found.append(Line(entity, each.token, int(each.start * NANOSECONDS), end, each.value))
+    return found
+
+
+def judge(program: Path, calls: Iterable[Call], place: Path) -> Verdict:
+    """Run the program on a history. Raises Disagreement if it fails."""
+    file = place / "operations.jsonl"
+    file.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines_of(calls)))
+    done = subprocess.run(
+        [program, file], capture_output=True, check=False, timeout=SECONDS, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise Disagreement(f"{program} ended with {done.returncode}: {done.stderr.decode(errors='replace')}")
+    return msgspec.json.decode(done.stdout, type=Verdict)
+
+
+def check(program: Path, calls: Iterable[Call], place: Path) -> int:
+    """Judge a history that our own judge has passed; return how many entities are decided. Raises Disagreement."""
+    verdict = judge(program, calls, place)
+    if verdict.illegal:
+        raise Disagreement(f"Porcupine finds no order for the calls of {', '.join(verdict.illegal[:6])}")
+    return verdict.linearizable

@@ -1,0 +1,118 @@
+"""`sharding_torture` on servers of its own: it breaks, judges, reports, cleans up, and says so where it may not."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from sharding_app.torture.history import Call
+from sharding_app.torture.linear import check_register
+from sharding_app.torture.porcupine import judge
+from tests.acceptance.test_checkers import GOOD, call
+from tests.live import Live
+
+pytestmark = pytest.mark.acceptance
+
+LEFT = """
+SELECT (SELECT count(*) FROM sharding_event) + (SELECT count(*) FROM sharding_type)
+     + (SELECT count(*) FROM sharding_node) + (SELECT count(*) FROM sharding_shard)
+     + (SELECT count(*) FROM pg_class WHERE relname LIKE 'sharding_torture%')
+     + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'sharding_torture%')
+"""
+PORCUPINE = os.environ.get("PORCUPINE", "")
+"""The program that `tools/porcupine` builds; Go's packages cannot be had everywhere."""
+
+
+def left(live: Live) -> int:
+    with psycopg.connect(live.database_url) as connection:
+        row = connection.execute(LEFT).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_it_breaks_and_judges_and_leaves_nothing_behind(live_tables: Live, tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    done = live_tables.manage(
+        "sharding_torture", "--minutes", "0.05", "--entities", "100", "--faults", "kill,cut-off,sessions",
+        "--keep", str(place), "--json", seconds=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report == json.loads((place / "report.json").read_bytes())
+    assert report["rounds"] == 1
+    assert report["broken"] == ""
+    assert sum(report["faults"].values()) >= 6, "a fault at least in each stage"
+    assert set(report["faults"]) <= {"kill", "cut-off", "sessions"}
+    assert report["outcomes"]["ok"] > 100
+    assert report["calls"] == sum(report["outcomes"].values())
+    assert report["handled"] >= 100
+    assert left(live_tables) == 0
+
+
+def test_a_broken_promise_is_told(live_tables: Live, tmp_path: Path) -> None:
+    """An event that disappears behind the back of all is a lost acknowledgement."""
+    with psycopg.connect(live_tables.database_url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;"
+            "CREATE TRIGGER lose BEFORE INSERT ON sharding_event FOR EACH ROW WHEN (NEW.seq = 3) EXECUTE FUNCTION lose()"
+        )
+    try:
+        done = live_tables.manage(
+            "sharding_torture", "--minutes", "0.05", "--entities", "50", "--faults", "stall", "--keep",
+            str(tmp_path), seconds=240,
+        )  # fmt: skip
+    finally:
+        with psycopg.connect(live_tables.database_url, autocommit=True) as connection:
+            connection.execute("DROP TRIGGER lose ON sharding_event; DROP FUNCTION lose()")
+    assert done.returncode == 1
+    assert "BROKEN in round 1" in done.stderr
+    assert "manage.py sharding_torture --seed" in done.stderr
+    assert left(live_tables) == 0
+
+
+def test_it_refuses_a_database_in_which_others_live(live_tables: Live) -> None:
+    with psycopg.connect(live_tables.database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO sharding_type (name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+            " VALUES ('x.Y', 'memory', 1, '', '', '', '')"
+        )
+    done = live_tables.manage("sharding_torture", "--minutes", "0.01")
+    assert done.returncode == 1
+    assert "x.Y" in done.stderr
+    assert "Give the run another one" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--faults", "kil"], "There is no fault 'kil': choose from kill, kill-coordinator"),
+        (["--porcupine", "/nowhere/porcupine"], "There is no program /nowhere/porcupine"),
+        (["--minutes", "0"], "a number above 0"),
+    ],
+)
+def test_bad_arguments(live_tables: Live, arguments: list[str], text: str) -> None:
+    done = live_tables.manage("sharding_torture", *arguments)
+    assert done.returncode != 0
+    assert text in done.stderr
+
+
+BAD: list[tuple[str, list[Call]]] = [
+    ("a read misses an append before it", [call("append", 1, 2, "a", "a"), call("read", 3, 4, value="")]),
+    ("two answers in one place", [call("append", 1, 2, "a", "a"), call("append", 3, 4, "b", "b")]),
+    ("a read goes back", [*GOOD, call("read", 12, 13, value="a")]),
+]
+
+
+@pytest.mark.skipif(not PORCUPINE, reason="PORCUPINE names no program: see tools/porcupine")
+def test_porcupine_and_our_judge_agree(tmp_path: Path) -> None:
+    program = Path(PORCUPINE)
+    assert check_register(GOOD) == ""
+    assert judge(program, GOOD, tmp_path).linearizable == 1
+    for name, history in BAD:
+        assert check_register(history), name
+        assert judge(program, history, tmp_path).illegal == ["e"], name
