@@ -13,9 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sharding_app.torture.faults import Fault, Made, Stage, nothing
+from sharding_app.torture.judge import Outage
 from sharding_app.torture.scenario import Broken, Report, Scenario
 
 HEAL_SECONDS = 30.0
+LONGEST_SECONDS = 12.0
+"""All faults of a stage are undone by then, and servers are back, unless the machine is slow."""
 NAMES = ("n1", "n2", "n3")
 
 
@@ -73,6 +76,10 @@ class Mixed:
             elif number in made:
                 made[number].undo()
                 self._tell(f"undone: {made[number].what}")
+        ended = time.monotonic()
+        if ended - began > LONGEST_SECONDS:
+            self.run.outages.append(Outage(began, ended + HEAL_SECONDS))
+            self._tell(f"the machine is slow: this took {ended - began:.0f} s")
         self._heal(touched)
 
     def _heal(self, touched: list[str]) -> None:

@@ -23,7 +23,7 @@ from sharding_app.core.ids import shard_of
 from sharding_app.core.oldest import SINGLETON
 from sharding_app.torture.cluster import Cluster
 from sharding_app.torture.history import PATIENT_SECONDS, Call, export, read_history
-from sharding_app.torture.judge import judge
+from sharding_app.torture.judge import Outage, judge
 from sharding_app.torture.load import entities_of
 from sharding_app.torture.processes import Load, until
 from sharding_app.torture.registry import Registry
@@ -83,6 +83,7 @@ class Scenario(Generic[C]):
         self.round_number = 0
         self.passed = False
         self.patience = PATIENT_SECONDS
+        self.outages: list[Outage] = []
 
     def begin(
         self, *nodes: str, rate: float = 300, entities: int = 1000, roles: dict[str, str] | None = None
@@ -192,7 +193,9 @@ class Scenario(Generic[C]):
             raise Broken("the registry was not told of all that lives")
         report.figures["messages that instances told of"] = self.registry.handled - handled
         report.figures["objects that took over, so far"] = self.registry.successions
-        report.broken = judge(others, final, rows, homes, self.cluster.decided(), lives, self.patience)
+        report.broken = judge(
+            others, final, rows, homes, self.cluster.decided(), lives, self.patience, self.outages
+        )
         export(calls, self.place / "history.json")
         (self.place / "journal.json").write_bytes(msgspec.json.encode({"rows": rows, "homes": homes}))
         self.judged(report)

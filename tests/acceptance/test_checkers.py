@@ -12,7 +12,7 @@ import pytest
 from sharding_app.torture import judge
 from sharding_app.torture.digest import EMPTY, after
 from sharding_app.torture.history import NEVER, Call, Op, Outcome
-from sharding_app.torture.judge import Decided, Home, Row
+from sharding_app.torture.judge import Decided, Home, Outage, Row
 from sharding_app.torture.linear import Operation, TooHard, check_register, linearize
 from sharding_app.torture.processes import until, works
 from sharding_app.torture.registry import Registry
@@ -236,7 +236,10 @@ class TestJournal:
             )
             == []
         )
-        assert judge.check_patience([call("append", 1, 21, "a", outcome="unknown")], 19)
+        lost = call("append", 1, 21, "a", outcome="unknown")
+        assert judge.check_patience([lost], 19)
+        assert judge.check_patience([lost], 19, [Outage(15, 40)]) == [], "the machine was slow meanwhile"
+        assert judge.check_patience([lost], 19, [Outage(22, 40)]), "it had given up before"
 
 
 class TestRegistry:
