@@ -5,8 +5,12 @@ search path and no temporary table can lead a write around the fence.
 
 Whatever waits for a table's lock makes everything wait that comes after it, and a dump holds its locks until it is through.
 So a migration waits for a moment only, gives up what it holds, and tries again: nodes work on in between.
+
+An index that is built CONCURRENTLY and interrupted stays behind, unfinished: no query uses it, and `IF NOT EXISTS` takes it
+for an index. It is dropped before it is built again.
 """
 
+import re
 import time
 from importlib import resources
 from typing import Any
@@ -32,6 +36,8 @@ WHERE l.granted AND l.pid <> pg_backend_pid() AND NOT starts_with(a.application_
 ORDER BY 4 DESC
 LIMIT 5
 """
+_CONCURRENT = re.compile(r"CREATE INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
+UNFINISHED = "SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%s) AND NOT i.indisvalid"
 
 
 def load(name: str, schema: str = "public") -> str:
@@ -93,7 +99,19 @@ def _run(names: tuple[str, ...], schema_editor: BaseDatabaseSchemaEditor) -> Non
 
 def _execute(names: tuple[str, ...], schema: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
     for name in names:
+        for index in _CONCURRENT.findall(load(name)):
+            _drop_unfinished(index, schema, schema_editor)
         schema_editor.execute(load(name, schema), params=None)
+
+
+def _drop_unfinished(index: str, schema: str, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    if schema_editor.collect_sql:
+        return
+    with schema_editor.connection.cursor() as cursor:
+        cursor.execute(UNFINISHED, [f"{schema}.{index}"])
+        unfinished = cursor.fetchone() is not None
+    if unfinished:
+        schema_editor.execute(f"DROP INDEX CONCURRENTLY {schema}.{index}", params=None)
 
 
 def _in_the_way(connection: BaseDatabaseWrapper) -> str:
