@@ -121,7 +121,8 @@ def node_ports(
         def leases(path: str) -> Leases:
             factory = lease_factory(path)
             if factory is None:
-                return PostgresLeases(store, incarnation, settings.shard_leases)
+                terms, ttl = settings.shard_leases, settings.lease_ttl_seconds
+                return PostgresLeases(store, incarnation, terms, ttl)
             return factory(incarnation, settings.shard_leases)
 
         return NodePorts(

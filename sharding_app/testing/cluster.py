@@ -326,7 +326,9 @@ class MemoryCluster:
             clock=self.clock,
             journal=journal,
             lifeline=lifeline,
-            leases=lambda path: MemoryLeases(self.server, incarnation, self.config.shard_leases),
+            leases=lambda path: MemoryLeases(
+                self.server, incarnation, self.config.shard_leases, self.config.lease_ttl_seconds
+            ),
             together=self._make_together(journal),
             threads=self._threads,
             listener=self._listener,

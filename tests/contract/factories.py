@@ -39,7 +39,7 @@ class World(Protocol):
 
     def session(self, owner: str = "", number: int = 0) -> LifelineSession: ...
 
-    def leases(self, owner: str, ttl_seconds: float) -> Leases: ...
+    def leases(self, owner: str, ttl_seconds: float, node_ttl_seconds: float = 3.0) -> Leases: ...
 
     async def end(self, backend: Backend) -> None:
         """End one server process, as an administrator would, and return when it is gone."""
@@ -73,8 +73,8 @@ class PostgresWorld:
         self._made.append(session)
         return session
 
-    def leases(self, owner: str, ttl_seconds: float) -> PostgresLeases:
-        return PostgresLeases(self.store(owner), owner, terms(ttl_seconds))
+    def leases(self, owner: str, ttl_seconds: float, node_ttl_seconds: float = 3.0) -> PostgresLeases:
+        return PostgresLeases(self.store(owner), owner, terms(ttl_seconds), node_ttl_seconds)
 
     async def end(self, backend: Backend) -> None:
         async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as admin:
@@ -113,8 +113,8 @@ class MemoryWorld:
     def session(self, owner: str = "", number: int = 0) -> MemoryLifelineSession:
         return MemoryLifelineSession(self._server, owner)
 
-    def leases(self, owner: str, ttl_seconds: float) -> MemoryLeases:
-        return MemoryLeases(self._server, owner, terms(ttl_seconds))
+    def leases(self, owner: str, ttl_seconds: float, node_ttl_seconds: float = 3.0) -> MemoryLeases:
+        return MemoryLeases(self._server, owner, terms(ttl_seconds), node_ttl_seconds)
 
     async def end(self, backend: Backend) -> None:
         self._server.sessions.end_backends([backend])

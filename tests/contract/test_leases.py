@@ -61,15 +61,23 @@ async def test_late_but_not_taken_is_still_ones_own(world: World) -> None:
     assert list(await leases.renew(["a"])) == ["a"]
 
 
-async def test_a_holder_without_a_row_holds_nothing(world: World) -> None:
-    """A dead node's row is removed before its shards move: they need not wait for the time to pass."""
+async def test_a_holder_without_a_row_is_waited_for_as_long_as_it_may_live(world: World) -> None:
+    """It was taken for dead, and perhaps it is not: its own lease is over within a node's TTL, whatever it hears."""
     await members(world, "n-1", "n-2")
-    dead, heir = world.leases("n-1", LONG), world.leases("n-2", LONG)
-    await dead.acquire(["a"])
+    former = world.leases("n-1", LONG)
+    heir, hasty = world.leases("n-2", LONG, 0.4), world.leases("n-2", LONG, LONG / 2)
+    await former.acquire(["a"])
     assert list(await heir.acquire(["a"])) == []
     await world.store("observer").leave("n-1")
-    assert list(await heir.acquire(["a"])) == ["a"]
-    assert list(await dead.renew(["a"])) == []
+    assert list(await former.renew(["a"])) == [], "the holder learns of it"
+    assert list(await hasty.acquire(["a"])) == []
+    assert list(await heir.acquire(["a"])) == []
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 10.0
+    while not await heir.acquire(["a"]):
+        assert loop.time() < end
+        await asyncio.sleep(0.05)
+    assert list(await former.renew(["a"])) == []
 
 
 async def test_an_earlier_grant_neither_renews_nor_releases_a_later_one(world: World) -> None:

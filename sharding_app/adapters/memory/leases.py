@@ -12,11 +12,14 @@ T = TypeVar("T")
 
 
 class MemoryLeases:
-    def __init__(self, server: MemoryServer, owner: str, terms: LeaseTerms) -> None:
+    def __init__(
+        self, server: MemoryServer, owner: str, terms: LeaseTerms, node_ttl_seconds: float = 3.0
+    ) -> None:
         self._server = server
         self._rows = server.leases
         self._owner = owner
         self._terms = terms
+        self._node_ttl = node_ttl_seconds
         self._tokens: dict[str, int] = {}
         self._connection = Connection(server, owner)
 
@@ -46,11 +49,12 @@ class MemoryLeases:
 
     def _free(self, name: str) -> bool:
         row = self._rows.setdefault(name, LeaseRow())
-        return (
-            row.owner in (None, self._owner)
-            or row.expires_at <= self._server.now()
-            or row.owner not in self._server.cluster.members
-        )
+        now = self._server.now()
+        if row.owner in (None, self._owner) or row.expires_at <= now:
+            return True
+        if row.owner not in self._server.cluster.members:
+            row.expires_at = min(row.expires_at, now + self._node_ttl)
+        return False
 
     def _take(self, name: str) -> int:
         row = self._rows[name]
@@ -61,6 +65,8 @@ class MemoryLeases:
     def _prolong(self, name: str) -> bool:
         row = self._rows.get(name)
         if row is None or row.owner != self._owner or row.token != self._tokens.get(name):
+            return False
+        if self._owner not in self._server.cluster.members:
             return False
         row.expires_at = self._server.now() + self._terms.ttl_seconds
         return True

@@ -1,8 +1,8 @@
 """`ports.lease.Leases` as rows of `sharding_lease`, over the control connection of the node's store.
 
-Contract: a lease is free when nobody has it, when its time is over by the server's clock, or when the node that had it
-has no row any more: the coordinator removes a dead node's row before its shards get new homes, so these need not wait for
-the time to pass. Each grant has a higher token, and what is renewed or given back has to name it: a statement that arrives
+Contract: a lease is free when nobody has it, or when its time is over by the server's clock. A holder whose node has no row
+any more renews nothing, and its time is cut to a node's TTL: it was taken for dead, and may live, and handle for less than
+that (`core.lease.longest_overlap`). So two never hold what a lease is for, whatever ended the node's sessions. Each grant has a higher token, and what is renewed or given back has to name it: a statement that arrives
 late changes nothing. Nothing waits inside the server but for a row that is being written (`lock_timeout`).
 """
 
@@ -13,14 +13,22 @@ from sharding_app.core.shard_lease import LeaseTerms
 
 
 class PostgresLeases:
-    def __init__(self, store: PostgresStore, owner: str, terms: LeaseTerms) -> None:
+    def __init__(
+        self, store: PostgresStore, owner: str, terms: LeaseTerms, node_ttl_seconds: float = 3.0
+    ) -> None:
         self._store = store
         self._owner = owner
         self._ttl = float(terms.ttl_seconds)
+        self._node_ttl = float(node_ttl_seconds)
         self._tokens: dict[str, int] = {}
 
     async def acquire(self, names: Sequence[str]) -> Collection[str]:
-        params = {"names": sorted(names), "owner": self._owner, "ttl": self._ttl}
+        params = {
+            "names": sorted(names),
+            "owner": self._owner,
+            "ttl": self._ttl,
+            "node_ttl": self._node_ttl,
+        }
         tokens: dict[str, int] = dict(await self._store.rows("acquire_leases", params))
         self._tokens |= tokens
         return list(tokens)
