@@ -3,7 +3,8 @@
       dead ──Bury──> buried ──epochs + 1, new homes──> fenced ──NodeGone to all──> forgotten
 
 Contract: a dead home's journal backends are ended and its row is removed before the epochs of its shards are raised.
-Nobody is told that it is gone before that is written for all of them: whoever hears it sends what it had for them to others.
+It is told itself as soon as its row is gone. The others are told when all of that is written: whoever hears it sends what it
+had for them to others.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,6 +47,8 @@ class Burials:
         self._burying.pop(incarnation, None)
         coordinator.placement.buried(incarnation)
         coordinator.audience.changed()
+        # It may live, and have heard of neither of its sessions' ends: then this reaches it before its successors begin.
+        coordinator.tells.to(incarnation, NodeGone(coordinator.term, incarnation))
         self.fence(incarnation, now)
 
     def unburied(self, incarnation: Incarnation) -> None:

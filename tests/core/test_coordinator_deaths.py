@@ -71,6 +71,16 @@ def test_nobody_is_told_that_a_node_is_gone_before_its_epochs_are_raised() -> No
     assert len(play.heard("a", NodeGone)) == 1
 
 
+def test_who_is_buried_is_told_before_its_shards_get_new_homes() -> None:
+    """It may live, and have heard of neither of its sessions' ends."""
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", *ALL)
+    seen: list[list[str]] = []
+    play.on_decide = lambda change: seen.append(play.gone("b"))
+    play.die("b")
+    assert seen == [["b"]] * 6
+
+
 @pytest.mark.parametrize("phase", ["begin", "stopping"])
 def test_the_home_of_a_hand_off_dies(phase: str) -> None:
     play = Play([node("a", 1), node("b", 2), node("c", 3)])
