@@ -29,6 +29,8 @@ which counts suspended time. A node handles a batch, and lets answers out, only 
   been invalid by its own clock for TTL - own limit, less what the two clocks differ.
 * In another lineage it comes back a TTL after that was first seen, not before. A node that has not noticed may be valid for
   so long in the former one, as the home of shards whose rows are lost: the rows that we could compare do not name it.
+* A session that the server has ended renews nothing, whether this node has heard of that or not. So a node that hears of
+  neither end handles on for its own limit at most, however soon the others act on it: `longest_overlap`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,6 +45,14 @@ LeaseState = Literal["new", "valid", "suspended", "returning", "dropped"]
 LeaseChange = Literal["valid", "suspended", "back", "settled"]
 """'valid': for the first time. 'back': compare the rows, then `resume`. 'settled': both locks are held on one server;
 say so in the node's row, since from then on the loss of both means death at once."""
+
+
+def longest_overlap(own_limit_seconds: float, clock_drift: float) -> float:
+    """Return how long, by any other clock, a node may handle on after the server has freed the second of its locks.
+
+    What renewed its lease last was a ping that the server answered, so it was sent before that moment.
+    """
+    return own_limit_seconds / (1 - clock_drift)
 
 
 class _Session:

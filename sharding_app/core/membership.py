@@ -23,8 +23,8 @@ Why the third line holds. Call the moments at which the server freed the two loc
   It may renew its lease until `b` and be valid until its own limit after it, so it gets a TTL from the first reading
   after `b`.
 
-The last case cannot be told from the second while `b - a` is less than an interval, and there the second is assumed: this
-is the limit that docs/survival.md names. Beyond that it can, and however often somebody reads: a lock that was seen held
+The last case cannot be told from the second while `b - a` is less than an interval, and there the second is assumed: two may
+live for `core.lease.longest_overlap`, as docs/survival.md says. Beyond that it can, and however often somebody reads: a lock that was seen held
 alone in two readings was held alone between them, so `b - a` is at least the time between the first and the last of these
 readings. Fewer readings show less of it, and never more. So a silent node is found dead with the first reading after its
 second lock went, at whatever distance readings are.

@@ -48,6 +48,7 @@ KINDS = (
     Kind("tail_lost", 0.05, 1.5, aimed=True),
     Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
     Kind("lifelines_lost", 0.0, 0.0, aimed=True),
+    Kind("lifelines_unheard", 0.5, 3.0, aimed=True),
     Kind("line_lost", 1.0, 6.0, aimed=True),
     Kind("late_deletions", 1.0, 4.0),
     Kind("cut_off", 0.5, 6.0, aimed=True),

@@ -34,7 +34,8 @@ WEATHER = {
 }
 """Kinds that are a field of the conditions, and its value while they last."""
 
-
+APART_TOO = 0.7
+"""So many of the nodes whose lifelines end unheard hear nothing of the other nodes either."""
 PROMOTED = 0.7
 """So many of the standbys that were away for a while take over in the end."""
 BEGIN_MEANWHILE = 0.5
@@ -350,12 +351,7 @@ class Injector:
         return promote
 
     def _lifeline_session_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
-        sessions = [
-            each
-            for incarnation in node.incarnations
-            for each in self.world.server.sessions.of(incarnation)
-            if each.idle_timeout is not None
-        ]
+        sessions = node.lifelines()
         if len(sessions) < 2:
             return None
         self._count(fault.kind)
@@ -363,21 +359,25 @@ class Injector:
         return lambda: None
 
     def _lifelines_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
-        """The server ends both, and the node hears of it. One that cannot hear now is left alone: it may renew nothing,
-        and may answer until its own limit. That is the limit which docs/survival.md names."""
-        sessions = [
-            each
-            for incarnation in node.incarnations
-            for each in self.world.server.sessions.of(incarnation)
-            if each.idle_timeout is not None
-        ]
-        deaf = node.process.stopped or node.name in self.world.conditions.cut_off
-        if len(sessions) < 2 or deaf:
+        """The server ends both, and the node hears of it, unless it can hear nothing now."""
+        sessions = node.lifelines()
+        if len(sessions) < 2:
             return None
         self._count(fault.kind)
         for each in sessions:
             self.world.server.sessions.end(each)
+        if node.process.stopped or node.name in self.world.conditions.cut_off:
+            self.world.overlaps.begins(sessions[0].client)
         return lambda: None
+
+    def _lifelines_unheard(self, fault: Fault, node: VirtualNode) -> Undo | None:
+        """Something on the way ends both towards the server, and the node hears of neither. Often it is apart from the other
+        nodes besides, with some who call it, so that no word of theirs reaches it."""
+        if len(node.lifelines()) < 2:
+            return None
+        self._count(fault.kind)
+        node.lose_lifelines()
+        return self._partition(fault, node) if self._random.random() < APART_TOO else lambda: None
 
     def _line_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
         """One of a node's connections is lost and cannot be opened again; its lifelines and the others go on."""

@@ -56,6 +56,8 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("commit", "not confirmed", "vanished"),
         ("entity", "stored", "erased"),
         ("hook", "committed", "raised"),
+        ("former home", "let go unheard", "handles"),
+        ("former home", "let go unheard", "answers of the past"),
         ("own row", "alone", "committed"),
         ("own row", "with events", "committed"),
         ("entity", "stored", "snapshot"),

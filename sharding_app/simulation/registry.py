@@ -89,6 +89,8 @@ class Registry:
             name, entity, made, node.incarnation, shard, slot, life, generation, forced, handling=1
         )
         if former is not None:
+            if former.shard.epoch > shard.epoch and self.world.overlaps.excuses(node.incarnation):
+                return now  # it cannot know of the one that counts
             if self._is_alive(former):
                 raise PromiseBroken(2, "one_live_instance", f"{now} beside {former}", name)
             if made.singleton_id is not None:
@@ -246,6 +248,7 @@ class Registry:
         return (
             node.state != "ended"
             and self.world.is_valid(node)
+            and not self.world.overlaps.excuses(node.incarnation)
             and _generation(node) == instance.generation
             and node.hosts[instance.type.name].counters["stopped_by_force"] == instance.forced
         )
@@ -257,6 +260,7 @@ class Registry:
             self._count("singleton", "runs", "handed over" if former.ending == "terminated" else "taken over")
 
     def _live_nodes(self) -> Iterator[Node]:
+        """Those beside which no other may live."""
         for each in self.world.nodes:
             node = each.node
             if (
@@ -264,6 +268,7 @@ class Registry:
                 and node is not None
                 and node.state in ("up", "leaving")
                 and self.world.is_valid(node)
+                and not self.world.overlaps.excuses(node.incarnation)
             ):
                 yield node
 

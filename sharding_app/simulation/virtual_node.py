@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.leases import MemoryLeases
 from sharding_app.adapters.memory.lifeline import MemoryLifelineSession
+from sharding_app.adapters.memory.sessions import Session
 from sharding_app.adapters.memory.store import MemoryStore
 from sharding_app.adapters.memory.transport import MemoryTransport
 from sharding_app.core.ids import Incarnation
@@ -149,6 +150,19 @@ class VirtualNode:
                 lambda name=incarnation: self.world.server.client_died(name),  # type: ignore[misc]
             )
 
+    def lifelines(self) -> list[Session]:
+        """Return the server's ends of its two sessions, of those that are there."""
+        server = self.world.server
+        sessions = (each for incarnation in self.incarnations for each in server.sessions.of(incarnation))
+        return [each for each in sessions if each.idle_timeout is not None]
+
+    def lose_lifelines(self) -> None:
+        """Both end towards the server alone."""
+        sessions = self.lifelines()
+        for each in sessions:
+            self.world.server.sessions.lose(each)
+        self.world.overlaps.begins(sessions[-1].client)
+
     def leave(self) -> None:
         """SIGTERM: stop in order, then exit."""
         if self.runs and not self.is_leaving and hasattr(self, "runner"):
@@ -188,6 +202,6 @@ class VirtualNode:
             journal=journal,
             lifeline=lifeline,
             together=VirtualTogether(self.world, incarnation, journal),
-            leases=lambda _: MemoryLeases(server, incarnation, SHARD_LEASES),
+            leases=lambda _: MemoryLeases(server, incarnation, SHARD_LEASES, TTL_SECONDS),
             listener=Told(self.world.registry, incarnation),
         )

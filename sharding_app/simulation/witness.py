@@ -32,6 +32,7 @@ from sharding_app.errors import (
 from sharding_app.model.entity import EventSourced
 from sharding_app.ports.journal import EventRow, Snapshot
 from sharding_app.simulation import promises
+from sharding_app.simulation.overlaps import Overlap
 from sharding_app.simulation.promises import Call, Entry, PromiseBroken
 from sharding_app.simulation.registry import Instance
 from sharding_app.simulation.scheduler import Process
@@ -291,7 +292,7 @@ class Witness:
     def _has_let_go(self, row: ShardRow) -> None:
         """The former home has stopped the shard, or its lease is over."""
         node = self.world.node_of(str(row.home))
-        if node is None or not self.world.is_valid(node):
+        if node is None or not self.world.is_valid(node) or self.world.overlaps.excuses(row.home):
             return
         host = node.hosts.get(row.type)
         shard = host.shards.get(row.shard) if host is not None else None
@@ -332,6 +333,9 @@ class Witness:
             )
         self._live[run] = self.world.registry.begins(entity, node, made, shard)
         last = self._last.get(name)
+        if last is not None and last.epoch > now.epoch and self.world.overlaps.excuses(now.node):
+            self.world.transition("former home", "let go unheard", "handles")
+            return
         if last is not None and (
             last.epoch > now.epoch or (last.epoch == now.epoch and last.node != now.node)
         ):
@@ -356,7 +360,7 @@ class Witness:
     def _still_counts(self, handling: Handling) -> bool:
         """Whether that handler belongs to an object that is still in use."""
         node = self.world.node_of(handling.node)
-        if node is None or not self.world.is_valid(node):
+        if node is None or not self.world.is_valid(node) or self.world.overlaps.excuses(handling.node):
             return False
         type_name, _, entity_id = handling.entity.partition("/")
         host = node.hosts[type_name]
@@ -430,8 +434,34 @@ class Witness:
         if call.tokens:
             promises.acknowledged_is_stored(call, entries)
         else:
-            promises.read_is_linearizable(call, entries, before)
+            self._is_linearizable(call, entries, before)
         before.append(call)
+
+    def _is_linearizable(self, call: Call, entries: Sequence[Entry], before: Sequence[Call]) -> None:
+        try:
+            promises.read_is_linearizable(call, entries, before)
+        except PromiseBroken:
+            if not any(self._knew_no_more(each, call, before) for each in self.world.overlaps.of(call)):
+                raise
+            self.world.transition("former home", "let go unheard", "answers of the past")
+            self.past[id(call)] = None
+
+    def _knew_no_more(self, overlap: Overlap, call: Call, before: Sequence[Call]) -> bool:
+        """Whether that is the answer of a home that cannot know yet that it is one no more: all of its own is in it. What its
+        successor had stored is in it too, if it has read the entity since."""
+        type_name, _, entity_id = call.entity.partition("/")
+        epoch = overlap.epochs.get((type_name, self.world.shard_of(type_name, entity_id)))
+        if epoch is None:
+            return False
+        if self._erased_at.get(call.entity, -1.0) >= overlap.since:
+            return True  # nothing is left to compare it with
+        entries = self.journal.get(call.entity, ())
+        its_own = sum(entry.epoch <= epoch for entry in entries)
+        try:
+            promises.read_is_linearizable(call, entries, before, most=its_own)
+        except PromiseBroken:
+            return False
+        return True
 
     def abandoned(self, client: str) -> None:
         """The client has crashed: nobody will ever know what became of its calls."""

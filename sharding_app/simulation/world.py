@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import Incarnation, ShardId, shard_of
 from sharding_app.runtime.node import Node
 from sharding_app.simulation import workload
 from sharding_app.simulation.cast import cast_of
@@ -26,6 +26,7 @@ from sharding_app.simulation.judge import Judge, JudgedStrategy
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.machines import watched
 from sharding_app.simulation.network import CountingNetwork
+from sharding_app.simulation.overlaps import Overlaps
 from sharding_app.simulation.phases import PHASES
 from sharding_app.simulation.promises import PromiseBroken
 from sharding_app.simulation.registry import Registry
@@ -87,6 +88,7 @@ class World:
         self.network = CountingNetwork(
             self.coverage.messages, later=self.scheduler.later, faults=self.conditions
         )
+        self.overlaps = Overlaps(self)
         self.registry = Registry(self)
         self.judge = Judge(self)
         self.strategy = JudgedStrategy(self)
@@ -132,6 +134,10 @@ class World:
             if each.runs and each.node is not None and each.node.incarnation == incarnation:
                 return each.node
         return None
+
+    def shard_of(self, type_name: str, entity_id: str) -> ShardId:
+        made = next(each for each in self.cast.types if each.name == type_name)
+        return shard_of(entity_id, made.settings.number_of_shards or 1)
 
     def is_valid(self, node: Node) -> bool:
         return node.ports.clock.now() < node.lifeline.valid_until

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding_app.core.lease import NEVER, Lease, LeaseChange, resume_check
+from sharding_app.core.lease import NEVER, Lease, LeaseChange, longest_overlap, resume_check
 from sharding_app.core.records import Server, ShardRow
 
 HERE = Server(started="one", timeline=1)
@@ -261,3 +261,24 @@ def test_validity_never_outlives_the_pings_of_sessions_with_their_lock(
         if not lease.is_valid(now) and lease.state == "valid":
             assert lease.tick(now) == ["suspended"]
             suspended_since_resume = True
+
+
+@given(
+    st.floats(0.9, 1.1),
+    st.lists(st.tuples(st.floats(0.01, 0.5), st.floats(0.0, 1.9)), max_size=20),
+    st.integers(0, 20),
+)
+def test_who_hears_of_neither_end_goes_on_for_the_longest_overlap_at_most(
+    rate: float, pings: list[tuple[float, float]], answered: int
+) -> None:
+    """The server has answered so many pings, each within some time, when it frees both locks. The node's clock has a rate of
+    its own, and the pings that it sends from then on go nowhere."""
+    lease, now, freed = valid_lease(10.0), 10.0, 10.0
+    for number, (pause, took) in enumerate(pings):
+        now += pause
+        lease.ping_sent(number % 2, now)
+        if number < answered:
+            freed = now  # at the earliest
+            now += took
+            lease.ping_answered(number % 2, freed, HERE, now)
+    assert lease.state != "valid" or (lease.valid_until - freed) / rate <= longest_overlap(2.0, 0.1) + 1e-9

@@ -31,6 +31,8 @@ SURE = (
     "retries_are_not_looked_up",
     "row_stays_wrong",
     "second_look_off",
+    "buried_are_not_told",
+    "lease_counts_unanswered_pings",
     "allocates_before_the_minimum",
     "rebalances_while_mixed",
     "remembered_not_recalled",

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost, Session
+from sharding_app.adapters.memory.sessions import ConnectionLost, Session, Unanswered
 from sharding_app.core.records import Backend
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Connection:
                 value = run()
             except Exception as error:  # noqa: BLE001  (the answer is an error: the client raises it)
                 setter, value = answer.set_exception, error
-            answer_after = plan.answer_after
+            answer_after = None if isinstance(value, Unanswered) else plan.answer_after
             if answer_after is None:
                 return
 

@@ -14,10 +14,14 @@ class ConnectionRefused(ConnectionLost):
     """The server is there, and has no room for one more session."""
 
 
+class Unanswered(ConnectionLost):
+    """The session is gone, and the client is not told: it waits for as long as it has patience."""
+
+
 class Session:
     """One connection, as the server sees it."""
 
-    __slots__ = ("backend", "client", "ended", "heard_at", "idle_timeout", "locks", "on_end")
+    __slots__ = ("backend", "client", "ended", "heard_at", "idle_timeout", "locks", "on_end", "unheard")
 
     def __init__(self, client: str, backend: Backend, now: float, idle_timeout: float | None) -> None:
         self.client = client
@@ -29,6 +33,8 @@ class Session:
         self.ended = False
         self.on_end: Callable[[], None] | None = None
         "What the client hears when the server ends it."
+        self.unheard = False
+        "It has ended, and nothing that the client sends is answered."
 
 
 class Sessions:
@@ -65,6 +71,12 @@ class Sessions:
     def count(self) -> int:
         return len(self._by_pid)
 
+    def lose(self, session: Session) -> None:
+        """End it towards the server alone, as something on the way may do: the client hears nothing of it."""
+        session.on_end = None
+        session.unheard = True
+        self.end(session)
+
     def end_backends(self, backends: Iterable[Backend]) -> None:
         """`pg_terminate_backend`, for those that are still the same process."""
         for backend in backends:
@@ -89,7 +101,8 @@ class Sessions:
     def heard(self, session: Session) -> None:
         self.reap()
         if session.ended:
-            raise ConnectionLost("the server has ended the session")
+            lost = Unanswered if session.unheard else ConnectionLost
+            raise lost("the server has ended the session")
         session.heard_at = self._now()
 
     def lock(self, session: Session, key: int) -> bool:

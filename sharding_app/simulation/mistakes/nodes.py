@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
+from sharding_app.core.lease import Lease
 from sharding_app.core.membership import Membership
+from sharding_app.core.messages import NodeGone
 from sharding_app.core.records import Lineage, Server
+from sharding_app.core.tells import Tells
 from sharding_app.runtime.hearing import Hearing
 from sharding_app.runtime.hosting import Hosting
 from sharding_app.runtime.node import Node
@@ -50,6 +53,24 @@ def _misses_no_lifeline(_: Any) -> Any:
     return lifeline_refused
 
 
+def _counts_without_an_answer(real: Any) -> Any:
+    def ping_sent(self: Lease, session: int, now: float) -> None:
+        real(self, session, now)
+        if self.state == "valid":
+            self._sessions[session].until = now + self._own_limit
+            self.valid_until = self._fresh_until()
+
+    return ping_sent
+
+
+def _tells_the_living(real: Any) -> Any:
+    def to(self: Tells, incarnation: str, message: Any) -> None:
+        if not isinstance(message, NodeGone):
+            real(self, incarnation, message)
+
+    return to
+
+
 NODES: dict[str, Mistake] = {
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: nothing),
     "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: yes),
@@ -61,5 +82,7 @@ NODES: dict[str, Mistake] = {
     "objects_outlive_their_server": Mistake((2, 3, 4, 5), Hosting, "give_up_stored", lambda _: nothing),
     "row_stays_wrong": Mistake((10,), OwnRow, "mend", lambda _: async_nothing),
     "waits_for_room_with_what_it_has": Mistake((13,), Reaching, "_lifeline_refused", _misses_no_lifeline),
+    "lease_counts_unanswered_pings": Mistake((2,), Lease, "ping_sent", _counts_without_an_answer),
+    "buried_are_not_told": Mistake((2,), Tells, "to", _tells_the_living),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
 }
