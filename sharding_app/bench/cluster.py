@@ -6,16 +6,18 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from sharding_app.bootstrap import client_process
 from sharding_app.cluster_gateway import ClusterGateway
 from sharding_app.conf import get_settings
+from sharding_app.management.addresses import ADDRESSES
 from sharding_app.management.processes import manage
 from sharding_app.model.gateway import use_gateway
 from sharding_app.portal import Portal
 from sharding_app.runtime.process import Process
+from sharding_app.torture.proxy import Proxy
 
 UP_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
@@ -31,10 +33,12 @@ class NodeFailed(Exception):
 class NodeProcess:
     """One child. What it prints is kept for the case that it fails."""
 
-    def __init__(self, name: str, options: tuple[str, ...]) -> None:
+    def __init__(self, name: str, options: tuple[str, ...], proxies: Mapping[str, Proxy]) -> None:
+        """`proxies` by server: it reaches that server through one."""
         self.name = name
         self.incarnation = ""
         self._options = options
+        self._proxies = proxies
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._up = asyncio.Event()
         self._figures: asyncio.Queue[dict[str, float]] = asyncio.Queue()
@@ -43,8 +47,9 @@ class NodeProcess:
 
     async def start(self) -> None:
         """Return when the node is up. Raises NodeFailed."""
+        ports = json.dumps({server: proxy.port for server, proxy in self._proxies.items()})
         self._started = await asyncio.create_subprocess_exec(
-            *manage("sharding_bench", f"--as-node={self.name}", *self._options),
+            *manage("sharding_bench", f"--as-node={self.name}", f"--through={ports}", *self._options),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -85,13 +90,28 @@ class NodeProcess:
             raise NodeFailed(f"node {self.name} says nothing:\n{self.last_words}") from None
 
     def signal(self, number: int) -> float:
-        """Send a signal, and return when."""
+        """Send a signal if it still runs, and return when."""
         now = time.perf_counter()
-        self._process.send_signal(number)
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        return now
+
+    def unplug(self) -> float:
+        """Let nothing pass between it and its servers any more, with no word to either, and return when."""
+        now = time.perf_counter()
+        for proxy in self._proxies.values():
+            proxy.hang()
         return now
 
     async def end(self) -> None:
         """Have it leave, and kill it if it does not."""
+        try:
+            await self._end()
+        finally:
+            for proxy in self._proxies.values():
+                proxy.close()
+
+    async def _end(self) -> None:
         if self._started is None:
             return
         if self._process.returncode is None:
@@ -120,13 +140,22 @@ class NodeProcess:
                 self._lines.append(line)
 
 
+def _proxies() -> dict[str, Proxy]:
+    made = {}
+    for server, find in ADDRESSES.items():
+        host, port = find()
+        made[server] = Proxy(port, host)
+    return made
+
+
 class BenchCluster:
     """Nodes by name, and this process as their client."""
 
-    def __init__(self, process: Process, options: tuple[str, ...]) -> None:
+    def __init__(self, process: Process, options: tuple[str, ...], *, proxied: bool) -> None:
         self.process = process
         self.nodes: dict[str, NodeProcess] = {}
         self._options = options
+        self._proxied = proxied
         self._numbers = 0
 
     async def add(self, count: int = 1) -> list[NodeProcess]:
@@ -134,7 +163,8 @@ class BenchCluster:
         new = []
         for _ in range(count):
             self._numbers += 1
-            new.append(NodeProcess(f"bench-{self._numbers}", self._options))
+            proxies = _proxies() if self._proxied else {}
+            new.append(NodeProcess(f"bench-{self._numbers}", self._options, proxies))
         self.nodes |= {each.name: each for each in new}
         await asyncio.gather(*(each.start() for each in new))
         return new
@@ -162,12 +192,17 @@ class BenchCluster:
 
 
 @asynccontextmanager
-async def bench_cluster(nodes: int, options: tuple[str, ...] = ()) -> AsyncIterator[BenchCluster]:
-    """So many nodes, and refs of this loop that lead to them; all gone at the end. `options` are manage.py's own."""
+async def bench_cluster(
+    nodes: int, options: tuple[str, ...] = (), *, proxied: bool = False
+) -> AsyncIterator[BenchCluster]:
+    """N nodes, and refs of this loop that lead to them; all gone at the end. `options` are manage.py's own.
+
+    With `proxied` the nodes reach their servers through proxies, which can be unplugged.
+    """
     settings = get_settings()
     portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds)
     process = client_process()
-    cluster = BenchCluster(process, options)
+    cluster = BenchCluster(process, options, proxied=proxied)
     try:
         await cluster.add(nodes)
         await process.start()

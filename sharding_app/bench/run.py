@@ -26,7 +26,8 @@ class Run:
     journal: int = 0
     "How many events of other entities stand in the journal before `soak` begins."
     kills: int = 0
-    freeze: bool = False
+    how: str = "kill"
+    "How `failover` takes a node away: kill, freeze or cable."
     probe: bool = False
     "Measure the floor in turns, and give ours as a part of it."
     rounds: int = 1

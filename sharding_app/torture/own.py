@@ -7,23 +7,19 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
-from django.conf import settings as django_settings
 from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sharding_app.bench.probe import ProbeFailed, redis_url
 from sharding_app.conf import get_settings
 from sharding_app.core.oldest import SINGLETON
+from sharding_app.management.addresses import ADDRESSES
 from sharding_app.management.processes import manage
 from sharding_app.torture.cluster import HOME_LOG, NO_HOME_LOG, Cluster, NoAnswer
 from sharding_app.torture.entities import SHARDS, TICKER, TYPE
 from sharding_app.torture.processes import INSTANCES, Load, Node
 from sharding_app.torture.proxy import Proxy
 
-LOOPBACK = "127.0.0.1"
-POSTGRES_PORT, REDIS_PORT = 5432, 6379
 OURS = (TYPE, SINGLETON + TICKER)
 """The types of a run; nothing of another type is ever removed."""
 CLEANING = (
@@ -126,38 +122,3 @@ class OwnCluster(Cluster):
     def _connection(self) -> BaseDatabaseWrapper:
         """Return a new one: what a fault breaks belongs to that fault alone."""
         return connections.create_connection(self.alias)
-
-
-def postgres_address() -> tuple[str, int]:
-    """Return where Postgres listens. Raises ProbeFailed where no proxy can stand in between."""
-    config = django_settings.DATABASES[get_settings().database]
-    host = str(config.get("HOST") or "")
-    if not host or host.startswith("/") or "," in host:
-        raise ProbeFailed("PostgreSQL is reached by a Unix socket or has several hosts")
-    return host, int(config.get("PORT") or POSTGRES_PORT)
-
-
-def redis_address() -> tuple[str, int]:
-    """Return where Redis listens. Raises ProbeFailed where no proxy can stand in between."""
-    url = urlsplit(redis_url())
-    if url.scheme != "redis" or not url.hostname:
-        raise ProbeFailed(f"Redis is reached by {url.scheme}://")
-    return url.hostname, url.port or REDIS_PORT
-
-
-ADDRESSES = {"postgres": postgres_address, "redis": redis_address}
-
-
-def reroute(through: Mapping[str, int]) -> None:
-    """Let this process reach its servers through these ports of the loopback; to be called before it connects."""
-    if port := through.get("postgres"):
-        database = django_settings.DATABASES[get_settings().database]
-        # The name stays: a certificate is checked against it, while the address is the proxy's.
-        database["OPTIONS"] = {**(database.get("OPTIONS") or {}), "hostaddr": LOOPBACK}
-        database["PORT"] = str(port)
-    if port := through.get("redis"):
-        url = urlsplit(redis_url())
-        before, separator, _ = url.netloc.rpartition("@")
-        behind = urlunsplit(url._replace(netloc=f"{before}{separator}{LOOPBACK}:{port}"))
-        layer: dict[str, Any] = django_settings.CHANNEL_LAYERS[get_settings().channel_layer]
-        layer["CONFIG"] = {**layer.get("CONFIG", {}), "hosts": [behind]}

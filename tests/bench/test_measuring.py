@@ -13,13 +13,14 @@ from django.test import override_settings
 from sharding_app.bench.driving import FixedRate, at_once, paced
 from sharding_app.bench.entities import TYPES
 from sharding_app.bench.isolation import PREFIX, only_bench_types
-from sharding_app.bench.probe import ProbeFailed, compare, database_url, redis_url
+from sharding_app.bench.probe import compare
 from sharding_app.bench.report import Progress, json_line, table
 from sharding_app.bench.result import Result
 from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.moving import Absences
 from sharding_app.core.ids import shard_of
 from sharding_app.errors import Unavailable
+from sharding_app.management.addresses import NoAddress, database_url, redis_url
 from sharding_app.model.registry import registry
 
 FACTS = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
@@ -190,7 +191,7 @@ def test_the_probe_gets_the_same_redis(host: object, url: str) -> None:
 
 def test_a_layer_without_an_address_has_no_probe() -> None:
     layers = {"default": {"BACKEND": "any", "CONFIG": {"hosts": [{"sentinels": [["h", 1]], "address": 5}]}}}
-    with override_settings(CHANNEL_LAYERS=layers, SHARDING={}), pytest.raises(ProbeFailed):
+    with override_settings(CHANNEL_LAYERS=layers, SHARDING={}), pytest.raises(NoAddress):
         redis_url()
 
 

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from sharding_app.bench.cluster import BenchCluster, NodeFailed, NodeProcess, bench_cluster, until
 from sharding_app.bench.driving import FixedRate, at_once
@@ -22,6 +22,13 @@ SETTLE_SECONDS = 0.5
 BACK_SECONDS = 20.0
 BALANCED_SECONDS = 60.0
 LOOK_SECONDS = 0.05
+
+WAYS: dict[str, tuple[str, Callable[[NodeProcess], float]]] = {
+    "kill": ("kill -9", lambda node: node.signal(signal.SIGKILL)),
+    "freeze": ("SIGSTOP", lambda node: node.signal(signal.SIGSTOP)),
+    "cable": ("a pulled cable", NodeProcess.unplug),
+}
+"""How a node is taken away. The kernel closes the connections of a killed one; those of the others just fall silent."""
 
 
 def _moving(number: int) -> Awaitable[int]:
@@ -49,11 +56,11 @@ class Absences:
 
 
 async def failover(run: Run) -> AsyncIterator[Result]:
-    """Kill the node with most shards, several times over; a new one takes its place."""
-    how, number = ("SIGSTOP", signal.SIGSTOP) if run.freeze else ("kill -9", signal.SIGKILL)
+    """Take the node with most shards away, several times over; a new one takes its place."""
+    how, strike = WAYS[run.how]
     kills, entities = run.kills or KILLS, run.entities or ENTITIES
     name = name_of(BenchMoving)
-    async with bench_cluster(run.nodes or NODES, run.options) as cluster:
+    async with bench_cluster(run.nodes or NODES, run.options, proxied=run.how == "cable") as cluster:
         run.progress(f"failover, waking {entities} entities")
         shards = await placed(cluster, name)
         await at_once(_moving, 200, count=entities)
@@ -65,8 +72,9 @@ async def failover(run: Run) -> AsyncIterator[Result]:
                 victim, lost = await _fullest(cluster, name)
                 coordinators += bool((await victim.figures()).get("coordinator"))
                 run.progress(f"failover, {how} {turn + 1} of {kills}: {len(lost)} shards")
-                absences.begin(lost, victim.signal(number))
+                absences.begin(lost, strike(victim))
                 await until(lambda: not absences.waiting, BACK_SECONDS, "every shard answers again")
+                victim.signal(signal.SIGKILL)
                 await cluster.drop(victim)
                 await cluster.add()
         finally:

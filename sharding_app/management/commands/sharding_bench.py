@@ -1,6 +1,7 @@
 """`manage.py sharding_bench`: how fast it is here, on these servers, with these settings."""
 
 import asyncio
+import json
 from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,8 +21,10 @@ from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run
 from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.keeping import fill_plain_dict
+from sharding_app.bench.workloads.moving import WAYS
 from sharding_app.bootstrap import new_loop
 from sharding_app.conf import get_settings
+from sharding_app.management.addresses import NoAddress, reroute
 from sharding_app.management.arguments import count, counts, positive
 from sharding_app.management.base import ShardingCommand
 from sharding_app.management.collector import quiet_collector
@@ -74,7 +77,11 @@ class Command(ShardingCommand):
             help="soak: so many older events are there before",
         )
         parser.add_argument("--kills", type=count, default=0, help="failover: so many times (default: 5)")
-        parser.add_argument("--freeze", action="store_true", help="failover: by SIGSTOP, not kill -9")
+        parser.add_argument(
+            "--how", choices=list(WAYS), default="kill",
+            help="failover: by kill -9, by SIGSTOP, or by a pulled cable: connections fall silent (default: kill)",
+        )  # fmt: skip
+        parser.add_argument("--through", type=json.loads, default={}, help=SUPPRESS)
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
         parser.add_argument("--as-flood", action="store_true", help=SUPPRESS)
         parser.add_argument("--as-dict", type=count, metavar="COUNT", help=SUPPRESS)
@@ -85,6 +92,7 @@ class Command(ShardingCommand):
         quiet_collector()
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
             if options["as_node"]:
+                reroute(options["through"])
                 runner.run(run_node(options["as_node"]))
             elif options["as_flood"]:
                 runner.run(run_flood())
@@ -107,7 +115,7 @@ class Command(ShardingCommand):
             minutes=options["minutes"],
             journal=options["journal"],
             kills=options["kills"],
-            freeze=options["freeze"],
+            how=options["how"],
             probe=options["probe"],
             rounds=options["rounds"],
             options=tuple(
@@ -125,7 +133,7 @@ class Command(ShardingCommand):
                 results = runner.run(self._run(run, names, facts if options["json"] else None))
         except Busy as error:
             raise CommandError(f"{str(error).capitalize()}.") from error
-        except (NodeFailed, ProbeFailed) as error:
+        except (NodeFailed, NoAddress, ProbeFailed) as error:
             raise CommandError(str(error)) from error
         finally:
             django_settings.DEBUG = debug

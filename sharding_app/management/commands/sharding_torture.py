@@ -15,7 +15,7 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from sharding_app.bench.probe import ProbeFailed
+from sharding_app.management.addresses import ADDRESSES, NoAddress, reroute
 from sharding_app.management.arguments import count, positive
 from sharding_app.management.base import ShardingCommand
 from sharding_app.management.collector import quiet_collector
@@ -25,7 +25,7 @@ from sharding_app.torture.faults import FAULTS, possible
 from sharding_app.torture.instances import watch_homes
 from sharding_app.torture.load import parse, run_load
 from sharding_app.torture.mixed import Mixed
-from sharding_app.torture.own import ADDRESSES, OwnCluster, reroute
+from sharding_app.torture.own import OwnCluster
 from sharding_app.torture.run import Totals, go_on
 from sharding_app.torture.scenario import Scenario
 
@@ -127,7 +127,7 @@ class Command(ShardingCommand):
         for server, address in ADDRESSES.items():
             try:
                 address()
-            except ProbeFailed as error:
+            except NoAddress as error:
                 self._say(f"left out: cutting nodes off from {server}: {error}")
                 continue
             proxied = True
