@@ -42,10 +42,13 @@ class EarlyEnvelopes:
         """Look at the row: the shard is at home here at that epoch, or will never be."""
         host = self._host
         while True:
+            resumes = host.resumes
             row = await host.row_of(number)
             here = row is not None and row.home == host.me and row.epoch == epoch and row.step == "home"
             if here and not await host.secure():
                 continue
+            if resumes != host.resumes:
+                continue  # as old as that, the row says nothing any more
             if not host.may_handle():
                 await host.lease()
             elif here and host.gate is not None and not host.shard_life.admits(number, epoch):

@@ -74,6 +74,8 @@ class Host:
         self.listener = ports.listener
         self.threads = ports.threads
         self.closing = False
+        self.resumes = 0
+        "How often the node's lease has come back."
         self.meter = Meter(ports.clock)
         self.gate: ShardGate | None = None
         "Of a type whose shards need a lease each."

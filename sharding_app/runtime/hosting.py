@@ -269,9 +269,10 @@ class Hosting:
 
     def resume(self) -> None:
         """The lease is valid again: go on, with what waited first."""
-        for host in self.hosts.values():
-            host.suspended.resume()
         self._resumed += 1
+        for host in self.hosts.values():
+            host.resumes += 1
+            host.suspended.resume()
         waiting, self._held = self._held, []
         self._held_bytes.clear()
         for source, envelopes in waiting:

@@ -52,6 +52,28 @@ async def test_early_envelopes_count_against_their_senders_credit(
     assert node.hosting.waiting_bytes("p-other") == 0
 
 
+async def test_a_row_that_was_read_before_the_lease_came_back_starts_no_shard(cluster: MemoryCluster) -> None:
+    """What the shard is rebuilt from is made sure of meanwhile, which may take as long as a standby is away."""
+    node = cluster.nodes["node1"]
+    host = node.hosts["protocol.Counter"]
+    homes = [node.incarnation, "n-elsewhere"]
+
+    async def row_of(number: int) -> ShardRow | None:
+        return ShardRow(host.type.name, number, EPOCH, homes.pop(0), "home")
+
+    async def secure() -> bool:
+        node.hosting.resume()
+        return True
+
+    host.row_of = row_of  # type: ignore[method-assign]
+    host.secure = secure  # type: ignore[method-assign]
+    host.receive("p-client", [envelope(host, 1)])
+    await until(lambda: not host.early.waiting)
+    assert homes == []
+    assert 7 not in host.shards
+    assert host.counters["handed_back"] == 1
+
+
 async def test_early_envelopes_that_wait_for_their_entity_are_counted_once(cluster: MemoryCluster) -> None:
     node = cluster.nodes["node1"]
     host = node.hosts["protocol.Counter"]
