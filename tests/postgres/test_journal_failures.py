@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -273,13 +272,13 @@ async def test_missing_tables_are_named_with_what_to_do(servers: Any) -> None:
 
 
 async def test_no_server_is_unavailable_at_once() -> None:
-    journal = PostgresJournal({"host": "127.0.0.1", "port": 1, "user": "nobody", "dbname": "none"})
-    started = time.monotonic()
-    with pytest.raises(JournalUnavailable):
-        await journal.append([ROW])
-    with pytest.raises(JournalUnavailable):
-        await journal.read(1, ["a"])
-    assert time.monotonic() - started < 3
+    nowhere = {"host": "127.0.0.1", "port": 1, "user": "nobody", "dbname": "none"}
+    journal = PostgresJournal(nowhere, connect_seconds=3600.0, answer_seconds=3600.0)
+    async with asyncio.timeout(60):
+        with pytest.raises(JournalUnavailable):
+            await journal.append([ROW])
+        with pytest.raises(JournalUnavailable):
+            await journal.read(1, ["a"])
     await journal.close()
 
 

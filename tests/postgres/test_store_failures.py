@@ -1,7 +1,6 @@
 """What the store does when the server fails it, and how it keeps a frozen process from blocking a failover."""
 
 import asyncio
-import time
 from typing import Any
 
 import psycopg
@@ -39,10 +38,8 @@ async def test_a_process_frozen_after_the_fence_does_not_block_failover(params: 
     frozen = await connect(params, application_name=application_name("dead", "journal"))
     await frozen.execute("BEGIN")
     await frozen.execute(INSERT, ["a", 1, 0, 1])
-    started = time.monotonic()
     with pytest.raises(StoreUnavailable, match="55P03"):
         await store.decide(TERM, move)
-    assert time.monotonic() - started < 2
     # Its row does not know of this connection: it was opened again since. Its name gives it away.
     await store.join(member("dead"), (1, 2))
     await store.bury(TERM, "dead")
