@@ -6,11 +6,18 @@ from contextlib import contextmanager
 from django.conf import settings
 from django.db import DatabaseError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
 from django.utils.translation import gettext as _
 
 READ_SECONDS = 5.0
 """The longest that the server works on one statement for a page or for the site's metrics."""
 _QUERY_CANCELED = "57014"
+_STEADY = """
+    SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', '60s', true),
+        set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true),
+        CASE WHEN current_setting('transaction_timeout', true) <> '0'
+            THEN set_config('transaction_timeout', '0', true) END
+"""
 
 
 class ReadTooLong(DatabaseError):
@@ -53,6 +60,26 @@ def bounded_reads(alias: str | None = None) -> Iterator[None]:
                 "again when the server has less to do."
             ).format(READ_SECONDS)
         ) from error
+
+
+@contextmanager
+def steady_reads(alias: str) -> Iterator[CursorWrapper]:
+    """Give a cursor of a transaction that can write nothing, and whose statements end after READ_SECONDS.
+
+    What a DBA has set on the role does not count: limits of milliseconds, dates as Django does not read them, numbers
+    without most of their digits. The connection is closed behind it, since a role may also end sessions that do nothing for
+    a moment.
+    """
+    connection = connections[alias]
+    nested = connection.in_atomic_block
+    try:
+        with transaction.atomic(using=alias), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            cursor.execute(_STEADY, [f"{READ_SECONDS * 1000:.0f}"])
+            yield cursor
+    finally:
+        if not nested:
+            connection.close()
 
 
 def _set_timeout(connection: BaseDatabaseWrapper, milliseconds: str) -> str:

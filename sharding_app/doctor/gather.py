@@ -77,6 +77,7 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
     look: dict[str, Any] = {}
     try:
         connections[alias].ensure_connection()
+        connections[alias].close()  # a role may end what does nothing for a moment
         found += checks.check_server(databases=[alias, lifeline])
         look["database"] = read_database(alias, lifeline)
         if not look["database"].missing_migrations:

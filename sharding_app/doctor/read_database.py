@@ -4,14 +4,13 @@ Raises Django's DatabaseError.
 """
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
-from django.db import connections, transaction
+from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
+from sharding_app.db import steady_reads
 from sharding_app.doctor.look import (
     Clock,
     ClusterLook,
@@ -24,7 +23,6 @@ from sharding_app.doctor.look import (
 from sharding_app.http.rows import read_rows
 from sharding_app.models import Node
 
-SECONDS = 5
 SHARDS_NAMED = 2000
 
 _SETTINGS = (
@@ -79,19 +77,9 @@ _SHARDS = """
 """
 
 
-@contextmanager
-def asking(alias: str) -> Iterator[Any]:
-    """A cursor whose statements end by themselves, in a transaction that can write nothing."""
-    connection = connections[alias]
-    with transaction.atomic(using=alias), connection.cursor() as cursor:
-        cursor.execute("SET TRANSACTION READ ONLY")
-        cursor.execute(f"SET LOCAL statement_timeout = {SECONDS * 1000}")
-        yield cursor
-
-
 def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
-    missing, unknown = _migrations(alias)
-    with asking(alias) as cursor:
+    with steady_reads(alias) as cursor:
+        missing, unknown = _migrations(alias)
         settings = dict(
             _rows(cursor, "SELECT name, setting FROM pg_settings WHERE name = ANY (%s)", [list(_SETTINGS)])
         )
@@ -127,7 +115,7 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
 
 def read_cluster(alias: str) -> ClusterLook:
     """The rows. The tables must be there."""
-    with asking(alias) as cursor:
+    with steady_reads(alias) as cursor:
         found = _rows(cursor, _SHARDS, [SHARDS_NAMED])
         rows = read_rows(alias)
         more = {
@@ -155,7 +143,7 @@ def read_cluster(alias: str) -> ClusterLook:
 
 def read_clock(alias: str) -> tuple[float, float, float]:
     """The server's time, and this machine's before and after it was asked."""
-    with connections[alias].cursor() as cursor:
+    with steady_reads(alias) as cursor:
         before = time.time()
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         server = float(cursor.fetchone()[0])
@@ -179,7 +167,7 @@ def _migrations(alias: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _other_place(alias: str, place: str) -> str:
-    with asking(alias) as cursor:
+    with steady_reads(alias) as cursor:
         other = str(_rows(cursor, _PLACE)[0][0])
     return "" if other == place else other
 

@@ -15,8 +15,8 @@ import msgspec
 
 from sharding_app.core.ids import shard_of
 from sharding_app.core.records import TypeConfig
+from sharding_app.db import steady_reads
 from sharding_app.doctor.look import JournalLook, Unreadable
-from sharding_app.doctor.read_database import asking
 from sharding_app.errors import EventUnreadable
 from sharding_app.model.types import EntityType
 from sharding_app.runtime.loader import LONG_EVENTS
@@ -71,7 +71,7 @@ def read_journal(
     alias: str, number: int, config: TypeConfig, known: EntityType | None, seed: int | None = None
 ) -> JournalLook:
     """Look at one type's sample; `known` is its code, if it is here."""
-    with asking(alias) as cursor:
+    with steady_reads(alias) as cursor:
         chosen = _entities(cursor, number, random.Random(seed))  # noqa: S311  (a sample, not a secret)
         looked_at, unreadable, gaps = 0, [], []
         for entity in chosen:

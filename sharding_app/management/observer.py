@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from asgiref.sync import sync_to_async
-from django.db import connections
 
 from sharding_app.core.ids import Incarnation
+from sharding_app.db import steady_reads
 from sharding_app.management.status import Facts
 from sharding_app.models import Node
 from sharding_app.runtime.process import Process
@@ -47,12 +47,8 @@ async def read_facts(process: Process, alias: str) -> Facts:
 
 def _moments(alias: str) -> _Moments:
     """What only Django's models know: times, by the server's clock."""
-    connection = connections[alias]
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(_MOMENTS)
-            now, elected, events = cursor.fetchone()
+    with steady_reads(alias) as cursor:
+        cursor.execute(_MOMENTS)
+        now, elected, events = cursor.fetchone()
         joined = dict(Node.objects.using(alias).values_list("incarnation", "joined_at"))
-    finally:
-        connection.close()
     return now, elected, events, joined

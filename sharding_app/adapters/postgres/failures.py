@@ -19,7 +19,8 @@ STALE_TERM = "SH002"
 
 _REFUSED_CLASSES = {"22", "23", "54"}
 """Data exception, integrity violation, limit exceeded: the row's own fault, now and later."""
-_MISSING = {"42P01", "42703", "42883"}
+_NO_TABLE = "42P01"
+_MISSING = {_NO_TABLE, "42703", "42883"}
 _COPY_LINE = re.compile(r"^COPY \w+, line (\d+)", re.MULTILINE)
 
 
@@ -41,7 +42,8 @@ def explain(error: BaseException) -> str:
     """Say in one line what happened, and what to do where that is known."""
     if isinstance(error, psycopg.Error):
         if error.sqlstate in _MISSING:
-            return f"the cluster's tables are missing or old: run `manage.py migrate` ({error.diag.message_primary})"
+            hint = ", or let its role's search_path lead to them" if error.sqlstate == _NO_TABLE else ""
+            return f"the cluster's tables are missing or old: run `manage.py migrate`{hint} ({error.diag.message_primary})"
         if error.sqlstate is not None:
             return f"{error.diag.message_primary} ({error.sqlstate})"
     return " ".join(str(error).split()) or type(error).__name__
