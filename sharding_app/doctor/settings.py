@@ -29,8 +29,8 @@ def unreachable(look: Look) -> Iterator[Finding]:
     if look.database_trouble:
         yield error(
             "D101", look.database_trouble, "PostgreSQL",
-            "Start the server or correct DATABASES. Nothing moves and nothing is acknowledged until it is back; nodes wait "
-            "for it and go on by themselves.",
+            "Start the server, give it room for more connections, or correct DATABASES. Nothing moves and nothing is acknowledged "
+            "until it can be used; nodes wait for it and go on by themselves.",
         )  # fmt: skip
     if look.nodes_trouble:
         yield error(

@@ -17,6 +17,8 @@ HEALTHY, PROBLEMS, UNREACHABLE = 0, 1, 2
 
 
 _LIBPQ = re.compile(r"^(?:connection failed: )?connection to server .+? failed: ")
+_REFUSES = "FATAL:"
+"""How a server begins when it refuses a connection; without one, libpq speaks for itself."""
 _LIBPQ_ASKS = re.compile(r"\s*Is the server running on that host and accepting TCP/IP connections\?")
 
 
@@ -31,6 +33,14 @@ def database_trouble(alias: str, error: BaseException) -> CannotReach:
         return CannotReach(f"{reason[0].upper()}{reason[1:]}.", returncode=PROBLEMS)
     config = django_settings.DATABASES.get(alias, {})
     where = f"{config.get('HOST') or 'localhost'}:{config.get('PORT') or 5432}"
+    if _REFUSES in reason:
+        hint = (
+            "Where its connections are all taken, docs/running.md counts what a cluster needs; else look at USER and PASSWORD of "
+            f"DATABASES[{alias!r}]."
+        )
+        return CannotReach(
+            f"PostgreSQL at {where} is there and refuses this login: {reason}. {hint}", returncode=UNREACHABLE
+        )
     hint = f"Does it run there, and is DATABASES[{alias!r}] right?"
     return CannotReach(f"PostgreSQL at {where} cannot be used: {reason}. {hint}", returncode=UNREACHABLE)
 
