@@ -51,6 +51,7 @@ KINDS = (
     Kind("lifelines_unheard", 0.5, 3.0, aimed=True),
     Kind("line_lost", 1.0, 6.0, aimed=True),
     Kind("late_deletions", 1.0, 4.0),
+    Kind("right_taken", 1.0, 3.0),
     Kind("cut_off", 0.5, 6.0, aimed=True),
     Kind("leave_and_rejoin", 0.5, 3.0, aimed=True),
 )
@@ -72,6 +73,9 @@ BY_NAME.update({kind.name: kind for kind in PROTOCOL_KINDS})
 
 BLACK_HOLE = "black_hole"
 """Not by chance: in calm, in every fifth seed, so that the time can be taken."""
+
+STRANGERS = "strangers"
+"""Not a fault of a moment: in every third seed no process sees or ends another's sessions. Counts those that are left."""
 
 LEAST, MOST = 6, 11
 """Faults in one seed, each of another kind."""

@@ -36,6 +36,8 @@ WEATHER = {
 
 APART_TOO = 0.7
 """So many of the nodes whose lifelines end unheard hear nothing of the other nodes either."""
+LATE_TOO, TURN_SECONDS = 0.5, 0.4
+"""So many commits are late while the right to end sessions is taken and given back, each for so long."""
 PROMOTED = 0.7
 """So many of the standbys that were away for a while take over in the end."""
 BEGIN_MEANWHILE = 0.5
@@ -388,6 +390,25 @@ class Injector:
         down[node.name] = self._random.choice(("journal", "reads", "control"))
         self.world.trace.note(node.name, None, "its line %s is lost", down[node.name])
         return lambda: down.pop(node.name, None)
+
+    def _right_taken(self, fault: Fault, _: VirtualNode) -> Undo:
+        """The role may end no session, now and then, while commits are late: what is in doubt stays so, nothing new opens."""
+        world = self.world
+        self._count(fault.kind)
+        world.conditions.late_commits = LATE_TOO
+        ends = world.now + fault.lasts
+
+        def turn() -> None:
+            world.server.ends_own = not world.server.ends_own
+            if world.now + TURN_SECONDS < ends:
+                world.scheduler.later(TURN_SECONDS, turn)
+
+        def give_back() -> None:
+            world.server.ends_own = True
+            world.conditions.late_commits = 0.0
+
+        turn()
+        return give_back
 
     def _lease_taken(self, fault: Fault, _: VirtualNode) -> Undo | None:
         """Somebody else has a lease that its holder still believes to have."""

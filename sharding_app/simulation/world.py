@@ -19,7 +19,7 @@ from sharding_app.simulation import workload
 from sharding_app.simulation.cast import cast_of
 from sharding_app.simulation.clients import Client
 from sharding_app.simulation.conditions import Conditions
-from sharding_app.simulation.faults import Fault, schedule
+from sharding_app.simulation.faults import STRANGERS, Fault, schedule
 from sharding_app.simulation.hindsight import look_back
 from sharding_app.simulation.injector import Injector
 from sharding_app.simulation.judge import Judge, JudgedStrategy
@@ -84,6 +84,7 @@ class World:
             faults=self.conditions,
             cluster_id=f"world{seed}",
         )
+        self.server.ends_others = seed % 3 != 1
         self.server.standby.give_up_seconds = self.conditions.answer_seconds
         self.network = CountingNetwork(
             self.coverage.messages, later=self.scheduler.later, faults=self.conditions
@@ -209,6 +210,7 @@ class World:
         self.broke(PromiseBroken(0, "runs_without_mistakes", text))
 
     def _outcome(self) -> Outcome:
+        self.coverage.faults[STRANGERS] += self.server.unended
         about = self.failure.about if self.failure is not None else None
         return Outcome(
             seed=self.seed,

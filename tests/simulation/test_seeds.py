@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from sharding_app.simulation.faults import KINDS
+from sharding_app.simulation.faults import KINDS, Fault
 from sharding_app.simulation.mistakes import MISTAKES
 from sharding_app.simulation.planted import planted, takes_its_place
 from sharding_app.simulation.runs import Job, Summary, run, run_all
@@ -31,6 +31,7 @@ SURE = (
     "retries_are_not_looked_up",
     "row_stays_wrong",
     "second_look_off",
+    "burial_needs_the_right",
     "buried_are_not_told",
     "lease_counts_unanswered_pings",
     "allocates_before_the_minimum",
@@ -89,6 +90,16 @@ def test_a_planted_mistake_is_found(name: str) -> None:
             assert (again.broken, again.trace) == (result.broken, result.trace)
             return
     pytest.fail(f"nothing noticed {name}")
+
+
+def test_a_commit_in_doubt_is_not_judged_without_the_right_to_end_its_session() -> None:
+    """Found among faults of that kind alone: it takes a commit that executes after the right was given back."""
+    faults = [Fault(1.0 + 3.5 * number, "right_taken", 2.8, 0) for number in range(4)]
+    assert run_seed(0, faults=faults).broken is None
+    with planted("settle_needs_no_right"):
+        broken = run_seed(0, faults=faults).broken
+    assert broken is not None
+    assert broken.promise in MISTAKES["settle_needs_no_right"].promises
 
 
 def test_a_planted_mistake_is_taken_out_again() -> None:

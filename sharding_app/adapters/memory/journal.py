@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost, Session
+from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, Session
 from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import (
@@ -67,8 +67,7 @@ class MemoryJournal:
         """The same for rows that were appended on a connection of another kind."""
 
         def end_and_look() -> bool:
-            for session in doubtful:
-                self._server.sessions.end(session)
+            self._server.end_own(doubtful)
             return self._rows.holds(rows)
 
         return await self._read("settle", end_and_look)
@@ -183,8 +182,7 @@ class MemoryJournal:
         late = list(self._reader.doubtful)
 
         def end_and_write() -> T:
-            for session in late:
-                self._server.sessions.end(session)
+            self._server.end_own(late)
             return request()
 
         answer = await self._read(kind, end_and_write)
@@ -197,5 +195,5 @@ class MemoryJournal:
     async def _read(self, kind: str, request: Callable[[], T], line: Connection | None = None) -> T:
         try:
             return await (line or self._reader).reach(kind, self.in_lineage(request))
-        except ConnectionLost as error:
+        except (ConnectionLost, MayNotEnd) as error:
             raise JournalUnavailable(str(error)) from error

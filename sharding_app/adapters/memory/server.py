@@ -6,7 +6,7 @@ frozen or cut off. It may be restarted, fail over, or be out of reach; a client 
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 from uuid import uuid4
 
@@ -14,7 +14,13 @@ from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.adapters.memory.faults import Later, ServerFaults
 from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
-from sharding_app.adapters.memory.sessions import ConnectionLost, ConnectionRefused, Session, Sessions
+from sharding_app.adapters.memory.sessions import (
+    ConnectionLost,
+    ConnectionRefused,
+    MayNotEnd,
+    Session,
+    Sessions,
+)
 from sharding_app.adapters.memory.standby import Standby
 from sharding_app.core.records import Server
 
@@ -50,6 +56,12 @@ class MemoryServer:
         self.up = True
         self.room: int | None = None
         "How many sessions it takes; None: any number."
+        self.ends_own = True
+        "Whether a role may end its own sessions. Without that right none is opened: its end could not be seen."
+        self.ends_others = True
+        "Whether a role sees and ends those of other processes: each may have a role of its own."
+        self.unended = 0
+        "Sessions of buried processes that were left alone for that."
         self.serving: Session | None = None
         "Whose request was executed last, or is being executed."
         self._started = self._stamp()
@@ -61,6 +73,8 @@ class MemoryServer:
     def connect(self, client: str, idle_timeout: float | None = None) -> Session:
         if not self.up:
             raise ConnectionLost("the server is down")
+        if not self.ends_own:
+            raise ConnectionLost("the role may not end its own sessions")
         self.sessions.reap()
         if self.room is not None and self.sessions.count() >= self.room:
             raise ConnectionRefused("too many connections")
@@ -73,6 +87,21 @@ class MemoryServer:
         self.sessions.heard(session)
         self.serving = session
         return request()
+
+    def end_own(self, sessions: Iterable[Session]) -> None:
+        """End what a client has left behind. Raises MayNotEnd."""
+        for session in sessions:
+            if not self.ends_own and not session.ended:
+                raise MayNotEnd("the role may not end its own sessions")
+            self.sessions.end(session)
+
+    def end_those_of(self, dead: str) -> None:
+        """End what a process that is being buried has left behind, as far as that is seen."""
+        for session in self.sessions.of(dead):
+            if self.ends_others:
+                self.sessions.end(session)
+            else:
+                self.unended += 1
 
     # -- What may happen to it ------------------------------------------------------------------------------------
 

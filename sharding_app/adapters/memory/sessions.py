@@ -18,6 +18,10 @@ class Unanswered(ConnectionLost):
     """The session is gone, and the client is not told: it waits for as long as it has patience."""
 
 
+class MayNotEnd(Exception):
+    """The server refuses to end a session: the role has not the right."""
+
+
 class Session:
     """One connection, as the server sees it."""
 

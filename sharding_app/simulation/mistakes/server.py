@@ -7,6 +7,8 @@ from typing import Any
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.lifeline import MemoryLifelineSession
+from sharding_app.adapters.memory.server import MemoryServer
+from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.adapters.memory.standby import Standby
 from sharding_app.core.shard import Slot
 from sharding_app.ports.journal import JournalUnavailable, ShardsFenced
@@ -60,6 +62,15 @@ def _opens_no_second(real: Any) -> Any:
     return reach
 
 
+def _raises_what_it_may_not(real: Any) -> Any:
+    def end_those_of(self: MemoryServer, dead: str) -> None:
+        if not self.ends_others and self.sessions.of(dead):
+            raise ConnectionLost("the role may not end sessions of another")
+        real(self, dead)
+
+    return end_those_of
+
+
 def _hears_nothing(real: Any) -> Any:
     def watch(self: MemoryLifelineSession, heard: Any) -> Any:
         return nothing
@@ -68,6 +79,7 @@ def _hears_nothing(real: Any) -> Any:
 
 
 SERVER: dict[str, Mistake] = {
+    "burial_needs_the_right": Mistake((10, 13), MemoryServer, "end_those_of", _raises_what_it_may_not),
     "erases_late": Mistake((3,), Erasing, "_run", _erases_once),
     "late_marks_and_erasures": Mistake(
         (0, 3, 4, 10), MemoryJournal, "_after_late_ones", _ends_nothing_before

@@ -89,11 +89,23 @@ def _sees_its_rows(real: Any) -> Any:
     return settle
 
 
+def _believes_without_the_right(real: Any) -> Any:
+    async def settle_of(self: MemoryJournal, doubtful: Any, rows: Sequence[EventRow]) -> bool:
+        if self._server.ends_own:
+            return await real(self, doubtful, rows)  # type: ignore[no-any-return]
+        return await self._read("settle", lambda: self._rows.holds(rows))
+
+    return settle_of
+
+
 STORING: dict[str, Mistake] = {
     "epoch_check_off": Mistake((1, 2, 3, 4), JournalRows, "fence", lambda _: nothing),
     "answer_before_commit": Mistake((2, 3), Execution, "commit", _answers_first),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
     "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
+    "settle_needs_no_right": Mistake(
+        (1, 3, 4, 5, 8), MemoryJournal, "settle_of", _believes_without_the_right
+    ),
     "recovery_misses_last_event": Mistake((1, 2, 3, 4, 8), JournalRows, "read", _misses_the_last),
     "full_told_after_a_commit": Mistake((3,), Execution, "committed", _full_after_all),
     "own_rows_alone": Mistake((1, 5), WaitingCommands, "append_together", _rows_of_its_own_alone),

@@ -16,6 +16,7 @@ def quiet(stage: Stage) -> None:
     world = stage.world
     world.conditions.heal()
     world.server.start()
+    world.server.ends_own = True
     for each in world.nodes:
         if each.runs:
             each.process.resume()
