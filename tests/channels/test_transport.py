@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from channels.exceptions import InvalidChannelLayerError
-from channels.layers import channel_layers, get_channel_layer
+from channels.layers import InMemoryChannelLayer, channel_layers, get_channel_layer
 from channels_redis.core import RedisChannelLayer
 from django.test import override_settings
 
@@ -319,6 +319,34 @@ async def test_a_layer_put_in_by_a_test_is_used() -> None:
         await transport.open(a_channel())
         assert transport._layer is shared
         await transport.close()
+
+
+class SlowLayer(InMemoryChannelLayer):
+    """A layer on which each message is under way for longer than the transport listens at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None:
+        task = asyncio.ensure_future(self._bring(channel, message))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _bring(self, channel: str, message: dict[str, Any]) -> None:
+        await asyncio.sleep(1.2 * sum(module.PROBES_SECONDS))
+        await super().send(channel, message)
+
+
+async def test_words_that_come_late_make_no_transport_deaf() -> None:
+    """It would drop its connections, and with them what is under way to it, again and again."""
+    with override_settings(CHANNEL_LAYERS={}):
+        channel_layers.set(ALIAS, SlowLayer())
+        async with opened(a_channel()) as here:
+            first = here.statistics()["probes"]
+            await until(lambda: here.statistics()["probes"] >= first + 3, 30.0)
+            await until(lambda: here.statistics()["probes_heard"] >= first + 3, 30.0)
+            assert here.statistics().get("deaf", 0) == 0
 
 
 @pytest.mark.parametrize("kind", ["core", "pubsub"])

@@ -8,7 +8,8 @@ a second or more after Redis is back, a cut connection is noticed in minutes. So
 `open` returns, it has heard its own word through the layer, hence nothing that is sent from then on is lost for want of
 a subscription. Later it speaks to itself when it has heard nothing for half a second, and at once when a send failed.
 If it does not hear what it says twice, it drops the layer's connections and begins anew, until it hears. After that
-`receive` raises once: something may have been lost, and the links send again without waiting for their patience.
+`receive` raises once: something may have been lost, and the links send again without waiting for their patience. Where its
+words come late, as they do on a machine without a free processor, it listens for longer, up to twice as long as the last took.
 
 A message that the layer cannot decode is counted and dropped, as one with a broken seal is: an error of the connection alone
 is a reason to begin anew. Else one who may only publish could make every node deaf, by a byte now and then.
@@ -45,6 +46,8 @@ SILENCE_SECONDS = 0.5
 PROBES_SECONDS = (0.2, 0.2)
 FIRST_PROBES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.4)
 """How long to listen after each word to ourselves: a new subscription may begin just after the first."""
+LAST_PROBE_AT_MOST_SECONDS = 1.0
+"""So long after the last of these words at most, however late the one before came."""
 LATE_SECONDS = 0.05
 LATE_TIMES = 5
 OPEN_SECONDS = 5.0
@@ -79,6 +82,10 @@ class ChannelsTransport:
         self._heard = asyncio.Event()
         self._poke = asyncio.Event()
         self._hearing = asyncio.Event()
+        self._spoke_at: float | None = None
+        "When the first of the words was said that are not heard yet."
+        self._took = 0.0
+        "From the first word to the first that was heard, last time."
         self._interrupted = ""
         self._closing = False
         self._as_text = False  # the layer takes no bytes
@@ -218,8 +225,13 @@ class ChannelsTransport:
         if not isinstance(message, Mapping):
             self._counters["messages_unknown"] += 1
             return
+        if message.get("type") == PROBE:
+            self._counters["probes_heard"] += 1
+            if self._spoke_at is not None:
+                self._took, self._spoke_at = asyncio.get_running_loop().time() - self._spoke_at, None
+            return
         if message.get("type") != FRAME:
-            self._counters["probes_heard" if message.get("type") == PROBE else "messages_unknown"] += 1
+            self._counters["messages_unknown"] += 1
             return
         data = _frame_of(message)
         if data is None:
@@ -284,7 +296,9 @@ class ChannelsTransport:
 
     async def _probe(self, pump: asyncio.Task[None], waits: Sequence[float]) -> str:
         """Speak to ourselves until we hear anything; return what is wrong if we do not."""
-        loop, left, late = asyncio.get_running_loop(), list(waits), 0
+        loop, late = asyncio.get_running_loop(), 0
+        left = [*waits[:-1], max(waits[-1], min(2 * self._took, LAST_PROBE_AT_MOST_SECONDS))]
+        self._spoke_at = loop.time()
         while left:
             self._heard.clear()
             self._counters["probes"] += 1
