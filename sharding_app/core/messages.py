@@ -256,6 +256,10 @@ class FailedStart(msgspec.Struct, array_like=True, gc=False):
     "Until the next attempt; below 0: the next message is the next attempt."
 
 
+NEARLY_FULL = 0.9
+"""Of its limit, when a region counts as full."""
+
+
 class RegionState(msgspec.Struct, array_like=True, gc=False):
     """The shards of one type at home in one node, and how many entities each holds in memory (all of one length)."""
 
@@ -267,6 +271,13 @@ class RegionState(msgspec.Struct, array_like=True, gc=False):
     "Entities that run without a message (remembered ones, singletons) and cannot be started now."
     failed_starts: list[FailedStart] = []
     "Some of these."
+    limit: int = 0
+    "How many entities may be in memory, over all of these shards; 0: any number."
+
+    @property
+    def is_full(self) -> bool:
+        """Whether entities leave the memory for others, or are about to. Shards do not fill up evenly."""
+        return 0 < NEARLY_FULL * self.limit <= sum(self.entities)
 
 
 class ShardRegionState(Message, tag=31):

@@ -38,6 +38,11 @@ def lowest_epoch(term: Term) -> Epoch:
     return max(era_of(term) << ERA_BITS, 1)
 
 
+def era_began(term: Term) -> int | None:
+    """When it was, in seconds of the server's time of day, that the lineage changed last; None: it has not."""
+    return era_of(term) or None
+
+
 def begins_era(term: Term) -> bool:
     """Whether the election was the first one in another lineage."""
     return era_of(term) > 0 and term & ((1 << ERA_BITS) - 1) == 1

@@ -9,10 +9,10 @@ from sharding_app.doctor.look import Look
 Examination = Callable[[Look], Iterable[Finding]]
 EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed,
-    server.migrations, server.settings, server.rights, server.connections, vacuum.examine,
+    server.migrations, server.settings, server.rights, server.lineage, server.connections, vacuum.examine,
     layers.configured, layers.servers, layers.strangers, clocks.examine,
     nodes.present, nodes.alive, nodes.versions, nodes.refused, nodes.kept_out_nodes, nodes.refused_here, nodes.hosted,
-    nodes.cannot_start,
+    nodes.cannot_start, nodes.full,
     shards.examine, shards.strategies, journals.examine,
 )  # fmt: skip
 

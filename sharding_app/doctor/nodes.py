@@ -121,6 +121,22 @@ def cannot_start(look: Look) -> Iterator[Finding]:
                 )
 
 
+def full(look: Look) -> Iterator[Finding]:
+    """As many entities in memory as may be: each call to another one recovers it, and another one leaves."""
+    names = _names(look.cluster)
+    for incarnation, answer in look.nodes.answers.items() if look.nodes is not None else ():
+        for region in answer.regions:
+            if region.is_full:
+                where = f"node {names.get(incarnation, incarnation)}"
+                yield note(
+                    "D177",
+                    f"{where.capitalize()} holds {sum(region.entities)} entities of {region.type}, of at most {region.limit}.",
+                    where,
+                    "Others leave the memory for those that are called, and are recovered when their turn comes: the counter "
+                    "`evicted` tells how many. Start more nodes, or raise ACTIVE_ENTITY_LIMIT where there is memory.",
+                )  # fmt: skip
+
+
 def kept_out_nodes(look: Look) -> Iterator[Finding]:
     """Releases that are too far from each other to speak."""
     if look.cluster is None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from sharding_app.doctor.finding import Finding, error, note, warning
 from sharding_app.doctor.look import DatabaseLook, Look
 from sharding_app.management.console import counted
+from sharding_app.management.status import moved_on_at
 
 NODE_CONNECTIONS = 6
 """As docs/running.md counts them."""
@@ -73,6 +74,19 @@ def settings(look: Look) -> Iterator[Finding]:
             "D125", f"synchronous_commit is {said['synchronous_commit']!r}. The journal's own sessions set it to 'on'; what "
             "your code writes through Django may be lost in a crash.", where,
             "Nothing to do for the journal. Set synchronous_commit = on if your other tables matter as much.",
+        )  # fmt: skip
+
+
+def lineage(look: Look) -> Iterator[Finding]:
+    """A server that lacks the tail of another one has taken its place, or has been restored to an older point."""
+    cluster = look.cluster
+    at = None if cluster is None else moved_on_at(cluster.coordinator.term, cluster.now)
+    if at is not None:
+        yield note(
+            "D135", f"PostgreSQL went on in another lineage at {at:%Y-%m-%d %H:%M} UTC: another timeline, or another system.",
+            "cluster",
+            "After a failover to an asynchronous standby, or a restore, what the server lacked of the last events is gone, with "
+            "answers that were given: compare with your own books. The nodes have read their entities again.",
         )  # fmt: skip
 
 

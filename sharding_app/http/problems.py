@@ -3,11 +3,11 @@
 from django.utils.translation import gettext as _
 
 from sharding_app.http.collector import Look
-from sharding_app.management.status import Facts, judge
+from sharding_app.management.status import Facts, Report, judge
 
 
-def problems(look: Look) -> list[str]:
-    """What an operator should look at now, in words; the command `sharding_status` says the same."""
+def judged(look: Look) -> Report:
+    """The report of `sharding_status`, from what the site has read."""
     rows = look.rows
     facts = Facts(
         now=rows.now,
@@ -22,7 +22,12 @@ def problems(look: Look) -> list[str]:
         answers=look.regions,
         failed=frozenset() if look.trouble else look.late,
     )
-    found = list(judge(facts).problems)
+    return judge(facts)
+
+
+def problems(look: Look) -> list[str]:
+    """What an operator should look at now, in words; the command `sharding_status` says the same."""
+    rows, found = look.rows, list(judged(look).problems)
     if look.trouble:
         found.append(_("No node can be asked from here: {}").format(look.trouble))
     elif rows.members and len(look.late) == len(rows.members):

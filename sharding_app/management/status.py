@@ -6,15 +6,19 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sharding_app.core.ids import Incarnation
+from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.membership import member_names
 from sharding_app.core.messages import ShardRegionState
 from sharding_app.core.records import CoordinatorRow, Member, ShardRow, TypeConfig
+from sharding_app.core.terms import era_began
 from sharding_app.core.wire import kept_out
 from sharding_app.management.console import counted
+
+LATELY = timedelta(days=7)
+"""So long a failover of the database is worth a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +177,32 @@ def _problems(report: Report, facts: Facts, names: Mapping[Incarnation, str]) ->
     return found
 
 
+def moved_on_at(term: Term, now: datetime) -> datetime | None:
+    """When the database went on in another lineage, if that was lately."""
+    seconds = era_began(term)
+    at = None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    return at if at is not None and now - at < LATELY else None
+
+
 def _notes(report: Report, facts: Facts) -> list[str]:
-    """Types that no live node declares: of former code, or of another project on this database."""
+    """The database's failovers; regions that are full; types that no live node declares: of former code, or of another
+    project on this database."""
+    found = []
+    if at := moved_on_at(report.term, report.at):
+        found.append(
+            f"PostgreSQL went on in another lineage at {at:%Y-%m-%d %H:%M} UTC, after a failover or a restore: what it lacked"
+            " of the last events is gone."
+        )
+    names = member_names(facts.members)
+    found += [
+        f"Node {names.get(node, node)} is full of {region.type}: {sum(region.entities):,} of at most"
+        f" {region.limit:,} entities are in memory, and others leave it for those that are called."
+        for node, answer in facts.answers.items()
+        for region in answer.regions
+        if region.is_full
+    ]
     hosted = {name for each in facts.members for name in each.types}
-    return [
+    return found + [
         f"No node hosts {each.name}, and {counted(each.homeless, 'shard')} of it lived somewhere once."
         for each in report.types
         if each.homeless and each.name not in hosted and report.nodes

@@ -332,7 +332,9 @@ class Hosting:
                 entities = [len(each.slots) for each in shards]
                 starts = host.recovery.failed_starts
                 failed = starts.report() if starts.runs_again else (0, [])
-                regions.append(RegionState(name, numbers, epochs, entities, *failed))
+                life = host.entity_life
+                limit = 0 if life.runs_again else life.limit  # those are never too many
+                regions.append(RegionState(name, numbers, epochs, entities, *failed, limit))
         return ShardRegionState(question.request, regions, refused)
 
     # -- Inside ----------------------------------------------------------------------------------------------------

@@ -1,14 +1,18 @@
 """What has gone wrong, as the dashboard tells it: entities that cannot start stand before commands that failed."""
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from sharding_app.admin.presenters import trouble
+from sharding_app.admin.presenters import overview, trouble
 from sharding_app.core.messages import FailedStart, NodeStats, Trouble, TypeStats
+from sharding_app.core.records import CoordinatorRow
 from sharding_app.http.collector import Look
+from tests.doctor.looks import holding, member, term_of
 
+NOW = datetime(2026, 5, 4, tzinfo=UTC)
 CART = SimpleNamespace(config=SimpleNamespace(name="shop.Cart"), number=7)
 NODE = SimpleNamespace(incarnation="n-a", name="a")
 
@@ -38,3 +42,15 @@ def test_an_entitys_page_has_its_own(entity: str, found: int) -> None:
 def test_refused_messages_are_counted_with_a_reason_in_words() -> None:
     (refused,) = trouble.drops(look())
     assert (refused["reason"], refused["count"]) == ("the entity could not be recovered a moment ago", "3")
+
+
+def test_the_banner_says_that_the_database_moved_on_and_that_a_node_is_full() -> None:
+    rows: Any = SimpleNamespace(
+        now=NOW, cluster_id="c1", members=[member("a")], coordinator=CoordinatorRow(term_of(NOW), "n-a"), types=[],
+        shards=[], joined={}, elected=NOW, events=0,
+    )  # fmt: skip
+    shown = overview.banner(Look(rows=rows, regions={"n-a": holding(90)}))
+    assert shown["healthy"]
+    moved_on, full = shown["notes"]
+    assert "another lineage at 2026-05-04 00:00 UTC" in moved_on
+    assert "Node a is full of shop.Cart: 90 of at most 100" in full

@@ -26,6 +26,7 @@ from sharding_app.management.console import age_text
 from sharding_app.management.status import Facts, judge, still_missing
 from sharding_app.runtime.region_states import RegionQuestions
 from tests.commands.terminal import on_terminal
+from tests.doctor.looks import holding, term_of
 from tests.live import Live, until
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
@@ -96,6 +97,17 @@ def test_a_type_that_no_live_node_declares_is_a_note() -> None:
     assert "Notes\n  No node hosts shop.Former" in status_text.page(report, no_style())
     assert report.as_json()["notes"] == report.notes
     assert still_missing(report, None) == "1 shard on the move"
+
+
+def test_a_failover_of_the_database_and_a_full_node_are_notes() -> None:
+    moved_on = CoordinatorRow(term_of(datetime(2026, 5, 3, 9, 30, tzinfo=UTC)), "n-a")
+    settled = replace(HEALTHY, coordinator=moved_on, answers={"n-a": holding(95), "n-b": answer()})
+    report = judge(settled)
+    assert report.healthy
+    first, second = report.notes
+    assert first.startswith("PostgreSQL went on in another lineage at 2026-05-03 09:30 UTC")
+    assert second.startswith("Node a is full of shop.Cart: 95 of at most 100 entities are in memory")
+    assert judge(replace(settled, now=NOW + timedelta(days=7), answers={})).notes == []
 
 
 def test_it_is_a_problem_while_callers_ask_for_it() -> None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sharding_app.core.messages import FailedStart, NodeStats, ShardRegionState, TypeStats
+from sharding_app.core.ids import Term
+from sharding_app.core.messages import (
+    FailedStart,
+    NodeStats,
+    RegionState,
+    ShardRegionState,
+    TypeStats,
+)
 from sharding_app.core.records import CoordinatorRow, Member, TypeConfig
+from sharding_app.core.terms import next_term
 from sharding_app.doctor.look import ClusterLook, DatabaseLook, LayerLook, Look, NodesLook
 
 CART = TypeConfig("shop.Cart", "event_sourced", 10, "hash:crc32-1", "crc32-1", "", "postgres")
@@ -48,6 +56,16 @@ def cluster(**changes: Any) -> ClusterLook:
 def nodes(**changes: Any) -> NodesLook:
     answers = {"n-a": ShardRegionState(1, []), "n-b": ShardRegionState(1, [])}
     return NodesLook(**{"answers": answers, "stats": {}, "silent": frozenset(), **changes})
+
+
+def term_of(moved_on: datetime) -> Term:
+    """As the first coordinator has that is elected in another lineage."""
+    return next_term(4, same_lineage=False, now_seconds=int(moved_on.timestamp()))
+
+
+def holding(entities: int) -> ShardRegionState:
+    """What a node says that may hold a hundred."""
+    return ShardRegionState(1, [RegionState("shop.Cart", [0, 1], [1, 1], [entities - 1, 1], limit=100)])
 
 
 def failing(retry_seconds: float) -> NodeStats:

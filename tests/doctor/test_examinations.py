@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -34,7 +35,7 @@ from sharding_app.management.reach import trouble
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.runtime.process import WireRefused
-from tests.doctor.looks import cluster, database, failing, layer, look, member, nodes
+from tests.doctor.looks import cluster, database, failing, holding, layer, look, member, nodes, term_of
 from tests.live import ROOT
 
 CORE, PUBSUB = "channels_redis.core.RedisChannelLayer", "channels_redis.pubsub.RedisPubSubChannelLayer"
@@ -139,6 +140,18 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D164", "note", look(cluster=cluster(members=(member("a", asked="prepare"),))), "shutdown"),
     ("D165", "error", look(cluster=cluster(members=(member("a", locks=1),))), "only one of its two"),
     ("D166", "error", look(cluster=cluster(members=(member("a", deaf=True),))), "deaf"),
+    (
+        "D135",
+        "note",
+        look(cluster=cluster(coordinator=CoordinatorRow(term_of(datetime(2026, 5, 3, 9, 30, tzinfo=UTC)), "n-a"))),
+        "another lineage at 2026-05-03 09:30 UTC",
+    ),
+    (
+        "D177",
+        "note",
+        look(nodes=nodes(answers={"n-b": holding(90)})),
+        "Node b holds 90 entities of shop.Cart, of at most 100",
+    ),
     ("D167", "warning", look(nodes=nodes(silent=frozenset({"n-b"}))), "Node b did not answer"),
     (
         "D168",
@@ -288,3 +301,15 @@ def test_why_this_process_could_not_join_is_told_apart() -> None:
         found = judge(given)
         assert [each.id for each in found] == [f"sharding.{number}"]
         assert exit_code(given, found) == code == error.returncode
+
+
+@pytest.mark.parametrize("days", [0, 6, 8])
+def test_a_failover_is_named_for_a_week(days: int) -> None:
+    here = cluster()
+    moved_on = cluster(coordinator=CoordinatorRow(term_of(here.now - timedelta(days=days)), "n-a"))
+    found = [each.id for each in judge(look(cluster=moved_on))]
+    assert found == (["sharding.D135"] if days < 7 else [])
+
+
+def test_a_node_with_room_is_not_full() -> None:
+    assert judge(look(nodes=nodes(answers={"n-b": holding(89)}))) == []

@@ -17,7 +17,7 @@ from sharding_app import (
     event,
     query,
 )
-from sharding_app.core.messages import Deliver
+from sharding_app.core.messages import Deliver, GetShardRegionState
 from sharding_app.core.passivation import NAMED
 from sharding_app.core.shard import Shard, SlotState
 from sharding_app.errors import DeclarationError
@@ -111,6 +111,9 @@ async def test_no_more_than_the_limit_and_nothing_is_lost(name: str) -> None:
                 await asyncio.gather(*(Named.ref(number).add(1) for number in range(40)))
                 await until(lambda: len(in_memory(cluster)) <= 10)
             assert host_of(cluster).counters["evicted"] >= 30
+            (node,) = cluster.nodes.values()
+            (region,) = node.hosting.state(GetShardRegionState(1), {}).regions
+            assert (region.limit, region.is_full) == (10, sum(region.entities) >= 9)
             assert [await Named.ref(number).sum() for number in range(40)] == [3] * 40
 
 
@@ -200,6 +203,8 @@ async def test_remembered_ones_are_never_too_many() -> None:
                 await Remembered.ref(number).exists()
             assert len(in_memory(cluster)) == 10
             assert host_of(cluster).counters["evicted"] == 0
+            (node,) = cluster.nodes.values()
+            assert not any(each.is_full for each in node.hosting.state(GetShardRegionState(1), {}).regions)
 
 
 async def test_who_has_to_go_gets_the_stop_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from sharding_app.admin import words
 from sharding_app.admin.presenters.homes import View, homes
 from sharding_app.core.messages import Coordination
 from sharding_app.http.collector import Look
-from sharding_app.http.problems import problems
+from sharding_app.http.problems import judged, problems
 
 
 def banner(look: Look) -> View:
@@ -27,6 +27,7 @@ def banner(look: Look) -> View:
     coordination = _coordination(look)
     if coordination is not None and not coordination.rebalancing:
         notes.append(_("Rebalancing is paused."))
+    notes += judged(look).notes
     return {
         "healthy": not found,
         "problems": found,
