@@ -340,7 +340,7 @@ class Region:
         )
         for route in routes:
             if route.home is None and route.next_home is None:
-                route.asked_at = -1.0
+                route.asked_at = route.wanted_at = -1.0
                 while route.waiting:
                     self._refuse(route.waiting.popleft(), reason)
 
@@ -351,6 +351,8 @@ class Region:
             route = self.routes[shard]
             if not (route.waiting or route.sought):
                 self._unsettled.discard(shard)
+                if route.home is None:
+                    route.asked_at = route.wanted_at = -1.0  # whoever wants it next begins the search
                 continue
             wants = (route.home is None or route.held) and route.next_home is None
             if wants and now - route.asked_at >= self.limits.retry_seconds:

@@ -95,3 +95,20 @@ def test_the_time_to_find_a_home_and_what_waits_for_it_are_known() -> None:
     )
     region.home_told(0, "n", 1, 9.0)
     assert sum(region.total.home_seconds.counts) == 1
+
+
+@pytest.mark.parametrize("how", ["no home", "given up"])
+def test_a_search_that_was_given_up_is_no_part_of_the_next_one(how: str) -> None:
+    region = Region("T", {})
+    first = parcel(1, 0)
+    region.submit(first, 1.0)
+    if how == "no home":
+        region.no_home("no_host", 2.0)
+    else:
+        region.abandon(first, 2.0)
+    region.tick(3.0)
+    region.out.clear()
+    region.submit(parcel(2, 0), 5000.0)
+    assert [type(each).__name__ for each in region.out] == ["AskHomes"], "asked at once"
+    region.home_told(0, "n", 1, 5001.0)
+    assert region.total.home_seconds.sum == 1.0
