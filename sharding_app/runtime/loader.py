@@ -1,10 +1,10 @@
 """Recovery: entities that are wanted together are read together, and long histories a page at a time, in turn.
 
 Contract: `loaded` is called once for each wanted slot, with an error if it cannot be rebuilt, which names the event by
-its number; that concerns this entity only. While the journal is not reachable, slots wait. No read brings more than the
-limits say, in rows and in bytes; one that fails, or takes long, is followed by a smaller one. The event loop is given back
-between slices, inside one entity too. No more entities are under way at a time, over all types of the node, than there
-are permits.
+its number; that concerns this entity only. While the journal is not reachable, slots wait; one that it cannot read
+waits behind all others. No read brings more than the limits say, in rows and in bytes; one that fails, or takes long, is
+followed by a smaller one. The event loop is given back between slices, inside one entity too. No more entities are under way
+at a time, over all types of the node, than there are permits.
 
 A snapshot that cannot be read falls back to the one before it, then to the events alone if they reach back to number
 1; else the recovery fails, and says why.
@@ -136,8 +136,9 @@ class Loader:
             else:
                 found = await self._read(batch)
         except JournalUnavailable as lost:
-            # What was too much for the server would be too much for it again.
-            self._wanted[:0] = batch
+            # What was too much for the server would be too much for it again, and one that it never reads lets all others go first.
+            still = [slot for slot in batch if _is_wanted(slot)]
+            self._wanted = still + self._wanted if len(batch) > 1 else self._wanted + still
             self._pace.failed()
             await self._wait("entities cannot be read", lost, batch[0] if len(batch) == 1 else None)
             return 0
