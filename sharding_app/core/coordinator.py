@@ -43,6 +43,9 @@ MOST_IN_VAIN = 500
 REFUSED_AGAIN_SECONDS = 5.0
 """A change of a row that the store refuses is tried again so late: what is refused now may be refused for long."""
 
+LOCKED_AGAIN_SECONDS = 2.0
+"""One that the store could not make, of a row that another session has locked say: asking waits for it, and so do others."""
+
 
 class CoordinatorSettings(msgspec.Struct, frozen=True):
     retry_seconds: float = 0.25
@@ -250,6 +253,13 @@ class Coordinator:
                 self._note("decision_refused", f"{key[0]}/{key[1]}", why)
             # Its former home is not fenced before this is written, so nothing goes on without it.
             self._refused[key] = change, now + REFUSED_AGAIN_SECONDS
+
+    def wait_for(self, change: HomeChange, now: float) -> bool:
+        """The store does not write this one now, and others may have to wait while it is asked: it is asked again after a
+        while. False: it is of a shard that lives nowhere yet, whose askers wait."""
+        if change.expected_epoch:
+            self._refused[change.type, change.shard] = change, now + LOCKED_AGAIN_SECONDS
+        return bool(change.expected_epoch)
 
     def undecided(self, changes: Sequence[HomeChange]) -> None:
         """The store was not reachable: whether they were written is not known. They are tried again."""

@@ -350,6 +350,14 @@ class CoordinatorShell:
             self.machine.refused(changes, str(error), self._clock.now())
         except StoreUnavailable as error:
             logger.warning("a decision has to wait: %s", error, extra={"action": "decision_waits"})
+            if error.answered:
+                # One row may be to blame, which another session has locked: the others must not wait for it.
+                if len(changes) > 1:
+                    for half in _halves(changes):
+                        await self._decide(half)
+                    return
+                if self.machine.wait_for(changes[0], self._clock.now()):
+                    return
             self.machine.undecided(changes)
             await asyncio.sleep(RETRY_SECONDS)
         else:

@@ -14,7 +14,7 @@ from sharding_app.core.messages import AnyMessage, GetShardHome, Register, Steer
 from sharding_app.core.records import HomeChange, ShardRow
 from sharding_app.model.extractor import MessageExtractor
 from sharding_app.model.registry import registry
-from sharding_app.ports.store import StoreRefused
+from sharding_app.ports.store import StoreRefused, StoreUnavailable
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.protocol.conftest import until
@@ -155,6 +155,34 @@ async def test_a_row_that_the_store_refuses_is_dropped_alone(
     await until(lambda: len(rows.rows(["input.Calm"])) == SHARDS - 1)
     await all_answer(Wild)
     assert "the decision about shard input.Calm/5 is refused: a check of the database says no" in caplog.text
+
+
+async def test_a_row_that_is_locked_holds_up_the_homes_of_no_other_shard(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forgotten transaction holds the row of one shard of a node that dies: the others move without it."""
+    rows = cluster.server.cluster
+    await all_answer(Wild)
+    decide: Callable[[Term, Sequence[HomeChange]], list[ShardRow]] = rows.decide
+    dead = cluster.nodes["node2"].incarnation
+    left = [row.shard for row in rows.rows(["input.Wild"]) if row.home == dead]
+    assert len(left) > 2
+    freed, asked = False, 0
+
+    def locked(term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
+        nonlocal asked
+        if not freed and any(each.type == "input.Wild" and each.shard == left[0] for each in changes):
+            asked += 1
+            raise StoreUnavailable("canceling statement due to lock timeout (55P03)", answered=True)
+        return decide(term, changes)
+
+    monkeypatch.setattr(rows, "decide", locked)
+    await cluster.kill_node("node2")
+    await until(lambda: [row.shard for row in rows.rows(["input.Wild"]) if row.home == dead] == left[:1])
+    assert 0 < asked < 20
+    freed = True
+    await until(lambda: all(row.home != dead for row in rows.rows(["input.Wild"])))
+    await all_answer(Wild)
 
 
 async def test_rows_deleted_under_a_running_cluster_are_made_anew(cluster: MemoryCluster) -> None:
