@@ -37,6 +37,8 @@ KINDS = (
     Kind("pause_in_append", 0.5, 8.0, aimed=True),
     Kind("deposed_in_decide", 0.5, 3.0),
     Kind("pause_client", 0.3, 3.0),
+    Kind("crash_client", 0.1, 3.0),
+    Kind("restart_client", 0.1, 1.0),
     Kind("slow_store", 0.3, 3.0),
     Kind("slow_appends", 1.0, 3.0),
     Kind("failing_store", 0.3, 2.0),

@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK
+from sharding_app.simulation.clients import Client
 from sharding_app.simulation.faults import Fault
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.virtual_node import VirtualNode
@@ -43,6 +44,9 @@ PROMOTED = 0.7
 BEGIN_MEANWHILE = 0.5
 """In so many of the seeds whose server goes back in time a node begins shortly before."""
 ROW_LOOK_SECONDS = 0.01
+STRIKE_SECONDS = 1.5
+"""So long at most a client is watched for the moment in which its death hurts most."""
+STRIKE_LOOK_SECONDS = 0.0005
 MOVES = 12
 ROLL_LOOK_SECONDS = 0.1
 BACK_SECONDS = 8.0
@@ -231,6 +235,61 @@ class Injector:
 
     def _pause_client(self, fault: Fault, _: VirtualNode) -> Undo | None:
         return self._pause(fault, self.world.clients[0].process)
+
+    def _crash_client(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        """At best when the effect of a call is stored, and its answer on the way. No peer hears of the end; the users go on
+        in the next process, and call again what they are not sure of."""
+        world, client = self.world, self._random.choice(self.world.clients)
+        if not client.runs:
+            return None
+        self._count(fault.kind)
+        until = world.now + STRIKE_SECONDS
+
+        def strike() -> None:
+            if world.now < until and not self._has_taken_effect(client):
+                world.scheduler.later(STRIKE_LOOK_SECONDS, strike)
+                return
+            if client.runs:
+                client.crash()
+            world.scheduler.later(fault.lasts, boot)
+
+        def boot() -> None:
+            client.boot()
+            self.pending -= 1
+
+        self.pending += 1
+        strike()
+        return lambda: None
+
+    def _has_taken_effect(self, client: Client) -> bool:
+        """Whether a call that waits for its answer has stored the last event of its entity."""
+        for (made, entity), *_, tokens, _ in client.caller.unsure.values():
+            entries = self.world.witness.journal.get(f"{made.name}/{entity}")
+            if entries and entries[-1].token in tokens:
+                return True
+        return False
+
+    def _restart_client(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        """It tells its peers that it goes, where they hear it."""
+        client = self._random.choice(self.world.clients)
+        if not client.started or client.process.stopped:
+            return None
+        self._count(fault.kind)
+        process = client.process
+        client.loop.create_task(client.leave())
+
+        def boot() -> None:
+            if client.process is process and client.runs:
+                self.pending += 1
+                self.world.scheduler.later(ROLL_LOOK_SECONDS, boot_at_last)
+            else:
+                client.boot()
+
+        def boot_at_last() -> None:
+            boot()
+            self.pending -= 1
+
+        return boot
 
     def _pause_in_append(self, fault: Fault, node: VirtualNode) -> Undo:
         """The next append is sent, and the process is frozen before it can know what became of it."""

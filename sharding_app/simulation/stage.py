@@ -10,8 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sharding_app.simulation.cast import Named
+from sharding_app.simulation.clients import Client
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.promises import PromiseBroken
+from sharding_app.simulation.scheduler import Life, Process
 from sharding_app.simulation.standing import is_settled
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ class Stage:
     def __init__(self, world: World, steps: int | None = None) -> None:
         self.world = world
         self._steps = steps
-        self._busy = 0
-        "Jobs of the present phase that have not ended."
+        self._jobs: dict[asyncio.Task[None], Process] = {}
+        "Those of the present phase that have not ended, and where they run."
 
     @property
     def is_over(self) -> bool:
@@ -35,14 +37,25 @@ class Stage:
 
     @property
     def is_idle(self) -> bool:
-        return not self._busy
+        return all(process.life is Life.CRASHED for process in self._jobs.values())
 
     def job(self, loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:
-        self._busy += 1
-        loop.create_task(job).add_done_callback(self._ended)
+        task = loop.create_task(job)
+        self._jobs[task] = loop.process
+        task.add_done_callback(self._ended)
+
+    def users(self, client: Client, *users: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let users call through a client, and in this phase through each process that takes its place."""
+
+        def begin() -> None:
+            for each in users:
+                self.job(client.loop, client.begin(each))
+
+        client.on_boot.append(begin)
+        begin()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._busy -= 1
+        del self._jobs[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.broke(PromiseBroken(0, "runs_without_mistakes", f"a client failed: {error!r}"))
 

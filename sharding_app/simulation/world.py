@@ -30,7 +30,7 @@ from sharding_app.simulation.overlaps import Overlaps
 from sharding_app.simulation.phases import PHASES
 from sharding_app.simulation.promises import PromiseBroken
 from sharding_app.simulation.registry import Registry
-from sharding_app.simulation.scheduler import Life, Scheduler
+from sharding_app.simulation.scheduler import Life, Process, Scheduler
 from sharding_app.simulation.stage import Stage
 from sharding_app.simulation.trace import Coverage, Trace, listening
 from sharding_app.simulation.virtual_node import VirtualNode
@@ -99,6 +99,8 @@ class World:
         self.commands = 0
         self.nodes = [VirtualNode(self, number) for number in range(nodes)]
         self.clients = [Client(self, number) for number in range(CLIENTS)]
+        self.outside = SimLoop(Process(self.scheduler, "outside"))
+        "Where those live who outlive every process of the cluster."
         if faults is None:
             faults = schedule(seed, nodes, moves=self.cast.moves, whole_protocol=self.cast.whole_protocol)
         self.faults = faults

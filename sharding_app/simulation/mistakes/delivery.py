@@ -156,6 +156,25 @@ def _no_limit(real: Any) -> Any:
     return deliver
 
 
+def _ids_of_one_process(real: Any) -> Any:
+    def ask(
+        self: Asker, type_name: str, entity: str, command: str, args: bytes, timeout: float | None = None,
+        command_id: str = "", **more: Any,
+    ) -> Any:  # fmt: skip
+        command_id = command_id and f"{self._outgoing._me}/{command_id}"
+        return real(self, type_name, entity, command, args, timeout, command_id, **more)
+
+    return ask
+
+
+def _goes_without_a_word(real: Any) -> Any:
+    def farewell(self: Link, now: float) -> bytes:
+        receiver = self._receiver
+        return self._writer.write(0, 0, receiver.stream, receiver.taken_in, 0, 0, (), *self._clocks(now))
+
+    return farewell
+
+
 DELIVERY: dict[str, Mistake] = {
     "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
     "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
@@ -170,6 +189,8 @@ DELIVERY: dict[str, Mistake] = {
     "waiting_in_a_link_counts_for_nothing": Mistake((5,), Link, "_times_are_ours", _arrives_as_new),
     "handed_back_in_circles": Mistake((14,), Region, "handed_back", _to_the_same_home),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
+    "ids_of_one_process": Mistake((5,), Asker, "ask", _ids_of_one_process),
+    "leaves_without_a_word": Mistake((9,), Link, "farewell", _goes_without_a_word),
     "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: nothing),
     "mailbox_without_limit": Mistake((9,), Shard, "deliver", _no_limit),
     "asks_never_time_out": Mistake((8,), Asker, "_time_out", lambda _: nothing),

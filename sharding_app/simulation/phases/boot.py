@@ -19,7 +19,7 @@ def boot(stage: Stage) -> None:
         BOOT_SECONDS, "every node comes up",
     )  # fmt: skip
     for entity in world.cast.silent:
-        stage.job(world.clients[0].loop, world.clients[0].reach(entity))
+        stage.users(world.clients[0], lambda entity=entity: world.clients[0].reach(entity))  # type: ignore[misc]
 
 
 def start_nodes(stage: Stage) -> None:

@@ -32,10 +32,25 @@ def no_coordinator(stage: Stage) -> None:
 
 def stop(stage: Stage) -> None:
     world = stage.world
+    _a_client_leaves(stage)
     stop_nodes(stage, "nodes stop in order")
     if world.failure is None and world.server.cluster.members:
         left = ", ".join(world.server.cluster.members)
         world.broke(PromiseBroken(10, "leaves_nothing_behind", f"rows of {left}"))
-    for client in world.clients:
+    for client in world.clients[1:]:
         stage.job(client.loop, client.asking.close())
     stage.until(lambda: stage.is_idle, STOP_SECONDS, "clients stop in order")
+
+
+def _a_client_leaves(stage: Stage) -> None:
+    """Promise 9: what is kept for a client goes with it, where it can say so."""
+    world = stage.world
+    client = world.clients[0]
+    former = client.incarnation
+    stage.job(client.loop, client.asking.close())
+    stage.until(
+        lambda: stage.is_idle and not any(
+            each.node is not None and former in each.node.links.peers() for each in world.nodes
+        ),
+        CALM_SECONDS, "every node lets go of a client that leaves in order", promise=9,
+    )  # fmt: skip

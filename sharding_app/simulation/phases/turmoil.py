@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any
 
@@ -26,25 +26,35 @@ ERASURES = 7
 
 def turmoil(stage: Stage) -> None:
     world = stage.world
-    world.injector.plan([fault._replace(at=fault.at) for fault in world.faults])
+    world.injector.plan(world.faults)
     for client in world.clients:
         for user in range(USERS_OF_A_CLIENT):
-            random = Random(f"user {world.seed} {client.name} {user}")  # noqa: S311
-            stage.job(client.loop, client.caller.use(random, CALLS_OF_A_USER))
+            stage.users(client, _user(client, Random(f"user {world.seed} {client.name} {user}")))  # noqa: S311
     if world.cast.whole_protocol:
-        stage.job(world.clients[1].loop, _wake_and_rest(stage, world.clients[1]))
-    stage.job(world.clients[1].loop, _erase_now_and_then(stage))
-    # A user of a node lives on a process of his own, so that he outlives the node; his calls do not.
+        stage.users(world.clients[1], _restless(stage, world.clients[1]))
+    stage.job(world.outside, _erase_now_and_then(stage))
+    # A user of a node outlives it; his calls do not.
     for each in world.nodes:
-        stage.job(world.clients[0].loop, _use_node(stage, each))
+        stage.job(world.outside, _use_node(stage, each))
     stage.until(lambda: stage.is_idle and not world.injector.pending, TURMOIL_SECONDS, "all calls end")
+    for client in world.clients:
+        client.on_boot.clear()
 
 
-async def _wake_and_rest(stage: Stage, client: Client) -> None:
+def _user(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
+    turns = iter(range(CALLS_OF_A_USER))
+    return lambda: client.caller.use(random, turns)
+
+
+def _restless(stage: Stage, client: Client) -> Callable[[], Coroutine[Any, Any, None]]:
+    random, turns = Random(f"restless {stage.world.seed}"), iter(range(RESTS))  # noqa: S311
+    return lambda: _wake_and_rest(stage, client, random, turns)
+
+
+async def _wake_and_rest(stage: Stage, client: Client, random: Random, turns: Iterable[int]) -> None:
     """Have remembered entities go to rest, and wake them up again, one soon after the other."""
-    random = Random(f"restless {stage.world.seed}")  # noqa: S311
     restless = [each for each in stage.world.cast.entities if each[0].settings.remember_entities]
-    for _ in range(RESTS):
+    for _ in turns:
         await asyncio.sleep(random.random() * 0.4)
         entity = random.choice(restless)
         for command in ("rest", "total", "rest", "add"):
@@ -59,7 +69,7 @@ async def _use_node(stage: Stage, node: VirtualNode) -> None:
         await asyncio.sleep(random.random())
         if node.is_up and not node.process.stopped:
             loop = node.process.loops[0]
-            loop.call_soon_threadsafe(_start, loop, caller.use(random, 1))
+            loop.call_soon_threadsafe(_start, loop, caller.use(random, (1,)))
 
 
 async def _erase_now_and_then(stage: Stage) -> None:
