@@ -34,7 +34,8 @@ from sharding_app.core.tells import Tells
 from sharding_app.core.terms import begins_era, lowest_epoch
 
 TRUST_SECONDS = 3.0
-"""A new coordinator takes it for granted for so long that homes of shards can be heard: a former one has heard them."""
+"""A new coordinator takes it for granted for so long that homes of shards can be heard: a former one has heard them. And it
+waits for so long to hear all nodes that are older than the one that a singleton would go to."""
 
 IN_VAIN_SECONDS = 60.0
 MOST_IN_VAIN = 500
@@ -131,6 +132,7 @@ class Coordinator:
         self.placement.hear(self.me)
         self._trusted = {each: None for each in self.placement.at_home if each in living and each != self.me}
         self._trust_until = now + TRUST_SECONDS
+        self.placement.more_will_be_heard = True
         for incarnation in self._trusted:
             self.placement.hear(incarnation)
         for member in members:
@@ -358,15 +360,8 @@ class Coordinator:
             for change in again:
                 self._refused[change.type, change.shard] = change, now + REFUSED_AGAIN_SECONDS
             self.out.append(Decide(again))
-        if self._trusted and now >= self._trust_until:
-            for incarnation in self._trusted:
-                self._note(
-                    "node_unheard",
-                    incarnation,
-                    self.members[incarnation].name if incarnation in self.members else "",
-                )
-            self.placement.unhear(self._trusted)
-            self._trusted.clear()
+        if self.placement.more_will_be_heard and now >= self._trust_until:
+            self._end_trust(now)
         self.audience.expire(now, self.settings.proxy_expiry_seconds)
         self.audience.tick(now)
         self._tell_hosts(now)
@@ -442,6 +437,18 @@ class Coordinator:
                 self.tells.to(incarnation, NoHome(self.term, type_name, "no_host"))
         if changes:
             self.out.append(Decide(changes))
+
+    def _end_trust(self, now: float) -> None:
+        for incarnation in self._trusted:
+            self._note(
+                "node_unheard",
+                incarnation,
+                self.members[incarnation].name if incarnation in self.members else "",
+            )
+        self.placement.unhear(self._trusted)
+        self._trusted.clear()
+        self.placement.more_will_be_heard = False
+        self._serve_waiters(now)
 
     def _acknowledge(self, incarnation: Incarnation) -> None:
         heard = incarnation in self.placement.heard and incarnation not in self._trusted

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from sharding_app.core.allocation import Candidates, ClusterView, Host
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey
+from sharding_app.core.oldest import SINGLETON
 from sharding_app.core.records import Member, ShardRow
 from sharding_app.core.strategies import Strategies
 from sharding_app.core.wire import kept_out
@@ -39,6 +40,8 @@ class Placement:
         "What the application wants, for types whose strategy asks for it; None: it could not be read."
         self.heard: dict[Incarnation, None] = {}
         "Members whose word has come over the wire in answer to ours: the others would be given shards and answer nobody."
+        self.more_will_be_heard = False
+        "For a moment after an election: that a member has not been heard says nothing yet."
         self.kept_out: dict[Incarnation, str] = {}
         "Who may not join, because its release is too far from the others', and why."
         self.all_stops = False
@@ -176,13 +179,7 @@ class Placement:
                 {
                     each.incarnation: regions.setdefault(each.incarnation, {})
                     for each in self.members.values()
-                    if type_name in each.types
-                    and each.state == "up"
-                    and not each.deaf
-                    and each.incarnation in self.heard
-                    and each.incarnation not in self.suspect
-                    and each.incarnation not in self._barred
-                    and (each.incarnation, type_name) not in self._barred_regions
+                    if each.incarnation in self.heard and self._may_host(each, type_name)
                 }
             )
         return found
@@ -213,7 +210,7 @@ class Placement:
     def allocate(self, key: ShardKey, requester: Incarnation | None) -> Incarnation | None:
         """Choose a home; None: there is none now."""
         hosts = self.hosts_of(key[0])
-        if not hosts or not self._enough_members():
+        if not hosts or not self._enough_members() or self._waits_for_the_oldest(key[0], hosts):
             return None
         return self.strategies.allocate(key[0], requester, key[1], hosts, self.view(key[0]))
 
@@ -237,6 +234,27 @@ class Placement:
         """Work out anew only what it still appears in: mostly nothing, and a hundred may die at once."""
         for type_name in [name for name, hosts in self._hosts.items() if incarnation in hosts]:
             del self._hosts[type_name]
+
+    def _may_host(self, member: Member, type_name: str) -> bool:
+        """Whether it may take shards of the type, once it was heard."""
+        return (
+            type_name in member.types
+            and member.state == "up"
+            and not member.deaf
+            and member.incarnation not in self.suspect
+            and member.incarnation not in self._barred
+            and (member.incarnation, type_name) not in self._barred_regions
+        )
+
+    def _waits_for_the_oldest(self, type_name: str, hosts: Iterable[Incarnation]) -> bool:
+        """Whether a node may soon be heard that goes before all of these. A singleton does not move again by itself."""
+        if not self.more_will_be_heard or not type_name.startswith(SINGLETON):
+            return False
+        oldest = min(self.members[each].age for each in hosts)
+        return any(
+            each.age < oldest and each.incarnation not in self.heard and self._may_host(each, type_name)
+            for each in self.members.values()
+        )
 
     def _view(self, type_name: str) -> ClusterView:
         members = self.members.values()

@@ -10,10 +10,12 @@ from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.core.external_allocation import ExternalAllocation
 from sharding_app.core.least_shards import LeastShardAllocation
 from sharding_app.core.messages import BeginHandOff, HandOff, HostShard, NoHome, ShardHome
-from sharding_app.core.records import ShardRow
+from sharding_app.core.oldest import SINGLETON, OldestAllocation
+from sharding_app.core.records import Member, ShardRow
 from tests.core.coordination import TYPE, Play, node, told_home
 
 ALL = range(12)
+ONE = f"{SINGLETON}shop.Clock"
 
 
 class Chosen:
@@ -106,6 +108,57 @@ def test_a_new_coordinator_trusts_homes_of_shards_for_a_moment_to_be_heard() -> 
     assert play.noted("node_unheard") == ["b"]
     play.ask("a", 5, 6)
     assert sizes(play, "abc") == [4, 2, 0]
+
+
+def elected(*members: Member, unheard: Collection[str], suspect: Collection[str] = ()) -> Play:
+    """`me` has been elected, since the former coordinator is dead, which had the singleton and a shard."""
+    rows = [ShardRow(ONE, 0, 1, "former", "home"), ShardRow(TYPE, 0, 1, "former", "home")]
+    oldest = OldestAllocation()
+    play = Play(
+        [node("me", 2, types=(ONE, TYPE)), *members], rows=rows, unheard=unheard,
+        strategy_of=lambda name: oldest if name == ONE else LeastShardAllocation(),
+    )  # fmt: skip
+    play.members = {
+        each.incarnation: each for each in sorted(play.members.values(), key=lambda each: each.age)
+    }
+    play.read(suspect=list(suspect))
+    return play
+
+
+def test_a_new_coordinator_gives_a_singleton_away_when_older_nodes_can_have_been_heard() -> None:
+    """They have no shards, so it cannot be known at once whether they were heard before. A singleton does not move again."""
+    play = elected(node("old", 1, types=(ONE, TYPE)), node("young", 3, types=(ONE, TYPE)), unheard=["old"])
+    assert play.homes(TYPE) == {0: "me"}, "all else goes on"
+    assert play.homes(ONE) == {0: None}
+    play.wait(1)
+    assert play.homes(ONE) == {0: None}
+    play.machine.registered("old", 1, play.now)
+    play.play()
+    assert play.homes(ONE) == {0: "old"}
+
+
+def test_a_singleton_goes_to_the_oldest_that_was_heard_when_an_older_one_is_silent_for_too_long() -> None:
+    play = elected(node("old", 1, types=(ONE, TYPE)), node("young", 3, types=(ONE, TYPE)), unheard=["old"])
+    play.wait(2.9)
+    assert play.homes(ONE) == {0: None}
+    play.wait(0.2)
+    assert play.homes(ONE) == {0: "me"}
+
+
+@pytest.mark.parametrize(
+    ("silent", "suspect"),
+    [
+        (node("young", 3, types=(ONE,)), []),
+        (node("old", 1, types=(TYPE,)), []),
+        (node("old", 1, types=(ONE,), deaf=True), []),
+        (node("old", 1, types=(ONE,), state="leaving"), []),
+        (node("old", 1, types=(ONE,)), ["old"]),
+    ],
+    ids=["is younger", "hosts it not", "is deaf", "leaves", "is in doubt"],
+)
+def test_a_singleton_does_not_wait_for_one_that(silent: Member, suspect: list[str]) -> None:
+    play = elected(silent, unheard=[silent.incarnation], suspect=suspect)
+    assert play.homes(ONE) == {0: "me"}
 
 
 def test_a_suspect_or_deaf_node_gets_nothing_new() -> None:
