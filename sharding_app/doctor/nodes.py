@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from sharding_app.core.ids import Incarnation
 from sharding_app.core.records import Member
 from sharding_app.core.wire import kept_out
 from sharding_app.doctor.finding import Finding, error, note, warning
@@ -59,8 +60,12 @@ def alive(look: Look) -> Iterator[Finding]:
                 "Is Redis reachable from that machine? Its shards move to others, if those hear.",
             )  # fmt: skip
         elif look.nodes is not None and member.incarnation in look.nodes.silent:
+            heard = _heard_by_coordinator(look)
+            unheard = "" if heard is None or member.incarnation in heard else (
+                " The coordinator has not heard it through the channel layer either, so it is given no shards."
+            )  # fmt: skip
             yield warning(
-                "D167", f"Node {member.name} did not answer within a second.", where,
+                "D167", f"Node {member.name} did not answer within a second.{unheard}", where,
                 "It is busy, frozen, or does not hear this process: do its CHANNEL_LAYERS and SHARDING['KEYS'] equal those "
                 "here? Its log names handlers that hold the event loop.",
             )  # fmt: skip
@@ -180,6 +185,14 @@ def hosted(look: Look) -> Iterator[Finding]:
 
 def _where(member: Member) -> str:
     return f"node {member.name} ({member.host}, process {member.pid})"
+
+
+def _heard_by_coordinator(look: Look) -> list[Incarnation] | None:
+    """Those that have registered with it; None: it says nothing, or nobody coordinates."""
+    if look.nodes is None or look.cluster is None:
+        return None
+    stats = look.nodes.stats.get(look.cluster.coordinator.incarnation or "")
+    return None if stats is None or stats.coordination is None else stats.coordination.heard
 
 
 def _names(cluster: ClusterLook | None) -> dict[str, str]:

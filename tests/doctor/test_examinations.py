@@ -313,3 +313,11 @@ def test_a_failover_is_named_for_a_week(days: int) -> None:
 
 def test_a_node_with_room_is_not_full() -> None:
     assert judge(look(nodes=nodes(answers={"n-b": holding(89)}))) == []
+
+
+@pytest.mark.parametrize("heard", [["n-a"], ["n-a", "n-b"]])
+def test_of_a_silent_node_it_says_whether_the_coordinator_has_heard_it(heard: list[str]) -> None:
+    stats = {"n-a": coordinating(heard=heard)}
+    (found,) = judge(look(nodes=nodes(silent=frozenset({"n-b"}), stats=stats)))
+    assert found.id == "sharding.D167"
+    assert ("given no shards" in found.what) is ("n-b" not in heard)
