@@ -18,18 +18,18 @@ LOST: tuple[float, ...] = ()
 WRITES = frozenset({"append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases"})
 DELETIONS = frozenset({"erase", "save_snapshots", "trim", "forget_states"})
 LINES: dict[str, frozenset[str]] = {
-    "journal": frozenset({"append", "secure"}),
+    "journal": frozenset({"open_journal", "append", "secure"}),
     "reads": frozenset(
         {
-            "read", "read_from", "read_last", "read_snapshot", "outcome", "settle", "remember", "recall",
+            "open_reads", "read", "read_from", "read_last", "read_snapshot", "last_seq", "locked", "outcome", "settle", "remember", "recall",
             "remembered_shards", *DELETIONS,
         }
     ),
     "control": frozenset(
         {
-            "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
+            "open_control", "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
             "coordinator", "shards", "homes", "homes_of", "locate", "locations", "ask_to", "decide", "bury", "record",
-            "come_back",
+            "come_back", "news",
         }
     ),
 }  # fmt: skip

@@ -36,6 +36,7 @@ TTL_SECONDS = 3.0
 OWN_LIMIT_SECONDS = 2.0
 DRIFT = 0.04
 LEAVE_SECONDS = 6.0
+STEP_ASIDE_SECONDS = 5.0
 ASK_SECONDS = 4.0
 WINDOW_SECONDS = 8.0
 """So long a command's id is remembered: shorter than the longest outage of the layer."""
@@ -68,6 +69,7 @@ def config_of(world: World, name: str, number: int = -1, version: int = 1) -> No
         roles=cast.roles(number) if number >= 0 else (),
         app_version=f"{version}.0",
         lease_ttl_seconds=TTL_SECONDS,
+        step_aside_after_seconds=STEP_ASIDE_SECONDS,
         ask_timeout_seconds=ASK_SECONDS,
         command_window_seconds=WINDOW_SECONDS,
         mailbox_size=MAILBOX,

@@ -35,6 +35,7 @@ SURE = (
     "second_look_off",
     "burial_needs_the_right",
     "buried_are_not_told",
+    "cut_off_stays",
     "lease_counts_unanswered_pings",
     "allocates_before_the_minimum",
     "rebalances_while_mixed",

@@ -17,9 +17,13 @@ T = TypeVar("T")
 
 
 class Connection:
-    def __init__(self, server: MemoryServer, client: str, idle_timeout: float | None = None) -> None:
+    def __init__(
+        self, server: MemoryServer, client: str, idle_timeout: float | None = None, line: str = ""
+    ) -> None:
         self.server = server
         self.client = client
+        self.opens = f"open_{line}" if line else "open"
+        "The kind of request by which it connects: one connection of a client may fail where the others do not."
         self._idle_timeout = idle_timeout
         self.session: Session | None = None
         "The server's end, also after the client's end is dead, until `close` or `open`."
@@ -55,7 +59,7 @@ class Connection:
         def connect() -> Session:
             return self.server.connect(self.client, self._idle_timeout)
 
-        session = self.session = await self._through("open", connect)
+        session = self.session = await self._through(self.opens, connect)
         self.broken = False
         return session.backend
 

@@ -30,9 +30,11 @@ class MemoryJournal:
     def __init__(self, server: MemoryServer, client: str = "client") -> None:
         self._server = server
         self._rows = server.journal
-        self._writer = Connection(server, client)
-        self._reader = Connection(server, client)
-        self._recovery = Connection(server, client)
+        self._writer = Connection(server, client, line="journal")
+        self._reader = Connection(server, client, line="reads")
+        self._recovery = Connection(server, client, line="reads")
+        self.lines = {"journal": (self._writer,), "reads": (self._reader, self._recovery)}
+        "Its connections by what they are for."
         self._lineage: Lineage | None = None
 
     @property

@@ -29,11 +29,11 @@ class MemoryStore:
     def __init__(self, server: MemoryServer, client: str = "client") -> None:
         self._server = server
         self._rows = server.cluster
-        self._connection = Connection(server, client)
+        self.connection = Connection(server, client, line="control")
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        session = self._connection.session
+        session = self.connection.session
         return () if session is None else (session.backend,)
 
     async def cluster_id(self) -> str:
@@ -142,10 +142,10 @@ class MemoryStore:
         await self._ask("record", lambda: self._rows.timeline.extend(decisions))
 
     async def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     async def _ask(self, kind: str, request: Callable[[], T]) -> T:
         try:
-            return await self._connection.reach(kind, request)
+            return await self.connection.reach(kind, request)
         except ConnectionLost as error:
             raise StoreUnavailable(str(error)) from error

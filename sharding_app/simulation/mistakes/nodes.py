@@ -9,6 +9,7 @@ from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.core.lease import Lease
 from sharding_app.core.membership import Membership
 from sharding_app.core.messages import NodeGone
+from sharding_app.core.reach import Reach
 from sharding_app.core.records import Lineage, Server
 from sharding_app.core.tells import Tells
 from sharding_app.runtime.hearing import Hearing
@@ -71,6 +72,14 @@ def _tells_the_living(real: Any) -> Any:
     return to
 
 
+def _starts_anew_at_each_look(real: Any) -> Any:
+    def look(self: Reach, missing: Any, **more: Any) -> Any:
+        self._since = None
+        return real(self, missing, **more)
+
+    return look
+
+
 NODES: dict[str, Mistake] = {
     "term_check_off": Mistake((7,), ClusterRows, "check_term", lambda _: nothing),
     "lease_look_off": Mistake((2,), Node, "may_handle", lambda _: yes),
@@ -83,6 +92,7 @@ NODES: dict[str, Mistake] = {
     "row_stays_wrong": Mistake((10,), OwnRow, "mend", lambda _: async_nothing),
     "waits_for_room_with_what_it_has": Mistake((13,), Reaching, "_lifeline_refused", _misses_no_lifeline),
     "lease_counts_unanswered_pings": Mistake((2,), Lease, "ping_sent", _counts_without_an_answer),
+    "cut_off_stays": Mistake((13,), Reach, "look", _starts_anew_at_each_look),
     "buried_are_not_told": Mistake((2,), Tells, "to", _tells_the_living),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
 }

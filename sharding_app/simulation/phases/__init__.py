@@ -1,7 +1,7 @@
 """What happens in the life of a world, one phase after the other.
 
     boot ──all up──> turmoil: faults and commands ──all calls ended──> quiet: everything works again
-         ──every entity answers, every shard has a live home──> a deaf node, one behind a black hole, or one that is let go unheard
+         ──every entity answers, every shard has a live home──> a deaf node, one behind a black hole, one that is let go unheard, or without a connection
          ──whole protocol: a rolling restart under load without one failed call ──> all down and up again, no message──
          ──> no coordinator ──> stop in order
 
@@ -17,10 +17,11 @@ from sharding_app.simulation.phases.ending import no_coordinator, stop
 from sharding_app.simulation.phases.healing import black_hole, deafness, quiet
 from sharding_app.simulation.phases.turmoil import turmoil
 from sharding_app.simulation.phases.unheard import unheard
+from sharding_app.simulation.phases.without_a_line import without_a_line
 from sharding_app.simulation.stage import Stage
 
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, deafness, black_hole, unheard, deployment, all_down_and_up, no_coordinator, stop,
+    boot, turmoil, quiet, deafness, black_hole, unheard, without_a_line, deployment, all_down_and_up, no_coordinator, stop,
 )  # fmt: skip
