@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK
+from sharding_app.core.ids import ShardKey
+from sharding_app.core.records import ShardRow
 from sharding_app.simulation.clients import Client
+from sharding_app.simulation.conditions import slot_of
 from sharding_app.simulation.faults import Fault
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.virtual_node import VirtualNode
@@ -44,6 +47,8 @@ PROMOTED = 0.7
 BEGIN_MEANWHILE = 0.5
 """In so many of the seeds whose server goes back in time a node begins shortly before."""
 ROW_LOOK_SECONDS = 0.01
+UNAWARE_SECONDS = 2.2
+"""Longer than a lease that nothing renews."""
 STRIKE_SECONDS = 1.5
 """So long at most a client is watched for the moment in which its death hurts most."""
 STRIKE_LOOK_SECONDS = 0.0005
@@ -389,6 +394,7 @@ class Injector:
         self._count(fault.kind)
         begins = self._random.random() < BEGIN_MEANWHILE
         over = False
+        kept: dict[ShardKey, ShardRow] = {}
 
         def part() -> None:
             row = server.cluster.members.get(node.incarnations[-1]) if node.incarnations else None
@@ -398,11 +404,14 @@ class Injector:
                 world.scheduler.later(ROW_LOOK_SECONDS, part)
                 return
             server.standby.part(asynchronous=True)
+            kept.update(server.cluster.shards)
+            self._move()
 
         def promote() -> None:
             nonlocal over
             over = True
             if server.standby.away:
+                self._leave_one_unaware(kept)
                 server.fail_over()
 
         if begins:
@@ -410,6 +419,28 @@ class Injector:
             node.boot()
         part()
         return promote
+
+    def _leave_one_unaware(self, kept: Mapping[ShardKey, ShardRow]) -> None:
+        """A node that is the home of a shard by a row that is about to be lost does not hear of it for a while."""
+        cut, homes = self.world.conditions.cut_off, dict[str, None]()
+        for key, row in self.world.server.cluster.shards.items():
+            elsewhere = key not in kept or kept[key].home != row.home
+            if row.home is not None and row.step == "home" and elsewhere and slot_of(row.home) not in cut:
+                homes[slot_of(row.home)] = None
+        if not homes:
+            return
+        name = self._random.choice(sorted(homes))
+        self.world.trace.note(
+            name, None, "it is the home of a shard whose row is lost, and does not hear of it"
+        )
+        cut[name] = None
+        self.pending += 1
+
+        def hears() -> None:
+            cut.pop(name, None)
+            self.pending -= 1
+
+        self.world.scheduler.later(UNAWARE_SECONDS, hears)
 
     def _lifeline_session_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
         sessions = node.lifelines()

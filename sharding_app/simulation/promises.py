@@ -91,7 +91,7 @@ def read_is_linearizable(
     if query.ended is None:
         return
     seen, last = _answer_of(query)
-    if seen > len(entries) or (seen and entries[seen - 1].token != last):
+    if not is_of(query, entries):
         raise PromiseBroken(
             2,
             "reads_are_linearizable",
@@ -114,6 +114,12 @@ def read_is_linearizable(
                     f"{query.command} saw {seen} events, but call {call.client}#{call.number} had shown {known} before it began",
                     query.entity,
                 )  # fmt: skip
+
+
+def is_of(query: Call, entries: Sequence[Entry]) -> bool:
+    """Whether a query's answer is a state of this journal."""
+    seen, last = _answer_of(query)
+    return seen <= len(entries) and (not seen or entries[seen - 1].token == last)
 
 
 # -- Promise 3: nothing acknowledged is lost -------------------------------------------------------------------------

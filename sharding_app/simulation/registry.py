@@ -142,7 +142,12 @@ class Registry:
         self._taken[lease] = {each.process: each.process.awake for each in self.world.nodes if each.runs}
 
     def went_back(self) -> None:
-        """The server has lost its last rows: what it forgot is not to run again, and terms may be given again."""
+        """The server has lost its last rows: what it forgot is not to run again, and terms may be given again. Leases that it
+        forgot were taken away, from a node that may not know it yet."""
+        for node in self._live_nodes():
+            for host in node.hosts.values():
+                for number in host.shards if host.type.settings.use_lease else ():
+                    self.lease_taken(self._lease(host.type, number))
         self.should_run = {each: None for each in self.should_run if self.is_stored(*each)}
         self._coordinators.clear()
 

@@ -36,6 +36,7 @@ from sharding_app.simulation.overlaps import Overlap
 from sharding_app.simulation.promises import Call, Entry, PromiseBroken
 from sharding_app.simulation.registry import Instance
 from sharding_app.simulation.scheduler import Process
+from sharding_app.simulation.tails import Tails
 from sharding_app.simulation.trace import Trace
 from sharding_app.simulation.virtual_node import LINKS, REGION
 
@@ -124,6 +125,7 @@ class Witness:
         self.past: dict[int, None] = {}
         "Calls about what an entity was before it was erased."
         self._erased_at: dict[str, float] = {}
+        self._tails = Tails()
 
     # -- The journal -----------------------------------------------------------------------------------------------
 
@@ -226,6 +228,8 @@ class Witness:
                 continue
             # An erasure that was not confirmed either has vanished with the rest: what it erased is there again.
             lost = {each.token: None for each in entries if each not in kept}
+            if self._server.standby.asynchronous:
+                self._tails.lost(entity, entries, self.world.now)
             entries[:] = kept
             self.world.transition("commit", "not confirmed", "vanished")
             self._trace.note("world", entity, "%s goes back to #%d", entity, len(kept))
@@ -345,6 +349,7 @@ class Witness:
                 raise PromiseBroken(2, "one_at_a_time", f"{now} beside {other}", name)
         self._last[name] = now
         self._running[run] = now
+        self._tails.handles(name, aware=self.world.has_heard(node), now=self.world.now)
 
     def handling_ends(self, handle: object) -> None:
         if isinstance(handle, int):
@@ -428,6 +433,9 @@ class Witness:
             return
         if call.began <= self._erased_at.get(call.entity, -1.0):
             self.past[id(call)] = None  # it may be of the time before, and its answer too
+            return
+        if not call.tokens and self._tails.answered(call):
+            self.past[id(call)] = None
             return
         entries = self.journal.get(call.entity, ())
         before = self._answered.setdefault(call.entity, [])

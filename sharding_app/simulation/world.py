@@ -10,10 +10,11 @@ import asyncio
 import gc
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.core.ids import Incarnation, ShardId, shard_of
+from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.node import Node
 from sharding_app.simulation import workload
 from sharding_app.simulation.cast import cast_of
@@ -144,6 +145,10 @@ class World:
 
     def is_valid(self, node: Node) -> bool:
         return node.ports.clock.now() < node.lifeline.valid_until
+
+    def has_heard(self, node: Node) -> bool:
+        """Whether it lives in the server's present lineage."""
+        return cast(Lifeline, node.lifeline).lease.lineage == self.server.identity.lineage
 
     def coordinator(self) -> VirtualNode | None:
         incarnation = self.server.cluster.coordinator.incarnation

@@ -2,8 +2,13 @@
 
 from contextlib import ExitStack
 
+import pytest
+
+from sharding_app.simulation import workload
 from sharding_app.simulation.phases.boot import boot
+from sharding_app.simulation.promises import Call, Entry
 from sharding_app.simulation.stage import Stage
+from sharding_app.simulation.tails import Tails
 from sharding_app.simulation.trace import listening
 from sharding_app.simulation.workload import ENTITIES
 from sharding_app.simulation.world import World
@@ -36,3 +41,70 @@ def write_is_refused_and_it_stands_again(seed: int) -> bool:
 def test_a_coordinator_whose_write_was_refused_stands_again() -> None:
     """It is the oldest node, to whom the others leave the lock: it must not leave it to nobody for good."""
     assert any(write_is_refused_and_it_stands_again(seed) for seed in range(4))
+
+
+def call(world: World, command: str) -> Call:
+    """Have a client call the first entity, and return the call when it has ended."""
+    client, calls = world.clients[0], world.witness.calls
+    known = len(calls)
+    client.loop.call_soon_threadsafe(client.caller.call, client.asking, ENTITIES[0], command)
+    assert world.scheduler.run(until=lambda: len(calls) > known, deadline=world.now + 5)
+    assert world.scheduler.run(until=lambda: calls[known].ended is not None, deadline=world.now + 5)
+    return calls[known]
+
+
+def ask(world: World) -> object:
+    """Have a client ask until there is an answer."""
+    asked = call(world, "total")
+    for _ in range(20):
+        if asked.acknowledged:
+            break
+        asked = call(world, "total")
+    assert asked.error is None
+    return asked.value
+
+
+def test_a_home_that_has_not_heard_of_a_promotion_answers_from_what_is_lost_until_its_lease_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(seed=0, nodes=3, faults=[], steps=None)
+    with ExitStack() as stack:
+        stack.callback(world.scheduler.close)
+        stack.enter_context(listening(world.trace, lambda text: None))
+        stage = Stage(world)
+        boot(stage)
+        stage.reach_all("every entity answers", 10.0, ENTITIES)
+        monkeypatch.setattr(workload, "observer", world.witness)
+        kept = ask(world)
+        world.server.standby.part(asynchronous=True)
+        assert call(world, "add").acknowledged
+        lost = ask(world)
+        home = world.node_of(world.witness._last[call(world, "total").entity].node)
+        assert home is not None
+        world.conditions.cut_off[home.config.name] = None
+        world.server.fail_over()
+        assert ask(world) == lost
+        assert world.scheduler.run(until=lambda: not world.is_valid(home), deadline=world.now + 5)
+        assert ask(world) == kept
+        assert world.failure is None
+
+
+def test_what_is_lost_is_answered_by_no_home_that_has_heard_of_it() -> None:
+    before = [Entry(1, 1, "a", 0.0), Entry(2, 1, "b", 1.0)]
+    tails = Tails()
+    tails.lost("till", before, now=10.0)
+    asked = Call(1, "c", "till", "total", (), began=11.0, value=(2, "b"))
+    assert not tails.answered(asked), "nothing has handled it since"
+    tails.handles("till", aware=False, now=12.0)
+    assert tails.answered(asked)
+    assert not tails.answered(Call(1, "c", "till", "total", (), began=11.0, value=(2, "c"))), "was never so"
+    assert not tails.answered(Call(1, "c", "till", "total_surely", (), began=11.0, value=(2, "b"))), (
+        "is fenced"
+    )
+    assert not tails.answered(Call(1, "c", "other", "total", (), began=11.0, value=(2, "b")))
+    tails.handles("till", aware=True, now=13.0)
+    tails.handles("till", aware=False, now=14.0)
+    assert tails.answered(asked), "it was on its way"
+    assert not tails.answered(Call(2, "c", "till", "total", (), began=12.5, value=(2, "b"))), (
+        "another has started"
+    )

@@ -1,9 +1,10 @@
-"""Shards that need a lease."""
+"""Leases of nodes, and of shards that need one."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from sharding_app.core.lease import Lease
 from sharding_app.core.shard_lease import ShardLeases
 from sharding_app.runtime.leasing import ShardGate
 from sharding_app.simulation.mistakes.mistake import Mistake, nothing, yes
@@ -20,5 +21,6 @@ def _believes_it_for_ever(real: Any) -> Any:
 LEASES: dict[str, Mistake] = {
     "lease_not_waited_for": Mistake((0,), ShardGate, "admits", lambda _: yes),
     "lease_loss_is_not_told": Mistake((0,), ShardGate, "lost", lambda _: nothing),
+    "former_leases_are_not_waited_for": Mistake((2,), Lease, "_former_is_over", lambda _: yes),
     "lease_never_over": Mistake((0,), ShardLeases, "_extend", _believes_it_for_ever),
 }
