@@ -22,13 +22,15 @@ def unheard(stage: Stage) -> None:
     if world.seed % 10 != 3 or world.failure is not None:
         return
     entity = world.cast.entities[0]
-    _is_told(stage, entity)
+    _is_told(stage)
     if world.failure is None:
         _is_apart(stage, entity)
 
 
-def _is_told(stage: Stage, entity: Named) -> None:
-    node = _home(stage, entity)
+def _is_told(stage: Stage) -> None:
+    """By a coordinator that has a link to it. (One that is elected in place of it opens a link, and soon ends it.)"""
+    world = stage.world
+    node = next(each for each in world.nodes if each is not world.coordinator())
     former = node.node
     node.lose_lifelines()
     _is_buried(stage, node)
