@@ -110,6 +110,7 @@ class Caller:
             tokens=tokens if stores else (),
             began=self.world.now,
             repeated=again,
+            in_doubt=former is not None,
             patience=(timeout or ASK_SECONDS) * (ATTEMPTS if again else 1) * 1.1 + GRACE_SECONDS,
             books=tokens[0] if method in BOOKINGS else "",
         )
@@ -140,6 +141,7 @@ class Caller:
                 and isinstance(call.error, AskTimeout | Unavailable)
                 and self.world.now - first_at < RETRY_WITHIN_SECONDS
             ):
+                call.in_doubt = call.in_doubt or call.error.stored != "nothing"
                 loop.call_later(0.1, attempt, number + 1)
                 return
             if isinstance(call.error, BufferFull) and entity_type.waiting_limit is not None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from sharding_app.errors import ShardingError
+from sharding_app.errors import ShardingError, Stored
 
 
 class PromiseBroken(AssertionError):
@@ -57,6 +57,16 @@ class Call:
     "The row of the user's own that it writes."
     repeated: bool = False
     "The client calls again with the same command id when it does not know the outcome: it has no place in the order."
+
+    in_doubt: bool = False
+    "An attempt before the last one, with the same command id, may have stored it."
+
+    @property
+    def says(self) -> Stored:
+        """What the error of an ended call says of all its attempts."""
+        if self.ended is None or self.in_doubt or not isinstance(self.error, ShardingError):
+            return "unknown"
+        return self.error.stored
 
     @property
     def acknowledged(self) -> bool:
@@ -219,17 +229,20 @@ def queries_keep_order(queries: Iterable[Call], entries: Sequence[Entry], calls:
                 )  # fmt: skip
 
 
-def errors_say_what_is_stored(calls: Iterable[Call], journal: Journal) -> None:
-    """A call whose error says that it has stored nothing has stored nothing."""
-    stored = {entry.token: None for entries in journal.values() for entry in entries}
-    for call in calls:
-        if isinstance(call.error, ShardingError) and call.error.stored == "nothing" and not call.repeated:
-            for token in call.tokens:
-                if token in stored:
-                    raise PromiseBroken(
-                        3, "failed_is_not_stored",
-                        f"{call.client}#{call.number} failed with {call.error!r}, and {token!r} is stored", call.entity,
-                    )  # fmt: skip
+def error_says_what_is_stored(call: Call, stored: Container[str]) -> None:
+    """Of a call whose error says that it has stored nothing, nothing is there; of one that says "partly", the first part is."""
+    if call.says == "nothing":
+        for token in call.tokens:
+            if token in stored:
+                raise PromiseBroken(
+                    3, "failed_is_not_stored",
+                    f"{call.client}#{call.number} failed with {call.error!r}, and {token!r} is stored", call.entity,
+                )  # fmt: skip
+    elif call.says == "partly" and call.tokens and call.tokens[0] not in stored:
+        raise PromiseBroken(
+            3, "partly_is_stored",
+            f"{call.client}#{call.number} failed with {call.error!r}, and {call.tokens[0]!r} is not stored", call.entity,
+        )  # fmt: skip
 
 
 # -- Promise 8: nothing is dropped in silence ------------------------------------------------------------------------
@@ -274,7 +287,10 @@ def check_history(calls: Sequence[Call], journal: Journal, now: float = 0.0) -> 
                 read_is_linearizable(call, entries, answered)
         asked = [call for call in answered if not call.tokens and isinstance(call.value, tuple | list)]
         queries_keep_order(asked, entries, by_token)
-    errors_say_what_is_stored(calls, journal)
+    stored = {entry.token: None for entries in journal.values() for entry in entries}
+    for call in calls:
+        if call.says == "nothing":
+            error_says_what_is_stored(call, stored)
     all_are_told(calls, now)
 
 

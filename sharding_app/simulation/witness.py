@@ -19,6 +19,7 @@ from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack
 from sharding_app.core.records import ShardRow
 from sharding_app.errors import (
+    STORED,
     AskTimeout,
     BadCall,
     BufferFull,
@@ -116,6 +117,7 @@ class Witness:
         self.erasing: dict[str, int] = {}
         "Erasures that an operator waits for, by entity."
         self.bookings: dict[str, str] = {}
+        self._books: dict[str, Call] = {}
         self.own_rows: dict[str, Incarnation] = {}
         "Rows that users' functions have written, and the node in which they did."
         self.lost_rows: dict[str, None] = {}
@@ -156,6 +158,8 @@ class Witness:
                 raise PromiseBroken(
                     1, "one_writer", f"{writer} wrote at epoch {row.epoch}, whose home is {home}", entity
                 )
+            if (call := self.by_token.get(token)) is not None and call.says == "nothing":
+                promises.error_says_what_is_stored(call, (token,))
             if token in self.forbidden:
                 raise PromiseBroken(
                     3, "failed_is_not_stored", f"{token!r} of a failed command was stored", entity
@@ -178,6 +182,11 @@ class Witness:
                 5, "effect_once", f"{writer} books {token!r}, as {self.own_rows[token]} has done"
             )
         self.own_rows[token] = writer
+        booked = self._books.get(token)
+        if booked is not None and booked.says == "nothing":
+            raise PromiseBroken(
+                3, "failed_is_not_stored", f"{booked.error!r}, and now the row of {token!r} is there"
+            )
         node = self.world.node_of(writer)
         if not rows and (node is None or not self.world.is_valid(node)):
             raise PromiseBroken(1, "one_writer", f"{writer} books {token!r}, and no fence looks at it")
@@ -383,6 +392,8 @@ class Witness:
             self._callers[id(call)] = process, process.awake
         for token in call.tokens:
             self.by_token.setdefault(token, call)
+        if call.books:
+            self._books.setdefault(call.books, call)
         if forbidden is not None:
             self.forbidden[forbidden] = call
         self._trace.note(
@@ -397,16 +408,7 @@ class Witness:
         what = repr(call.error) if call.error is not None else call.value
         self._trace.note(call.client, call.entity, "#%d is answered: %s", call.number, what)
         if call.error is not None:
-            lies = (
-                isinstance(call.error, ShardingError) and call.error.stored == "nothing" and not call.repeated
-            )
-            if lies and call.books in self.own_rows:
-                raise PromiseBroken(
-                    3,
-                    "failed_is_not_stored",
-                    f"{call.error!r}, and the row of {call.books!r} is there",
-                    call.entity,
-                )
+            self._says_what_is_stored(call)
             also = ALSO.get(call.command)
             if isinstance(call.error, NotStorable):
                 # Nothing that the workload stores is refused for itself: its number was taken.
@@ -444,6 +446,21 @@ class Witness:
         else:
             self._is_linearizable(call, entries, before)
         before.append(call)
+
+    def _says_what_is_stored(self, call: Call) -> None:
+        """What comes later is looked at when it comes."""
+        error = call.error
+        if isinstance(error, ShardingError) and not isinstance(error, Rejected) and error.code not in STORED:
+            raise PromiseBroken(
+                8, "errors_are_typed", f"no word on what {error.code!r} has stored", call.entity
+            )
+        if call.says == "nothing" and call.books in self.own_rows:
+            raise PromiseBroken(
+                3, "failed_is_not_stored", f"{error!r}, and the row of {call.books!r} is there", call.entity
+            )
+        if call.began > self._erased_at.get(call.entity, -1.0):
+            stored = {entry.token for entry in self.journal.get(call.entity, ())}
+            promises.error_says_what_is_stored(call, stored)
 
     def _is_linearizable(self, call: Call, entries: Sequence[Entry], before: Sequence[Call]) -> None:
         try:

@@ -36,6 +36,8 @@ SURE = (
     "burial_needs_the_right",
     "buried_are_not_told",
     "cut_off_stays",
+    "unknown_told_as_full",
+    "unknown_told_as_not_begun",
     "lease_counts_unanswered_pings",
     "allocates_before_the_minimum",
     "rebalances_while_mixed",

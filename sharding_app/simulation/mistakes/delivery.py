@@ -12,9 +12,11 @@ from sharding_app.core.messages import AnyMessage, Deliver, Frame
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.region import Region, Route
 from sharding_app.core.shard import Shard, Verdict
+from sharding_app.runtime.answers import Answers
 from sharding_app.runtime.asker import Asker
 from sharding_app.runtime.outgoing import Outgoing
 from sharding_app.runtime.process import Process
+from sharding_app.runtime.refusals import Refusals
 from sharding_app.runtime.shard_life import ShardLife
 from sharding_app.simulation.mistakes.mistake import Mistake, nothing
 
@@ -145,6 +147,20 @@ def _waits_for_nobody(real: Any) -> Any:
     return home_told
 
 
+def _never_taken(real: Any) -> Any:
+    def refuse(self: Answers, source: Incarnation, message: Deliver, error: Any) -> None:
+        self.fail(source, message, error)
+
+    return refuse
+
+
+def _late_is_full(real: Any) -> Any:
+    def timed_out(self: Refusals, parcel: Parcel, waited: float) -> None:
+        self.refuse(parcel, "buffer_full")
+
+    return timed_out
+
+
 def _no_limit(real: Any) -> Any:
     def deliver(self: Shard, source: Incarnation, message: Any, now: float) -> Any:
         limit, self.mailbox_limit = self.mailbox_limit, 1_000_000
@@ -187,6 +203,8 @@ DELIVERY: dict[str, Mistake] = {
     "region_without_limit": Mistake((9,), Region, "submit", _takes_any_number),
     "link_without_limit": Mistake((9,), LinkSender, "put", _queues_any_number),
     "waiting_in_a_link_counts_for_nothing": Mistake((5,), Link, "_times_are_ours", _arrives_as_new),
+    "unknown_told_as_not_begun": Mistake((3,), Answers, "refuse", _never_taken),
+    "unknown_told_as_full": Mistake((3,), Refusals, "timed_out", _late_is_full),
     "handed_back_in_circles": Mistake((14,), Region, "handed_back", _to_the_same_home),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
     "ids_of_one_process": Mistake((5,), Asker, "ask", _ids_of_one_process),
