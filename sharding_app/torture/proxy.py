@@ -25,6 +25,7 @@ from typing import Literal, Self, TypeVar
 T = TypeVar("T")
 Direction = Literal["up", "down"]
 PIECE_BYTES = 64 * 1024
+BACKLOG = 128
 
 
 class Proxy:
@@ -34,9 +35,9 @@ class Proxy:
         self.target_port, self.target_host = target_port, target_host
         self.accepted = 0
         self._loop = asyncio.new_event_loop()
-        self._socket = _listening(0)
+        self._socket = _bound(0)
         self.port: int = self._socket.getsockname()[1]
-        self._server: asyncio.Server | None = None
+        self._listens = False
         self._pairs: set[_Pair] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._open = {"up": asyncio.Event(), "down": asyncio.Event()}
@@ -54,9 +55,9 @@ class Proxy:
     def refuse(self) -> None:
         async def act() -> None:
             await self._set()
-            if self._server is not None:
-                self._server.close()
-                self._server = None
+            self._end_listening()
+            # The port stays ours: else the kernel may give it to any connection that goes out.
+            self._socket = _bound(self.port)
             self._reset_all()
 
         self._do(act)
@@ -84,8 +85,7 @@ class Proxy:
 
     def close(self) -> None:
         async def act() -> None:
-            if self._server is not None:
-                self._server.close()
+            self._end_listening()
             self._reset_all()
             for task in self._tasks:
                 task.cancel()
@@ -95,7 +95,6 @@ class Proxy:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
-        self._socket.close()
 
     def __enter__(self) -> Self:
         return self
@@ -123,35 +122,53 @@ class Proxy:
                 is_open.clear()
             else:
                 is_open.set()
-        if self._server is None:
-            if self._socket.fileno() < 0:
-                self._socket = _listening(self.port)
-            self._server = await asyncio.start_server(self._accept, sock=self._socket)
+        if not self._listens:
+            self._listens = True
+            self._socket.listen(BACKLOG)
+            self._loop.add_reader(self._socket, self._take)
+
+    def _end_listening(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self._listens = False
 
     def _reset_all(self) -> None:
         for pair in list(self._pairs):
             pair.reset()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accepted += 1
-        pair = _Pair(writer, self._budget)
-        self._pairs.add(pair)
-        task = asyncio.current_task()
-        if task is not None:
-            self._tasks.add(task)
+    def _take(self) -> None:
+        """Take a connection. It has an owner at once: whatever comes next, it will be closed."""
         try:
+            taken, _ = self._socket.accept()
+        except OSError:
+            return  # the client has gone already
+        taken.setblocking(False)
+        self.accepted += 1
+        pair = _Pair(self._budget)
+        self._pairs.add(pair)
+        task = self._loop.create_task(self._carry(pair, taken))
+        self._tasks.add(task)
+
+        def ended(_: object) -> None:
+            pair.reset()
+            if pair.client is None:
+                taken.close()
+            self._pairs.discard(pair)
+            self._tasks.discard(task)
+
+        task.add_done_callback(ended)
+
+    async def _carry(self, pair: _Pair, taken: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            reader, pair.client = await asyncio.open_connection(sock=taken)
+            if pair.is_reset:
+                return
             await self._open["up"].wait()
             server_reader, pair.server = await asyncio.open_connection(self.target_host, self.target_port)
             await asyncio.gather(
-                self._pass(reader, pair.server, pair, "up"), self._pass(server_reader, writer, pair, "down")
+                self._pass(reader, pair.server, pair, "up"),
+                self._pass(server_reader, pair.client, pair, "down"),
             )
-        except OSError:
-            pair.reset()
-        finally:
-            pair.reset()
-            self._pairs.discard(pair)
-            if task is not None:
-                self._tasks.discard(task)
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pair: _Pair, direction: Direction
@@ -177,12 +194,14 @@ class Proxy:
 class _Pair:
     """One connection through the proxy: its two sockets."""
 
-    def __init__(self, client: asyncio.StreamWriter, left: int | None) -> None:
-        self.client = client
+    def __init__(self, left: int | None) -> None:
+        self.client: asyncio.StreamWriter | None = None
         self.server: asyncio.StreamWriter | None = None
         self.left = left
+        self.is_reset = False
 
     def reset(self) -> None:
+        self.is_reset = True
         for writer in (self.client, self.server):
             if writer is not None and not writer.is_closing():
                 peer = writer.get_extra_info("socket")
@@ -192,9 +211,10 @@ class _Pair:
                 writer.transport.abort()
 
 
-def _listening(port: int) -> socket.socket:
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
-    listener.listen(128)
-    return listener
+def _bound(port: int) -> socket.socket:
+    """Return a socket that has that port, or any; connections are refused until it listens."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    bound.setblocking(False)
+    return bound

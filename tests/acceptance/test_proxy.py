@@ -1,9 +1,12 @@
 """The proxy fails as it says, and works again afterwards."""
 
+import gc
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -83,6 +86,30 @@ def test_refuses_then_takes_connections_on_the_same_port(proxy: Proxy) -> None:
     with connect(proxy) as connection:
         connection.sendall(b"c")
         assert hears(connection, b"c")
+
+
+def test_keeps_its_port_while_it_refuses(proxy: Proxy) -> None:
+    """The port is one of those that the kernel gives to outgoing connections, a client's own among them."""
+    proxy.refuse()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", proxy.port))
+    with pytest.raises(ConnectionRefusedError):
+        connect(proxy)
+
+
+def test_leaves_no_connection_open_that_comes_while_it_closes(echo_port: int) -> None:
+    """Each round meets another moment; a socket without an owner would be warned of, and warnings are errors."""
+    for number in range(40):
+        clients = [socket.socket() for _ in range(number % 7)]
+        with ExitStack() as stack, Proxy(echo_port) as proxy:
+            for each in clients:
+                stack.enter_context(each)
+                each.setblocking(False)
+                each.connect_ex(("127.0.0.1", proxy.port))
+    with warnings.catch_warnings(record=True) as left:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert [str(each.message) for each in left] == []
 
 
 def test_hangs_and_lets_through_later(proxy: Proxy) -> None:
