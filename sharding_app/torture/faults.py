@@ -39,6 +39,8 @@ class Stage(NamedTuple):
     run: Scenario[Any]
     names: tuple[str, ...]
     "The nodes that should be there."
+    starved: set[str]
+    "Nodes that got nothing of what a process needs: one that is just starting may have ended for it."
 
     @property
     def cluster(self) -> Cluster:
@@ -197,6 +199,7 @@ def stall(stage: Stage) -> Made:
 def no_descriptors(stage: Stage) -> Made:
     """A node may open nothing more, and what it has is cut."""
     node = stage.pick()
+    stage.starved.add(node.name)
     _, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
     with suppress(ProcessLookupError):
         resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, hard))
@@ -213,6 +216,7 @@ def no_descriptors(stage: Stage) -> Made:
 def no_memory(stage: Stage, name: str = "") -> Made:
     """A node gets no more memory than it has, and handlers ask for some."""
     node = stage.cluster.nodes[name] if name else stage.pick()
+    stage.starved.add(node.name)
     _, hard = resource.prlimit(node.pid, resource.RLIMIT_AS)
     resource.prlimit(node.pid, resource.RLIMIT_AS, (node.address_space(), hard))
     for number in range(SWELLING):
@@ -221,8 +225,6 @@ def no_memory(stage: Stage, name: str = "") -> Made:
     def give() -> None:
         with suppress(ProcessLookupError):
             resource.prlimit(node.pid, resource.RLIMIT_AS, (hard, hard))
-        if not node.alive:  # that is one way to deal with it
-            _launch(stage, node.name)
 
     return Made(f"{node.name} is out of memory", give)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from sharding_app.torture.faults import Fault, Made, Stage, nothing
 from sharding_app.torture.judge import Outage
+from sharding_app.torture.processes import NotInTime
 from sharding_app.torture.scenario import Broken, Report, Scenario
 
 HEAL_SECONDS = 30.0
@@ -41,7 +42,7 @@ class Mixed:
         self.say = say
         self.faults = faults
         self.mend = mend
-        self.stage = Stage(run, names)
+        self.stage = Stage(run, names, set())
         self.chance = random.Random(run.cluster.seed)
         self.began = time.monotonic()
         self.counts: dict[str, int] = {}
@@ -87,7 +88,8 @@ class Mixed:
         self.mend()
         at = time.monotonic()
         for name in self.stage.names:
-            cluster.nodes[name].wait_up()
+            self._wait_up(name)
+        self.stage.starved.clear()
         cluster.wait_members(*self.stage.names, seconds=HEAL_SECONDS)
         up = time.monotonic()
         run.wait_answers(up, seconds=HEAL_SECONDS)
@@ -98,6 +100,17 @@ class Mixed:
         self._tell(
             f"healed: all nodes up after {up - at:.1f} s, all answer after {time.monotonic() - at:.1f} s"
         )
+
+    def _wait_up(self, name: str) -> None:
+        """Wait for a node; one that was starved and has ended for it is started again, as its supervisor would."""
+        nodes = self.run.cluster.nodes
+        try:
+            nodes[name].wait_up()
+        except NotInTime:
+            if nodes[name].alive or name not in self.stage.starved:
+                raise
+            self._tell(f"{name} had ended, and is started again")
+            self.run.cluster.launch(name).wait_up()
 
     def _tell(self, what: str) -> None:
         self.say(f"{time.monotonic() - self.began:8.1f} s  round {self.run.round_number}  {what}")

@@ -25,7 +25,7 @@ def test_a_node_is_blocked_and_runs_short_of_memory_and_of_descriptors(scenario:
     for server in ("postgres", "redis"):
         cluster.proxy("b", server)
     run.begin(*NODES)
-    stage = Stage(run, ("b",))
+    stage = Stage(run, ("b",), set())
     epochs, incarnations = cluster.epochs(), cluster.members()
     entity = next(each for each in reversed(run.names()) if run.shard(each) in cluster.shards_of("b"))
     run.load.order(f"stall {entity} 2.5")
@@ -64,7 +64,7 @@ def test_clocks_step(scenario: NewScenario) -> None:
 def test_the_disk_is_full(scenario: NewScenario) -> None:
     run = scenario()
     run.begin(*NODES)
-    _make(run, faults.fill_disk(Stage(run, NODES)), "", 1.5)
+    _make(run, faults.fill_disk(Stage(run, NODES, set())), "", 1.5)
     _heals(run)
     run.finish()
 
@@ -76,7 +76,7 @@ def test_a_cable_is_pulled(scenario: NewScenario) -> None:
     cluster.wired = "c"
     run.begin(*NODES)
     shards, age = cluster.shards_of("c"), cluster.sql("SELECT max(age) FROM sharding_node")[0][0]
-    made = faults.unplug(Stage(run, NODES))
+    made = faults.unplug(Stage(run, NODES, set()))
     run.fault(made.what, time.monotonic(), shards)
     cluster.wait_moved("c", 15)
     made.undo()
