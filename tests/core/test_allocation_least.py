@@ -25,10 +25,13 @@ def test_a1_1_a_new_shard_goes_to_the_region_with_the_fewest() -> None:
         pytest.param(plain(), (1, 1, 0), [], (1, 1, 0), id="A1.4"),
         pytest.param(plain(), (3, 0, 0), [1, 2], (1, 1, 1), id="A1.5"),
         pytest.param(plain(), (4, 4, 0), [1, 5], (3, 3, 2), id="A1.6"),
+        pytest.param(plain(), (4, 4, 2), [1], (3, 4, 3), id="A1.7"),
+        pytest.param(plain(), (5, 5, 0), [1, 6], (4, 4, 2), id="A1.8"),
         pytest.param(
             plain(), (50, 50, 0), [*range(1, 17), *range(51, 67)], (34, 34, 32), id="A1.9 first round"
         ),
         pytest.param(plain(absolute=3), (1, 9, 0), [2, 3, 4], (2, 6, 2), id="A1.10"),
+        pytest.param(plain(absolute=5, relative=0.3), (1, 9, 0), [2, 3, 4], (2, 6, 2), id="A1.11"),
     ],
 )
 def test_what_one_round_moves(

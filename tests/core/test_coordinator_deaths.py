@@ -50,15 +50,24 @@ def test_m3_a_region_without_shards_dies() -> None:
 
 
 def test_m3_other_traffic_goes_on_while_the_dead_are_fenced() -> None:
-    play = Play([node("a", 1), node("b", 2)])
-    play.ask("a", 1, 2)
-    before = play.homes()
-    play.die("b")
-    play.ask("a", 3)
-    assert told_home(play, "a", 3) == "a"
-    moved = next(shard for shard, home in before.items() if home == "b")
-    assert play.rows[TYPE, moved].epoch == 2
-    assert told_home(play, "a", moved) == "a"
+    """The store has not answered yet: who asks for another shard does not wait for that."""
+    members = [node("a", 1), node("b", 2)]
+    machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
+    machine.loaded([ShardRow(TYPE, 1, 1, "b", "home")], members, 0.0)
+    machine.registered("b", 1, 0.0)
+    machine.members_read(members, ["b"], [], 0.1)
+    assert taken(machine, Bury).incarnation == "b"
+    machine.out.clear()
+    machine.get_shard_home("p-web", TYPE, [1, 2], 0.2)
+    (change,) = taken(machine, Decide).changes
+    assert (change.shard, change.home) == (2, "a")
+    machine.decided([change], rows([change]), 0.3)
+    machine.shard_started("a", TYPE, [2], [1], 0.4)
+    told = [each.message for each in effects(machine, Tell) if each.to == "p-web"]
+    assert [(each.home, each.shards) for each in told if isinstance(each, ShardHome)] == [("a", [2])]
+    machine.buried("b", 0.5)
+    (change,) = taken(machine, Decide).changes
+    assert (change.shard, change.home, change.epoch) == (1, "a", 2)
 
 
 def test_nobody_is_told_that_a_node_is_gone_before_its_epochs_are_raised() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sharding_app.core.frequency_sketch import FrequencySketch
 from sharding_app.core.hill_climbing import HillClimbing
+from sharding_app.core.messages import Deliver
 from sharding_app.core.passivation import (
     COMPOSITE,
     NAMED,
@@ -20,6 +21,7 @@ from sharding_app.core.passivation import (
     passivation,
 )
 from sharding_app.core.recency import Tracked
+from sharding_app.core.shard import Shard
 
 
 class Region:
@@ -82,6 +84,30 @@ def test_d3_least_recently_used() -> None:
     for shard, entity in ((1, 19), (2, 29), (3, 39)):
         region.passivate(entity, shard)
         assert region.use(entity + 100, shard) == [], "its place is free"
+
+
+def test_d3_a_shard_keeps_its_own_order() -> None:
+    """Where nothing but recency counts, the shard does it without a strategy."""
+    shard = Shard("t", 1, 1)
+
+    def use(*entities: int) -> list[str]:
+        for entity in entities:
+            shard.deliver("a", Deliver("t", 1, 1, str(entity), entity, "x", b""), 0.0)
+        stopped, shard.evicted = [each.id for each in shard.evicted], []
+        for each in stopped:
+            shard.drop(shard.slots[each])
+        return stopped
+
+    shard.limit(5)
+    assert use(1, 2, 3, 4, 5) == []
+    assert use(1, 6, 7) == ["2", "3"]
+    assert use(4, 8) == ["5"]
+    shard.limit(3)
+    assert use() == ["1", "6"]
+    assert use(9) == ["7"]
+    shard.drop(shard.slots["8"])
+    assert use(10) == [], "its place is free"
+    assert sorted(shard.slots) == ["10", "4", "9"]
 
 
 def test_d5_most_recently_used() -> None:

@@ -117,6 +117,18 @@ async def test_stats_name_every_node_and_count_its_entities(cluster: MemoryClust
     assert sum(sum(shards.values()) for shards in stats.regions.values()) == 4
     assert not stats.failed
     assert await counters.ask(GetCurrentRegions()) == {"node1", "node2"}
+    third = await cluster.add_node("node3")
+    await until(lambda: third.registered)
+    for number in range(1, 20):
+        await counters.ask(to(str(number), Increment()))
+    stats = await counters.ask(GetClusterShardingStats())
+    assert {name: sum(shards.values()) for name, shards in stats.regions.items()} == {
+        name: sum(cluster.home_of(Counter, number) == name for number in range(1, 20))
+        for name in ("node1", "node2", "node3")
+    }
+    assert sum(stats.regions["node3"].values()) > 0
+    await cluster.stop_node("node3")
+    assert set((await counters.ask(GetClusterShardingStats())).regions) == {"node1", "node2"}
 
 
 async def test_one_region_leaves_and_its_node_stays(cluster: MemoryCluster) -> None:

@@ -41,7 +41,8 @@ async def test_f7_two_neighbouring_releases_serve_in_one_cluster() -> None:
     """Each gets from the other what it does not know, or lacks what is new; shards move between them."""
     async with mixed() as cluster:
         old = await cluster.add_release("old", FORMER, without_the_newest_fields)
-        new = await cluster.add_release("new", PRESENT, with_fields_from_the_future)
+        async with asyncio.timeout(20):
+            new = await cluster.add_release("new", PRESENT, with_fields_from_the_future)
         await until(lambda: _states(old) == ["up", "up"])
         with cluster.in_use():
             await asyncio.gather(*(counters.ask(to(each, Increment())) for each in IDS))

@@ -91,11 +91,13 @@ class TestC4:
     async def test_c4_when_a_shard_reads_what_ran(
         self, cluster: FaultyCluster, fault: Fault, mode: str
     ) -> None:
-        assert await divers.ask(to("1", Increment())) is None
+        asked, other = in_shard(0), in_shard(0, start=500)
+        for each in (asked, other):
+            assert await divers.ask(to(each, Increment())) is None
         await again(cluster, "load", mode)
-        assert await divers.ask(Get("1"), timeout=10) == 0
+        assert await divers.ask(Get(asked), timeout=10) == 0
         await until(lambda: fault.times == 0 or "delay" in mode)
-        await until(lambda: Diver.born == ["1"])
+        await until(lambda: sorted(Diver.born) == sorted([asked, other]))
         assert fault.met[mode] > 0
 
     async def test_c4_when_a_start_is_stored(self, cluster: FaultyCluster, fault: Fault, mode: str) -> None:
@@ -119,12 +121,15 @@ class TestC4:
     async def test_c4_when_one_stops_gracefully(
         self, cluster: FaultyCluster, fault: Fault, mode: str
     ) -> None:
-        await divers.ask(to("1", Increment()))
+        back, away = in_shard(0), in_shard(0, start=500)
+        for each in (back, away):
+            await divers.ask(to(each, Increment()))
         fault.at("stop", mode)
-        await divers.ask(to("1", Rest()))
+        for each in (back, away):
+            await divers.ask(to(each, Rest()))
         await until(lambda: fault.met[mode] > 0)
-        assert await divers.ask(Get("1"), timeout=5) == 0
-        await until(lambda: stored(cluster) == {"1"})
+        assert await divers.ask(Get(back), timeout=5) == 0
+        await until(lambda: stored(cluster) == {back} and running(cluster) == {back})
 
     async def test_c4_when_the_coordinator_places_a_shard(
         self, cluster: FaultyCluster, fault: Fault, mode: str

@@ -1,6 +1,7 @@
 """Remembered entities run again without a message: after a move, a crash, a restart of everything, a stop by themselves."""
 
 import asyncio
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -9,8 +10,8 @@ from sharding_app import Entity, ShardingSettings, command
 from sharding_app.model.registry import registry
 from sharding_app.runtime.stats import read_stats
 from sharding_app.testing.cluster import MemoryCluster
-from tests.protocol.conftest import CONFIG, until
-from tests.protocol.counters import Get, Increment, Quit, Remembered, Rest, remembered, to
+from tests.protocol.conftest import CONFIG, NAMES, until
+from tests.protocol.counters import Get, Increment, Quit, Remembered, Rest, counters, remembered, to
 
 pytestmark = pytest.mark.asyncio
 
@@ -139,14 +140,20 @@ async def test_their_start_is_stored_before_they_handle_anything(cluster: Memory
     assert stored == ["1"]
 
 
-async def test_idle_ones_are_never_passivated(cluster: MemoryCluster) -> None:
-    """D14: off while entities are remembered"""
-    await start_all()
-    hosts = [node.hosts["protocol.Remembered"] for node in cluster.nodes.values()]
-    for host in hosts:
-        host.entity_life.tick(host.now() + 1e9)
-    assert [host.counters["passivated"] for host in hosts] == [0, 0]
-    assert running(cluster) == set(IDS)
+async def test_idle_ones_are_never_passivated() -> None:
+    """D14: off while entities are remembered, whatever the node's setting is for others"""
+    config = dataclasses.replace(CONFIG, passivate_after_seconds=20.0)
+    types = [registry.get(name) for name in NAMES[:2]]
+    async with MemoryCluster(types, nodes=1, config=config) as cluster:
+        with cluster.in_use():
+            await start_all()
+            await counters.ask(to("1", Increment()))
+            hosts = cluster.nodes["node1"].hosts
+            for host in hosts.values():
+                host.entity_life.tick(host.now() + 1e9)
+            passivated = {name: host.counters["passivated"] for name, host in hosts.items()}
+            assert passivated == {"protocol.Counter": 1, "protocol.Remembered": 0}
+            assert running(cluster) == set(IDS)
 
 
 async def test_a_row_in_a_shard_that_the_id_no_longer_leads_to_moves_on(cluster: MemoryCluster) -> None:
