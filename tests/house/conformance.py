@@ -44,6 +44,8 @@ MAY_BE_LATER = frozenset(
 )
 """Reliable delivery, the daemon process, data centres, and passivation by limits."""
 
+_NUMBER = re.compile(r"([A-M](?:\d+\.)?)(\d+)(?:–(\d+))?")
+_LEFT_OUT = re.compile(r"^\| ([A-M][\d., A-M]*) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 _LINE = re.compile(r"^\| ([A-M]\d+(?:\.\d+(?:–\d+)?)?) \| (.+?) \| ([a-z ]+?) \| (.*?) \|$")
 _TEST = re.compile(r"`([\w/]+\.py)::([\w:]+)(?:\[([^\]]+)\])?`")
 
@@ -86,6 +88,35 @@ def faults(text: str, root: Path = ROOT) -> list[str]:
     wrong += [f"{row}: there is no such row" for row in counted if row not in ROWS]
     for row in found:
         wrong += [f"{row.id}: {fault}" for fault in _faults_of(row, root)]
+    return wrong + _faults_of_gaps(text, root)
+
+
+def gaps() -> list[str]:
+    """The numbers that lie between those of the rows, and are none."""
+    numbers: dict[str, set[int]] = {}
+    for row in ROWS:
+        if found := _NUMBER.fullmatch(row):
+            first = int(found[2])
+            numbers.setdefault(found[1], set()).update(range(first, int(found[3] or first) + 1))
+    between = {
+        name: range(1, max(known) + 1)
+        for name, known in numbers.items()
+        # A3 stands beside A1.1: as a whole it is a row or a group of rows.
+        if name.endswith(".") or not any(f"{name}{each}." in numbers for each in range(1, 20))
+    }
+    return [f"{name}{each}" for name, all_ in between.items() for each in all_ if each not in numbers[name]]
+
+
+def _faults_of_gaps(text: str, root: Path) -> list[str]:
+    _, _, section = text.partition("\n## Numbers that are not here\n")
+    told = [(name, why) for names, _, why in _LEFT_OUT.findall(section) for name in names.split(", ")]
+    known = {name for name, _ in told}
+    wrong = [f"{gap}: nothing says why there is no such row" for gap in gaps() if gap not in known]
+    wrong += [f"{name}: it is no number that is left out" for name in known if name not in gaps()]
+    for name, why in told:
+        for each in _TEST.findall(why):
+            if fault := _fault_of_test(root, NamedTest(*each)):
+                wrong.append(f"{name}: {fault}")
     return wrong
 
 

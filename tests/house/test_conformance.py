@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.conformance import PAGE, ROWS, faults, report, rows
+from tests.house.conformance import PAGE, ROWS, faults, gaps, report, rows
 
 TEXT = PAGE.read_text(encoding="utf-8")
 
@@ -55,3 +55,18 @@ def test_a_test_may_assert_through_a_function_of_its_file(tmp_path: Path) -> Non
     (tmp_path / "a.py").write_text(source)
     found = faults(changed("A1.1", "| A1.1 | x | tested | `a.py::test_a` |"), tmp_path)
     assert not [each for each in found if each.startswith("A1.1:")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("| D4 | segmented", "| D40 | segmented", "D4: nothing says why there is no such row"),
+        ("| D4 | segmented", "| D4, D40 | segmented", "D40: it is no number that is left out"),
+        ("::test_d7_", "::test_d77_", "D7: tests/core/test_passivation.py has no test_d77_"),
+    ],
+)
+def test_each_number_that_is_no_row_has_its_reason(old: str, new: str, fault: str) -> None:
+    found = faults(TEXT.replace(old, new))
+    assert [each for each in found if each.startswith(fault)]
+    assert gaps()[:3] == ["A1.7", "A1.8", "A1.11"]
+    assert not set(gaps()) & set(ROWS)
