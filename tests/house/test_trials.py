@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.house.conformance import PAGE, NamedTest
-from tests.house.trials import DATA, Trial, fate, faults, outcome_of, read, told, write
+from tests.house.trials import DATA, TOLD, Trial, fate, faults, outcome_of, read, told, write
 
 ROW = "| A1.1 | x | tested | `tests/a.py::test_a`, `tests/a.py::TestB::test_b[one]` |"
 A, B = NamedTest("tests/a.py", "test_a", ""), NamedTest("tests/a.py", "TestB::test_b", "one")
@@ -20,9 +20,20 @@ new = "x = 2"
 """
 
 
-def test_what_is_to_be_taken_out_stands_there_once() -> None:
-    found = faults(read(DATA.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")), "")
-    assert found == []
+def all_trials() -> list[Trial]:
+    return read(DATA.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8"))
+
+
+def test_each_test_of_each_row_has_a_trial_and_what_it_takes_out_stands_there_once() -> None:
+    assert faults(all_trials(), PAGE.read_text(encoding="utf-8")) == []
+
+
+def test_the_page_says_of_each_trial_that_its_tests_have_noticed() -> None:
+    text = TOLD.read_text(encoding="utf-8")
+    assert text == write(all_trials(), told(text)), "python -m tests.house.trials ROW --write"
+    assert "not tried yet" not in text
+    assert "| **" not in text
+    assert ", **" not in text
 
 
 def test_a_trial_is_for_all_tests_of_its_row_or_for_some() -> None:

@@ -36,9 +36,10 @@ CANNOT_RUN = ("AttributeError", "ImportError", "NameError", "SyntaxError", "Type
 HEAD = """# Trials of the conformance rows
 
 Is a row of [conformance](conformance.md) really shown by the test that it names? For each, the behaviour was taken out of
-the code, and the test had to fail. `python -m tests.house.trials --write` does it again and writes this page: about an
-hour, most of it for the tests with processes (`--fast` leaves those out); `python -m tests.house.trials B2` tries some
-rows. What exactly was changed stands in `tests/house/trials.toml`; each change is made in a throwaway copy.
+the code, and the test had to fail. `python -m tests.house.trials --write` does it again and writes this page. That takes
+about an hour beside other work; `--fast` leaves out the tests with processes, and `python -m tests.house.trials B2` tries
+some rows. What exactly was changed stands in `tests/house/trials.toml`; each change is made in a throwaway copy, and the
+tests have to pass there before it.
 
 A row with several tests, or with several things to show, has several lines.
 
@@ -182,11 +183,16 @@ def outcome_of(test: NamedTest, report: "ET.ElementTree[ET.Element]") -> tuple[O
     if said:
         # One case that fails by an assertion is enough.
         said.sort(key=lambda message: message.startswith(CANNOT_RUN))
-        first = " ".join(said[0].split())[:160]
-        return "cannot run" if first.startswith(CANNOT_RUN) else "failed", first
+        return "cannot run" if said[0].startswith(CANNOT_RUN) else "failed", _short(said[0])
     if errors := [str(each.get("message")) for case in cases for each in case.iter("error")]:
-        return "cannot run", " ".join(errors[0].split())[:160]
+        return "cannot run", _short(errors[0])
     return "passed", ""
+
+
+def _short(text: str) -> str:
+    """The beginning and the end of it: the fault tests say at the end what is broken."""
+    text = " ".join(text.split())
+    return text if len(text) <= 240 else f"{text[:120]} ... {text[-120:]}"
 
 
 def fate(outcomes: dict[NamedTest, tuple[Outcome, str]]) -> str:
@@ -237,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [
         trial for trial in trials if trial.row.startswith(beginnings) and not (options.fast and trial.slow)
     ]
-    fates = told(TOLD.read_text(encoding="utf-8")) if TOLD.exists() else {}
+    fates = told(TOLD.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as place:
         copy = Copy(Path(place))
         before = copy.run(sorted({test for trial in chosen for test in trial.tests}))
@@ -255,8 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     outcome, said = outcomes[test]
                     survived += outcome != "failed"
                     print(f"{trial.row:7} {outcome:10} {trial.out}\n{'':19}{test.name}: {said}", flush=True)
-    if options.write:
-        TOLD.write_text(write(trials, fates), encoding="utf-8")
+            if options.write:
+                TOLD.write_text(write(trials, fates), encoding="utf-8")
     print(f"{len(chosen)} trials, {survived} tests that did not notice")
     return 1 if survived else 0
 

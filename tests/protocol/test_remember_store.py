@@ -125,9 +125,9 @@ class TestC4:
         for each in (back, away):
             await divers.ask(to(each, Increment()))
         fault.at("stop", mode)
-        for each in (back, away):
-            await divers.ask(to(each, Rest()))
+        await divers.ask(to(away, Rest()))
         await until(lambda: fault.met[mode] > 0)
+        await divers.ask(to(back, Rest()))
         assert await divers.ask(Get(back), timeout=5) == 0
         await until(lambda: stored(cluster) == {back} and running(cluster) == {back})
 
