@@ -10,10 +10,11 @@ from project.servers import OwnPostgres
 from sharding_app.adapters.postgres.appending import append_within
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.line import Line
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.within import prepare_within
 from sharding_app.core.lease import after_return
-from sharding_app.core.records import Backend
+from sharding_app.core.records import Backend, Lineage
 from sharding_app.core.terms import begins_era
 from sharding_app.ports.journal import JournalUnavailable
 from tests.contract.given import event_row, member
@@ -72,6 +73,37 @@ async def test_nothing_is_appended_to_a_timeline_that_was_not_read(
         await store.close()
         await journal.close()
         await session.close()
+
+
+async def test_a_line_that_finds_the_former_primary_asks_the_other_server_next(
+    own_postgres: OwnPostgres, tmp_path: Path
+) -> None:
+    """It was started by mistake, where connections find it first, and takes writes."""
+    first = dict(conninfo_to_dict(own_postgres.url))
+    make_tables(first)
+    beside = tmp_path / "standby"
+    beside.mkdir()
+    with PostgresPair(own_postgres, beside) as pair:
+        pair.attach(synchronous=False)
+        both = {"host": f"{first['host']},{first['host']}", "port": f"{first['port']},{pair.standby.port}"}
+        line = Line({**first, **both}, purpose="test")
+        pair.promote_in_place()
+        await line.open()
+        lived = line.lineage
+        assert lived is not None
+        await line.close()
+        pair.standby.start()
+        line.live_in(lived)
+        with pytest.raises(psycopg.OperationalError, match="what is in memory on"):
+            await line.rows("coordinator")
+        await line.rows("coordinator")
+        assert line.lineage == lived
+        line.live_in(Lineage(lived.system, lived.timeline - 1))
+        for _ in range(2):
+            with pytest.raises(psycopg.OperationalError, match="what is in memory on"):
+                await line.rows("coordinator")
+            assert line.lineage == lived, "one that is ahead is asked again"
+        await line.close()
 
 
 async def test_rows_of_a_user_and_their_event_are_kept_or_lost_together(

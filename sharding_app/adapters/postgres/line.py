@@ -77,6 +77,17 @@ def session_options(given: str, settings: Mapping[str, str]) -> str:
     return f"{given} {ours}".strip()
 
 
+def next_server_first(conninfo: Conninfo) -> dict[str, Any]:
+    """Return the same for a connection that tries the first of its servers last, if it knows of several."""
+    lists = {each: str(conninfo.get(each) or "").split(",") for each in ("host", "hostaddr", "port")}
+    return {**conninfo, **{name: ",".join([*rest, first]) for name, (first, *rest) in lists.items() if rest}}
+
+
+def _is_former(found: Lineage | None, wanted: Lineage) -> bool:
+    """Whether that server has been replaced. One that is ahead is not: it is about to be lived with."""
+    return found is not None and found.system == wanted.system and found.timeline < wanted.timeline
+
+
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
@@ -170,6 +181,8 @@ class Line:
             if wanted is not None and wanted != self.lineage:
                 self._forget(connection)
                 await _hang_up(connection)
+                if _is_former(self.lineage, wanted):
+                    self._conninfo = next_server_first(self._conninfo)
                 raise psycopg.OperationalError(
                     f"the server is on {self.lineage}, and what is in memory on {wanted}"
                 )
