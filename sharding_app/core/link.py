@@ -53,7 +53,7 @@ from sharding_app.core.ids import Incarnation
 from sharding_app.core.link_limits import LinkLimits, LinkStatistics, MessageTooLarge
 from sharding_app.core.link_receiver import LinkReceiver
 from sharding_app.core.link_sender import LinkSender
-from sharding_app.core.messages import AnyMessage, Deliver, Frame, Left
+from sharding_app.core.messages import AnyMessage, Deliver, Frame, Left, NodeGone
 from sharding_app.core.wire import WIRE, Wire
 
 __all__ = ["Link", "LinkLimits", "LinkStatistics", "MessageTooLarge", "Position"]
@@ -174,15 +174,14 @@ class Link:
         theirs = now + self._ahead - (now - self._heard_at) * DRIFT
         return int(now * 1000), max(0, int(theirs * 1000))
 
-    def farewell(self, now: float) -> bytes:
-        """Return our last frame: what we have taken in, and that no more comes. No acknowledgement is waited for."""
+    def farewell(self, now: float, word: Left | NodeGone) -> bytes:
+        """Return our last frame: what we have taken in, and a word for the peer. No acknowledgement is waited for."""
         receiver = self._receiver
         credit = receiver.credit()
         receiver.told(credit, now)
         self._acks_sent += 1
-        word = (encode_message(Left(self.source)),)
         return self._writer.write(
-            0, 0, receiver.stream, receiver.taken_in, credit, 1, word, *self._clocks(now)
+            0, 0, receiver.stream, receiver.taken_in, credit, 1, (encode_message(word),), *self._clocks(now)
         )
 
     def waiting(self, size: int) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sharding_app.core.allocation import ShardAllocationStrategy
 from sharding_app.core.ids import Incarnation, Term
+from sharding_app.core.messages import AnyMessage, NodeGone
 from sharding_app.core.oldest import SINGLETON, OldestAllocation
 from sharding_app.core.records import Decision
 from sharding_app.runtime.coordinator import CoordinatorShell
@@ -31,7 +32,7 @@ class Coordinating:
         node = self._node
         ports, config = node.node_ports, node.config
         node.coordinator = CoordinatorShell(
-            node.incarnation, term, ports.store, ports.clock, node.try_send, node.try_send_all, config.coordinator,
+            node.incarnation, term, ports.store, ports.clock, self._put, node.try_send_all, config.coordinator,
             self._strategy_of, config.lease_ttl_seconds, self._decided, config.ping_interval_seconds,
             node.valid_since + config.lease_ttl_seconds,
         )  # fmt: skip
@@ -59,6 +60,13 @@ class Coordinating:
             self._task = None
             await node.lifeline.resign()
             node.lifeline.set_candidate(node.config.candidate and node.state == "up")
+
+    def _put(self, target: Incarnation, message: AnyMessage) -> bool:
+        """Tell one process. A link that has just been made ends before a second frame goes out: who is buried and lives
+        would not hear of it."""
+        if isinstance(message, NodeGone) and message.incarnation == target:
+            self._node.links.say_now(target, message)
+        return self._node.try_send(target, message)
 
     def _strategy_of(self, type_name: str) -> ShardAllocationStrategy:
         if type_name.startswith(SINGLETON):

@@ -10,7 +10,8 @@ whether they are handled is for their receiver to decide.
 *Trouble.* A layer that refuses frames, or gives none, is tried again every few moments (20 ms, growing to 250 ms). Each
 time the links concerned forget their back-off, send their oldest frame again and say that they are there.
 
-*The end of a peer.* `end(incarnation)` drops its link; late frames from it are refused from then on. What an idle link
+*The end of a peer.* `end(incarnation)` drops its link; late frames from it are refused from then on. Who is taken for dead
+and lives is told so before that (`say_now`), beside a stream that may not have opened yet. What an idle link
 knew about its peer's stream is kept, so that a late repetition is still recognised. Nobody tells the end of a process that
 has no row: its link is dropped after minutes of silence, as an idle one.
 
@@ -29,7 +30,7 @@ import msgspec
 from sharding_app.core.codec import DecodeError, decode_frame, encode_frame, salvage_frame
 from sharding_app.core.ids import Incarnation, has_no_row
 from sharding_app.core.link import LinkLimits, LinkStatistics
-from sharding_app.core.messages import AnyMessage, Echo, Frame, Left
+from sharding_app.core.messages import AnyMessage, Echo, Frame, Left, NodeGone
 from sharding_app.core.wire import WIRE, Wire
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.transport import Transport, TransportError
@@ -115,6 +116,15 @@ class Links:
         me = self.incarnation
         frame = Frame(self._wire.written, me, me, 0, 0, 0, 0, 0, [Echo(number)])
         await self._transport.send(self._channel_of(me), encode_frame(frame))
+
+    def say_now(self, target: Incarnation, word: NodeGone) -> None:
+        """Say a word beside the stream, once, whatever waits there."""
+        line = self._lines.get(target) or self._open(target)
+        if line is not None and self._may_send():
+            data = line.link.farewell(self._clock.now(), word)
+            task = asyncio.get_running_loop().create_task(self._say([(line.channel, data)]))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def resume(self) -> None:
         """`may_send` says yes again: go on."""
@@ -242,7 +252,7 @@ class Links:
         now = self._clock.now()
         messages = line.link.receive(frame, now, len(data))
         if frame.seq == 0 and frame.body:
-            self._hand_over(source, [each for each in frame.body if isinstance(each, Left)])
+            self._hand_over(source, [each for each in frame.body if isinstance(each, Left | NodeGone)])
             return len(frame.body)
         if len(messages) < self._limits.halve_messages:
             if messages:
@@ -343,7 +353,8 @@ class Links:
         if has_no_row(self.incarnation):
             # No other process finds out that it is gone: peers would keep its links, and repeat what it has taken in.
             now = self._clock.now()
-            owed = [(each.channel, each.link.farewell(now)) for each in self._lines.values()]
+            word = Left(self.incarnation)
+            owed = [(each.channel, each.link.farewell(now, word)) for each in self._lines.values()]
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         self._local.end()
@@ -354,6 +365,10 @@ class Links:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        await self._say(owed)
+
+    async def _say(self, owed: list[tuple[str, bytes]]) -> None:
+        """Send last words, once."""
         with contextlib.suppress(TransportError, TimeoutError):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 for channel, data in owed:

@@ -11,7 +11,7 @@ from sharding_app.adapters.memory.transport import MemoryNetwork, MemoryTranspor
 from sharding_app.core.codec import FrameWriter, encode_frame, encode_message
 from sharding_app.core.ids import Incarnation
 from sharding_app.core.link import LinkLimits, MessageTooLarge
-from sharding_app.core.messages import Answer, AnyMessage, Done, Echo, Frame
+from sharding_app.core.messages import Answer, AnyMessage, Done, Echo, Frame, NodeGone
 from sharding_app.runtime import link_book
 from sharding_app.runtime.links import Links
 from tests.lease.virtual import VirtualLoop
@@ -290,6 +290,25 @@ def test_a_peer_that_is_gone_is_dropped_and_its_late_frames_are_refused() -> Non
         assert one.got["two"] == [answer(0)]
         assert two.got["one"] == []
         assert one.counter("frames_from_gone") > 0
+
+    run(main)
+
+
+def test_a_word_for_the_buried_overtakes_what_waits_for_the_stream_to_open() -> None:
+    """One that is taken for dead and lives hears so, though nothing else of the link is waited for."""
+
+    async def main(world: World) -> None:
+        one, two = await world.peer("one"), await world.peer("two")
+        one.links.put("two", answer(0))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        word = NodeGone(1, "two")
+        one.links.put("two", word)
+        one.links.say_now("two", word)
+        await asyncio.sleep(0)
+        one.links.end("two")
+        await asyncio.sleep(0.1)
+        assert two.got["one"] == [answer(0), word]
 
     run(main)
 

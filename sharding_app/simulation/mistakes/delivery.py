@@ -184,7 +184,7 @@ def _ids_of_one_process(real: Any) -> Any:
 
 
 def _goes_without_a_word(real: Any) -> Any:
-    def farewell(self: Link, now: float) -> bytes:
+    def farewell(self: Link, now: float, word: Any) -> bytes:
         receiver = self._receiver
         return self._writer.write(0, 0, receiver.stream, receiver.taken_in, 0, 0, (), *self._clocks(now))
 

@@ -22,15 +22,14 @@ def unheard(stage: Stage) -> None:
     if world.seed % 10 != 3 or world.failure is not None:
         return
     entity = world.cast.entities[0]
-    _is_told(stage)
+    _is_told(stage, entity)
     if world.failure is None:
         _is_apart(stage, entity)
 
 
-def _is_told(stage: Stage) -> None:
-    """By a coordinator that has a link to it. (One that is elected in place of it opens a link, and soon ends it.)"""
-    world = stage.world
-    node = next(each for each in world.nodes if each is not world.coordinator())
+def _is_told(stage: Stage, entity: Named) -> None:
+    """Also by a coordinator that is elected in its place, and has made its link just now."""
+    node = _home(stage, entity)
     former = node.node
     node.lose_lifelines()
     _is_buried(stage, node)
