@@ -79,6 +79,9 @@ BLACK_HOLE = "black_hole"
 STRANGERS = "strangers"
 """Not a fault of a moment: in every third seed no process sees or ends another's sessions. Counts those that are left."""
 
+FORGOTTEN = "forgotten_streams"
+"""Not for a time: in every second pair of seeds, from the beginning to the end."""
+
 LEAST, MOST = 6, 11
 """Faults in one seed, each of another kind."""
 FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0

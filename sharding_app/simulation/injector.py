@@ -11,7 +11,7 @@ from sharding_app.core.ids import ShardKey
 from sharding_app.core.records import ShardRow
 from sharding_app.simulation.clients import Client
 from sharding_app.simulation.conditions import slot_of
-from sharding_app.simulation.faults import Fault
+from sharding_app.simulation.faults import FORGOTTEN, Fault
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.virtual_node import VirtualNode
 
@@ -49,6 +49,7 @@ BEGIN_MEANWHILE = 0.5
 ROW_LOOK_SECONDS = 0.01
 UNAWARE_SECONDS = 2.2
 """Longer than a lease that nothing renews."""
+FORGET_LOOK_SECONDS = 0.2
 STRIKE_SECONDS = 1.5
 """So long at most a client is watched for the moment in which its death hurts most."""
 STRIKE_LOOK_SECONDS = 0.0005
@@ -64,6 +65,15 @@ class Injector:
         self.pending = 0
         "Faults that have not ended."
         self._random = Random(f"injector {seed}")  # noqa: S311  (replayable on purpose)
+
+    def forget_streams(self) -> None:
+        """Let each process forget at once what it knew of a link that it has closed, as it does of the oldest of very many."""
+        links = [each.node.links for each in self.world.nodes if each.is_up and each.node is not None]
+        links += [each.asking.links for each in self.world.clients if each.started]
+        for each in links:
+            self.world.coverage.faults[FORGOTTEN] += len(each._book._positions)
+            each._book._positions.clear()
+        self.world.scheduler.later(FORGET_LOOK_SECONDS, self.forget_streams)
 
     def plan(self, faults: list[Fault]) -> None:
         for fault in faults:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from sharding_app.core.handoff import _HandOff
 from sharding_app.core.lease import Lease
+from sharding_app.core.link_sender import LinkSender
 from sharding_app.core.region import Route
 from sharding_app.core.shard import Slot
 from sharding_app.core.shard_lease import _Lease
@@ -23,6 +24,8 @@ WATCHED: tuple[tuple[str, type, str], ...] = (
     ("route waits for the former home", Route, "next_home"),
     ("hand-off", _HandOff, "phase"),
     ("shard's lease", _Lease, "state"),
+    ("link asks for credit", LinkSender, "_probes"),
+    ("link has begun its stream again", LinkSender, "restarts"),
 )
 
 EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
@@ -53,6 +56,8 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("hand-off", "marking", "begin"),
         ("hand-off", "begin", "stopping"),
         ("hand-off", "stopping", "moving"),
+        ("link asks for credit", "no", "yes"),
+        ("link has begun its stream again", "no", "yes"),
         ("commit", "not confirmed", "vanished"),
         ("entity", "stored", "erased"),
         ("hook", "committed", "raised"),
@@ -97,7 +102,10 @@ def watched(coverage: Coverage) -> Iterator[None]:
         for machine, cls, attribute in WATCHED:
             stack.enter_context(
                 coverage.watching(
-                    machine, cls, attribute, presence=cls in (Route, Node) and attribute != "state"
+                    machine,
+                    cls,
+                    attribute,
+                    presence=cls in (Route, Node, LinkSender) and attribute != "state",
                 )
             )
         yield

@@ -43,8 +43,12 @@ WINDOW_SECONDS = 8.0
 MAILBOX = 5
 REGION = RegionLimits(max_parcels=16, max_bytes=100_000)
 LINKS = LinkLimits(
+    max_frame_bytes=500,
+    max_message_bytes=1500,
+    window_bytes=1500,
     window_frames=16,
     max_queue_messages=24,
+    max_flight_seconds=3.0,
     idle_after_seconds=5.0,
     suspect_after_seconds=0.06,
     halve_messages=3,

@@ -19,6 +19,7 @@ SAMPLE = len(KINDS) + 9
 SURE = (
     "answer_before_commit",
     "asks_never_time_out",
+    "begins_again_without",
     "buffer_order_broken",
     "deaf_stays",
     "deduplication_off",

@@ -183,6 +183,34 @@ def _ids_of_one_process(real: Any) -> Any:
     return ask
 
 
+def _begins_again_backwards(real: Any) -> Any:
+    def restart(self: LinkSender) -> None:
+        again = self._again
+        before = len(again)
+        real(self)
+        first = [again.popleft() for _ in range(len(again) - before)]
+        again.extendleft(first)
+
+    return restart
+
+
+def _begins_again_without(real: Any) -> Any:
+    def restart(self: LinkSender) -> None:
+        for sent in self.in_flight:
+            sent.count = 0
+        real(self)
+
+    return restart
+
+
+def _asks_for_nothing(real: Any) -> Any:
+    def probe_due(self: LinkSender, now: float) -> bool:
+        real(self, now)  # as if it went out
+        return False
+
+    return probe_due
+
+
 def _goes_without_a_word(real: Any) -> Any:
     def farewell(self: Link, now: float, word: Any) -> bytes:
         receiver = self._receiver
@@ -207,6 +235,9 @@ DELIVERY: dict[str, Mistake] = {
     "unknown_told_as_full": Mistake((3,), Refusals, "timed_out", _late_is_full),
     "handed_back_in_circles": Mistake((14,), Region, "handed_back", _to_the_same_home),
     "outstanding_not_waited_for": Mistake((5,), Region, "home_told", _waits_for_nobody),
+    "begins_again_backwards": Mistake((5,), LinkSender, "_restart", _begins_again_backwards),
+    "begins_again_without": Mistake((5, 8, 10), LinkSender, "_restart", _begins_again_without),
+    "asks_for_no_credit": Mistake((8, 10), LinkSender, "_probe_due", _asks_for_nothing),
     "ids_of_one_process": Mistake((5,), Asker, "ask", _ids_of_one_process),
     "leaves_without_a_word": Mistake((9,), Link, "farewell", _goes_without_a_word),
     "hand_back_dropped": Mistake((8, 10), ShardLife, "_hand_back", lambda _: nothing),

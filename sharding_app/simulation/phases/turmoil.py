@@ -27,6 +27,8 @@ ERASURES = 7
 def turmoil(stage: Stage) -> None:
     world = stage.world
     world.injector.plan(world.faults)
+    if world.seed % 4 < 2:
+        world.injector.forget_streams()
     for client in world.clients:
         for user in range(USERS_OF_A_CLIENT):
             stage.users(client, _user(client, Random(f"user {world.seed} {client.name} {user}")))  # noqa: S311
