@@ -21,6 +21,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.core.ids import ShardId
 from sharding_app.core.records import Backend
 from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.ports.journal import Journal
@@ -43,6 +44,10 @@ class World(Protocol):
 
     async def end(self, backend: Backend) -> None:
         """End one server process, as an administrator would, and return when it is gone."""
+        ...
+
+    def holding(self, type_id: int, shard: ShardId) -> AbstractAsyncContextManager[None]:
+        """While the block runs, a session that is none of ours holds the row of a shard."""
         ...
 
 
@@ -79,6 +84,15 @@ class PostgresWorld:
     async def end(self, backend: Backend) -> None:
         async with await psycopg.AsyncConnection.connect(**self.params, autocommit=True) as admin:
             await admin.execute("SELECT pg_terminate_backend(%s, 5000)", [backend.pid])
+
+    @asynccontextmanager
+    async def holding(self, type_id: int, shard: ShardId) -> AsyncIterator[None]:
+        connection = await psycopg.AsyncConnection.connect(**self.params)
+        async with connection, connection.transaction(force_rollback=True):
+            await connection.execute(
+                "SELECT FROM sharding_shard WHERE type_id = %s AND shard = %s FOR UPDATE", [type_id, shard]
+            )
+            yield
 
     async def close(self) -> None:
         for adapter in self._made:
@@ -118,6 +132,12 @@ class MemoryWorld:
 
     async def end(self, backend: Backend) -> None:
         self._server.sessions.end_backends([backend])
+
+    @asynccontextmanager
+    async def holding(self, type_id: int, shard: ShardId) -> AsyncIterator[None]:
+        self._server.journal.locked[type_id, shard] = "another session"
+        yield
+        del self._server.journal.locked[type_id, shard]
 
 
 @asynccontextmanager

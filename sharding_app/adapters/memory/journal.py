@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, Session
+from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError, Session
 from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import (
@@ -167,6 +167,8 @@ class MemoryJournal:
             return await self._writer.reach(kind, self.in_lineage(request))
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
+        except ServerError as error:
+            raise JournalUnavailable(str(error), answered=True) from error
 
     def in_lineage(self, request: Callable[[], T]) -> Callable[[], T]:
         """The same, but for a server of another lineage than the one that was lived in when it was asked."""
@@ -197,5 +199,5 @@ class MemoryJournal:
     async def _read(self, kind: str, request: Callable[[], T], line: Connection | None = None) -> T:
         try:
             return await (line or self._reader).reach(kind, self.in_lineage(request))
-        except (ConnectionLost, MayNotEnd) as error:
+        except (ConnectionLost, MayNotEnd, ServerError) as error:
             raise JournalUnavailable(str(error)) from error

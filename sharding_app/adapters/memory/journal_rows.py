@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.core.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 from sharding_app.ports.journal import (
     EVERYTHING,
@@ -23,6 +24,8 @@ from sharding_app.ports.journal import (
 
 EntityKey = tuple[int, str]
 MAX_BIGINT = 2**63
+LOCK_TIMEOUT_SECONDS = 0.2
+"""So long the journal's statements wait for the rows of their shards."""
 
 
 class Committed(NamedTuple):
@@ -44,6 +47,8 @@ class JournalRows:
         "Rows of a user's own, which go with the events of their transaction, and the client that wrote each."
         self.locked: dict[tuple[int, ShardId], str] = {}
         "Shards whose rows a session holds that is none of ours, and its name: for tests and faults."
+        self.on_row: Callable[[EventRow, int], None] | None = None
+        "A trigger of the user's: for a row that it does not let through it raises RowRefused, or ServerError."
         self.on_commit: Callable[[Sequence[EventRow]], None] | None = None
         "Told of each batch in the moment of its commit: for checks."
         self.on_erase: Callable[[int, str, int], None] | None = None
@@ -52,25 +57,41 @@ class JournalRows:
 
     def append(self, rows: Sequence[EventRow], now: float) -> None:
         """All or nothing. A number that is taken by the shard's next home is told as fenced, not as refused."""
-        locked = self.locked_among((row.type_id, row.shard) for row in rows)
-        if locked:
-            raise ShardsLocked(locked)
         new: set[tuple[int, str, int]] = set()
         for index, row in enumerate(rows):
             check_row(row, index)
+            if self.on_row is not None:
+                self.on_row(row, index)
             key = row.type_id, row.entity, row.seq
             if key in new or row.seq in self.events.get(key[:2], ()):
                 self.fence((each.type_id, each.shard, each.epoch) for each in rows)
                 raise RowRefused(f"event {row.seq} of this entity exists already", index)
             new.add(key)
+        self._lock_for_append(rows)
         self.fence((row.type_id, row.shard, row.epoch) for row in rows)
         for row in rows:
             self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, now)
         if self.on_commit is not None:
             self.on_commit(rows)
 
+    def _lock_for_append(self, rows: Sequence[EventRow]) -> None:
+        try:
+            self.lock((row.type_id, row.shard, row.epoch) for row in rows)
+        except ServerError:
+            raise ShardsLocked(self.locked_among((row.type_id, row.shard) for row in rows)) from None
+
     def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
         return {key: self.locked[key] for key in shards if key in self.locked} if self.locked else {}
+
+    def lock(self, claims: Iterable[tuple[int, ShardId, Epoch]]) -> None:
+        """Lock the rows that are at the epoch of their claim, as whatever is fenced does. Raises ServerError if others hold one
+        of them for longer."""
+        if self.locked and self.locked_among(
+            (type_id, shard)
+            for type_id, shard, epoch in claims
+            if self._epochs.get((type_id, shard)) == epoch
+        ):
+            raise lock_timeout(LOCK_TIMEOUT_SECONDS)
 
     def fence(self, claims: Iterable[tuple[int, ShardId, Epoch]]) -> None:
         stale = frozenset(
@@ -134,6 +155,7 @@ class JournalRows:
 
     def remember(self, marks: Sequence[Mark]) -> None:
         newest = {(each.type_id, each.shard, each.entity): each for each in marks}
+        self.lock((each.type_id, each.shard, each.epoch) for each in newest.values())
         self.fence((each.type_id, each.shard, each.epoch) for each in newest.values() if each.runs)
         for each in newest.values():
             entities = self.remembered.setdefault((each.type_id, each.shard), {})
@@ -152,6 +174,7 @@ class JournalRows:
         )
 
     def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, at_most: int) -> Erasure:
+        self.lock([(type_id, shard, epoch)])
         self.fence([(type_id, shard, epoch)])
         events = self.events.get((type_id, entity), {})
         if len(events) > at_most:
@@ -202,6 +225,7 @@ class JournalRows:
                 if kept and one.row.epoch == each.epoch and one.row.payload != b"null":
                     claims.append((type_id, one.row.shard, each.epoch))
                     changed.append(one)
+        self.lock(claims)
         self.fence(claims)
         for one in changed:
             row = one.row._replace(payload=b"null")
@@ -224,6 +248,7 @@ class JournalRows:
     def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         for index, each in enumerate(snapshots):
             check_json(each.state, index)
+        self.lock((each.type_id, each.shard, each.epoch) for each in snapshots)
         self.fence((each.type_id, each.shard, each.epoch) for each in snapshots)
         for each in snapshots:
             self.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
@@ -247,6 +272,10 @@ class JournalRows:
         for seq in gone:
             del events[seq]
         return len(gone) >= limit
+
+
+def lock_timeout(seconds: float) -> ServerError:
+    return ServerError("55P03", "canceling statement due to lock timeout", seconds)
 
 
 def check_row(row: EventRow, index: int) -> None:

@@ -6,7 +6,12 @@ from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK, MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost, ConnectionRefused, Session
+from sharding_app.adapters.memory.sessions import (
+    ConnectionLost,
+    ConnectionRefused,
+    ServerError,
+    Session,
+)
 from sharding_app.core.ids import Incarnation, Term
 from sharding_app.core.records import Backend
 from sharding_app.ports.lifeline import Pulse, SessionLost, SessionRefused
@@ -101,6 +106,9 @@ class MemoryLifelineSession:
             return await self._connection.call(kind, lambda: request(session))
         except ConnectionLost as error:
             self._forget()
+            raise SessionLost(str(error)) from error
+        except ServerError as error:
+            await self.close()  # what the session holds is not certain any more
             raise SessionLost(str(error)) from error
 
     def _forget(self) -> None:

@@ -114,6 +114,7 @@ class MemoryServer:
         if not self.up:
             self.up = True
             self._started = self._stamp()
+            self.journal.locked.clear()  # who held rows is gone
 
     def fail_over(self) -> None:
         """The standby takes over, with every acknowledged commit."""

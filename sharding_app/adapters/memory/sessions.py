@@ -22,6 +22,16 @@ class MayNotEnd(Exception):
     """The server refuses to end a session: the role has not the right."""
 
 
+class ServerError(Exception):
+    """The server's own answer: it has done nothing of what it was asked, and goes on."""
+
+    def __init__(self, state: str, reason: str, seconds: float = 0.0) -> None:
+        """`state` is the SQLSTATE; `seconds`: so long it has tried."""
+        super().__init__(f"{reason} ({state})")
+        self.state = state
+        self.seconds = seconds
+
+
 class Session:
     """One connection, as the server sees it."""
 

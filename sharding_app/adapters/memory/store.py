@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
+from sharding_app.adapters.memory.journal_rows import lock_timeout
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost
+from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError
 from sharding_app.core.ids import Incarnation, ShardId, Term
 from sharding_app.core.records import (
     Backend,
@@ -23,6 +24,9 @@ from sharding_app.core.records import (
 from sharding_app.ports.store import StoreUnavailable
 
 T = TypeVar("T")
+
+LOCK_SECONDS = 1.0
+"""So long a decision waits for the rows of its shards."""
 
 
 class MemoryStore:
@@ -124,7 +128,15 @@ class MemoryStore:
         return await self._ask("ask_to", lambda: self._rows.ask_to(request, incarnations))
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
-        return await self._ask("decide", lambda: self._rows.decide(term, changes))
+        def decide() -> list[ShardRow]:
+            types = self._rows.type_ids
+            if self._server.journal.locked_among(
+                (types[each.type], each.shard) for each in changes if each.type in types
+            ):
+                raise lock_timeout(LOCK_SECONDS)
+            return self._rows.decide(term, changes)
+
+        return await self._ask("decide", decide)
 
     async def bury(self, term: Term, incarnation: Incarnation) -> bool:
         def bury() -> bool:
@@ -149,3 +161,5 @@ class MemoryStore:
             return await self.connection.reach(kind, request)
         except ConnectionLost as error:
             raise StoreUnavailable(str(error)) from error
+        except ServerError as error:
+            raise StoreUnavailable(str(error), answered=True) from error
