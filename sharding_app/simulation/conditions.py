@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import NamedTuple
 
 from sharding_app.adapters.memory.faults import Plan
+from sharding_app.adapters.memory.sessions import ServerError
 
 
 def slot_of(client: str) -> str:
@@ -34,6 +36,36 @@ LINES: dict[str, frozenset[str]] = {
     ),
 }  # fmt: skip
 """What a node's connections are used for, its lifelines aside."""
+WRITE_KINDS = frozenset(
+    {
+        "append", "secure", "remember", *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
+        "ask_to", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
+    }
+)  # fmt: skip
+OF_EVENTS = frozenset(
+    {"append", "read", "read_from", "read_last", "last_seq", "outcome", "erase", "trim", "forget_states"}
+)
+
+
+class Trouble(NamedTuple):
+    """An error with which the server answers requests of some kinds, instead of executing them."""
+
+    state: str
+    reason: str
+    kinds: frozenset[str]
+    share: float = 1.0
+    "Of those requests."
+    seconds: float = 0.0
+    "So long it tries."
+
+
+TROUBLES = (
+    Trouble("53100", "could not extend file: no space left on device", WRITE_KINDS),
+    Trouble("25006", "cannot execute this in a read-only transaction", WRITE_KINDS),
+    Trouble("40001", "could not serialize access due to concurrent update", WRITE_KINDS, share=0.4),
+    Trouble("55P03", "canceling statement due to lock timeout", OF_EVENTS, seconds=0.2),
+)
+"""A full disk, a server that only reads, transactions that collide, a table that is locked."""
 OF_LEASES = frozenset({"acquire_leases", "renew_leases", "release_leases"})
 
 
@@ -63,6 +95,8 @@ class Conditions:
         "Like late commits, of what runs and what does not: such are few."
         self.late_deletions = 0.0
         "Like late commits, of what is erased, and of snapshots."
+        self.trouble: Trouble | None = None
+        "The server is reached, and answers with errors."
         self.leases_down = False
         self.lines_down: dict[str, str] = {}
         "By client: the one connection whose requests are all lost, while the others work."
@@ -80,7 +114,7 @@ class Conditions:
         self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
         self.late_marks = self.late_deletions = 0.0
         self.layer_down = self.leases_down = False
-        self.on_decide = None
+        self.on_decide = self.trouble = None
         for each in (self.apart, self.mute_to, self.deaf, self.cut_off, self.lines_down, self.on_append):
             each.clear()
 
@@ -135,6 +169,7 @@ class Conditions:
             there += chance() * self.slow_store
         found = (
             self._refused(source, kind, there)
+            or self._in_trouble(kind, there, back)
             or self._on_purpose(source, kind, back)
             or self._late(kind, there, back)
         )
@@ -155,6 +190,16 @@ class Conditions:
             return None
         self._happened[why] += 1
         return Plan(None, None, there)
+
+    def _in_trouble(self, kind: str, there: float, back: float) -> Plan | None:
+        """What is answered with an error."""
+        trouble = self.trouble
+        if trouble is None or kind not in trouble.kinds:
+            return None
+        if trouble.share < 1.0 and self._random.random() >= trouble.share:
+            return None
+        self._happened["server_errors"] += 1
+        return Plan(there, back, error=ServerError(trouble.state, trouble.reason, trouble.seconds))
 
     def _on_purpose(self, source: str, kind: str, back: float) -> Plan | None:
         """What something happens to while it is under way."""

@@ -59,6 +59,16 @@ KINDS = (
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
+ANSWER_KINDS = (
+    Kind("server_errors", 2.0, 5.0),
+    Kind("closed_entities", 0.5, 3.0),
+    Kind("refused_rows", 0.5, 4.0),
+    Kind("locked_shards", 0.5, 3.0),
+)
+"""The server answers with errors. Every third seed has one of them besides, in turn."""
+BY_NAME.update({kind.name: kind for kind in ANSWER_KINDS})
+ANSWERS_EVERY = 3
+
 MOVES = Kind("moves", 11.0, 11.0)
 """No fault, but always there: shards are moved around under load."""
 BY_NAME[MOVES.name] = MOVES
@@ -114,6 +124,8 @@ def schedule(seed: int, nodes: int, *, moves: bool = True, whole_protocol: bool 
         if random.random() < 0.3:
             chosen.append(PROTOCOL_KINDS[number - 1])
     always = [Fault(0.5, MOVES.name, MOVES.longest, 0)] if moves else []
+    if seed % ANSWERS_EVERY == ANSWERS_EVERY - 1:
+        chosen.append(ANSWER_KINDS[seed // ANSWERS_EVERY % len(ANSWER_KINDS)])
     faults = (
         Fault(
             at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK
 from sharding_app.core.ids import ShardKey
 from sharding_app.core.records import ShardRow
 from sharding_app.simulation.clients import Client
-from sharding_app.simulation.conditions import slot_of
+from sharding_app.simulation.conditions import TROUBLES, slot_of
 from sharding_app.simulation.faults import FORGOTTEN, Fault
 from sharding_app.simulation.scheduler import Process
 from sharding_app.simulation.virtual_node import VirtualNode
@@ -42,6 +43,8 @@ APART_TOO = 0.7
 """So many of the nodes whose lifelines end unheard hear nothing of the other nodes either."""
 LATE_TOO, TURN_SECONDS = 0.5, 0.4
 """So many commits are late while the right to end sessions is taken and given back, each for so long."""
+REFUSED = 4
+"""One row of so many violates the constraint."""
 PROMOTED = 0.7
 """So many of the standbys that were away for a while take over in the end."""
 BEGIN_MEANWHILE = 0.5
@@ -509,6 +512,65 @@ class Injector:
 
         turn()
         return give_back
+
+    def _server_errors(self, fault: Fault, _: VirtualNode) -> Undo:
+        """The server is reached, and answers what writes with errors of its own: each has its part of the time."""
+        world, conditions = self.world, self.world.conditions
+        self._count(fault.kind)
+        left = self._random.sample(TROUBLES, len(TROUBLES))
+
+        def next_one() -> None:
+            trouble = conditions.trouble = left.pop()
+            world.transition("server", "takes what is written", trouble.state)
+            world.trace.note("world", None, "the server answers %s", trouble.state)
+            if left:
+                world.scheduler.later(fault.lasts / len(TROUBLES), next_one)
+
+        def end() -> None:
+            left.clear()
+            conditions.trouble = None
+
+        next_one()
+        return end
+
+    def _closed_entities(self, fault: Fault, _: VirtualNode) -> Undo:
+        """A trigger of a user's raises for the rows of two entities, at once or after long."""
+        obstacles, cast = self.world.obstacles, self.world.cast
+        closed = [entity for _, entity in self._random.sample([*cast.entities, *cast.tills], 2)]
+        self._count(fault.kind)
+        for entity in closed:
+            self.world.trace.note("world", None, "nothing of %s is taken", entity)
+            obstacles.close(entity, self._random.choice((0.0, 0.0, 1.2)))
+
+        def open_again() -> None:
+            for entity in closed:
+                obstacles.open(entity)
+
+        return open_again
+
+    def _refused_rows(self, fault: Fault, _: VirtualNode) -> Undo:
+        """A constraint of a user's refuses some rows: the same ones each time."""
+        self._count(fault.kind)
+        return self.world.obstacles.refuse(
+            lambda row: b"token" in row.payload and not crc32(row.payload) % REFUSED
+        )
+
+    def _locked_shards(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        """A session of an operator's holds the rows of two shards."""
+        obstacles, keys = self.world.obstacles, sorted(self.world.server.cluster.epochs)
+        if len(keys) < 2:
+            return None
+        self._count(fault.kind)
+        locked = self._random.sample(keys, 2)
+        for key in locked:
+            self.world.trace.note("world", None, "the row of shard %d/%d is locked", *key)
+            obstacles.lock(*key)
+
+        def unlock() -> None:
+            for key in locked:
+                obstacles.unlock(*key)
+
+        return unlock
 
     def _lease_taken(self, fault: Fault, _: VirtualNode) -> Undo | None:
         """Somebody else has a lease that its holder still believes to have."""

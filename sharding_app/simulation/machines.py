@@ -11,7 +11,10 @@ from sharding_app.core.link_sender import LinkSender
 from sharding_app.core.region import Route
 from sharding_app.core.shard import Slot
 from sharding_app.core.shard_lease import _Lease
+from sharding_app.runtime.journal_stuck import Stuck
 from sharding_app.runtime.node import Node
+from sharding_app.simulation.conditions import TROUBLES
+from sharding_app.simulation.phases.in_the_way import WAYS
 from sharding_app.simulation.trace import Coverage
 
 WATCHED: tuple[tuple[str, type, str], ...] = (
@@ -26,6 +29,7 @@ WATCHED: tuple[tuple[str, type, str], ...] = (
     ("shard's lease", _Lease, "state"),
     ("link asks for credit", LinkSender, "_probes"),
     ("link has begun its stream again", LinkSender, "restarts"),
+    ("what is stuck is due", Stuck, "due"),
 )
 
 EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
@@ -66,6 +70,11 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("own row", "alone", "committed"),
         ("own row", "with events", "committed"),
         ("entity", "stored", "snapshot"),
+        *(("server", "takes what is written", trouble.state) for trouble in TROUBLES),
+        *(("one entity", "is stored", way) for way in WAYS),
+        ("row", "refused", "told"),
+        ("what is stuck is due", "no", "yes"),
+        ("what is stuck is due", "yes", "no"),
         ("shard row", "none", "home"),
         ("shard row", "home", "home"),
         ("shard row", "home", "handoff"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.journal import MemoryJournal
-from sharding_app.adapters.memory.sessions import ConnectionLost, Session
+from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError, Session
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sharding.journal")
 
 RETRY_SECONDS = 0.1
+OF_ALL_WRITES = frozenset({"53100", "25006"})
 
 
 class Transaction:
@@ -79,6 +80,10 @@ class VirtualTogether:
         except ConnectionLost as error:
             if not rows or not await self._settle(connection.doubtful, rows):
                 raise JournalUnavailable(str(error)) from error
+        except ServerError as error:
+            if error.state in OF_ALL_WRITES:
+                raise  # the first statement that writes is the user's
+            raise JournalUnavailable(str(error)) from error
         finally:
             connection.close()
         for hook in done.hooks:

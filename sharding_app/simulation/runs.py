@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from sharding_app.core.messages import AnyMessage
-from sharding_app.simulation.faults import BLACK_HOLE, FORGOTTEN, KINDS, PROTOCOL_KINDS, STRANGERS
+from sharding_app.simulation.faults import (
+    ANSWER_KINDS,
+    BLACK_HOLE,
+    FORGOTTEN,
+    KINDS,
+    PROTOCOL_KINDS,
+    STRANGERS,
+)
 from sharding_app.simulation.machines import EXPECTED
 from sharding_app.simulation.planted import planted
 from sharding_app.simulation.trace import Coverage
@@ -65,7 +72,12 @@ class Summary:
         """Faults, messages and transitions that no seed has shown."""
         faults = [
             f"fault {name}"
-            for name in (*(kind.name for kind in (*KINDS, *PROTOCOL_KINDS)), BLACK_HOLE, FORGOTTEN, STRANGERS)
+            for name in (
+                *(kind.name for kind in (*KINDS, *PROTOCOL_KINDS, *ANSWER_KINDS)),
+                BLACK_HOLE,
+                FORGOTTEN,
+                STRANGERS,
+            )
             if not self.coverage.faults[name]
         ]
         said = [f"message {name}" for name in message_names() if not self.coverage.messages[name]]

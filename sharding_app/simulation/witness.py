@@ -15,6 +15,7 @@ import msgspec
 
 from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.adapters.memory.server import MemoryServer
+from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term, shard_of
 from sharding_app.core.messages import Answer, AnyMessage, Done, Failed, HandBack
 from sharding_app.core.records import ShardRow
@@ -141,7 +142,7 @@ class Witness:
         for row in rows:
             type_name = self.name_of(row.type_id)
             entity = f"{type_name}/{row.entity}"
-            token = _token(row)
+            token = token_of(row)
             entries = self.journal.setdefault(entity, [])
             entries.append(Entry(row.seq, row.epoch, token, self.world.now))
             touched[entity] = None
@@ -409,19 +410,7 @@ class Witness:
         self._trace.note(call.client, call.entity, "#%d is answered: %s", call.number, what)
         if call.error is not None:
             self._says_what_is_stored(call)
-            also = ALSO.get(call.command)
-            if isinstance(call.error, NotStorable):
-                # Nothing that the workload stores is refused for itself: its number was taken.
-                raise PromiseBroken(1, "one_writer", f"two wrote one number: {call.error}", call.entity)
-            too_old = isinstance(call.error, BadCall) and call.error.code == "too_old"
-            if (
-                not isinstance(call.error, MAY_HAPPEN)
-                and not too_old
-                and not (also and isinstance(call.error, also))
-            ):
-                raise PromiseBroken(
-                    8, "errors_are_typed", f"{call.command} failed with {call.error!r}", call.entity
-                )
+            self._failed(call, call.error)
             return
         if call.command in ("reject", "fail"):
             raise PromiseBroken(
@@ -487,6 +476,34 @@ class Witness:
         except PromiseBroken:
             return False
         return True
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        """It is an error that may happen, and not for another reason than it says."""
+        if isinstance(error, NotStorable):
+            self._was_refused(call, error)
+            return
+        also = ALSO.get(call.command)
+        too_old = isinstance(error, BadCall) and error.code == "too_old"
+        statement_failed = (
+            bool(call.books)
+            and isinstance(error, EntityFailed)
+            and error.params.get("error") == ServerError.__name__
+        )
+        if not (
+            isinstance(error, MAY_HAPPEN) or too_old or statement_failed or (also and isinstance(error, also))
+        ):
+            raise PromiseBroken(8, "errors_are_typed", f"{call.command} failed with {error!r}", call.entity)
+
+    def _was_refused(self, call: Call, error: NotStorable) -> None:
+        """Only a constraint refuses what the workload stores, and it refuses nothing beside it."""
+        if any(token in self.world.obstacles.refused for token in (*call.tokens, call.books)):
+            self.world.transition("row", "refused", "told")
+        elif "exists already" in str(error):
+            raise PromiseBroken(1, "one_writer", f"two wrote one number: {error}", call.entity)
+        else:
+            raise PromiseBroken(
+                8, "errors_are_true", f"no row of {call.command} was refused: {error}", call.entity
+            )
 
     def abandoned(self, client: str) -> None:
         """The client has crashed: nobody will ever know what became of its calls."""
@@ -594,9 +611,9 @@ class Witness:
 
 def _entry(committed: Committed) -> Entry:
     row = committed.row
-    return Entry(row.seq, row.epoch, _token(row), committed.at)
+    return Entry(row.seq, row.epoch, token_of(row), committed.at)
 
 
-def _token(row: EventRow) -> str:
+def token_of(row: EventRow) -> str:
     """What an event notes. One that only ends a command has a name of its own."""
     return str(msgspec.json.decode(row.payload).get("token", f"{row.entity}#{row.seq} ends"))

@@ -27,6 +27,7 @@ from sharding_app.simulation.judge import Judge, JudgedStrategy
 from sharding_app.simulation.loop import SimLoop
 from sharding_app.simulation.machines import watched
 from sharding_app.simulation.network import CountingNetwork
+from sharding_app.simulation.obstacles import Obstacles
 from sharding_app.simulation.overlaps import Overlaps
 from sharding_app.simulation.phases import PHASES
 from sharding_app.simulation.promises import PromiseBroken
@@ -35,7 +36,7 @@ from sharding_app.simulation.scheduler import Life, Process, Scheduler
 from sharding_app.simulation.stage import Stage
 from sharding_app.simulation.trace import Coverage, Trace, listening
 from sharding_app.simulation.virtual_node import VirtualNode
-from sharding_app.simulation.witness import Witness
+from sharding_app.simulation.witness import Witness, token_of
 
 CLIENTS = 2
 LOOK_EVERY = 4
@@ -96,6 +97,7 @@ class World:
         self.strategy = JudgedStrategy(self)
         self.witness = Witness(self, self.server, self.trace)
         self.network.on_send = self.witness.sent
+        self.obstacles = Obstacles(self.server, token_of)
         self.failure: PromiseBroken | None = None
         self.commands = 0
         self.nodes = [VirtualNode(self, number) for number in range(nodes)]

@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.adapters.memory.sessions import ConnectionLost, Session, Unanswered
+from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError, Session, Unanswered
 from sharding_app.core.records import Backend
 
 T = TypeVar("T")
+
+UNUSABLE = frozenset({"25006"})
+"""After such an answer the real clients hang up: the next connection may lead to a server that does it."""
 
 
 class Connection:
@@ -56,7 +59,7 @@ class Connection:
             self.session = None
 
     async def _open(self) -> Backend:
-        def connect() -> Session:
+        def connect(_: Plan) -> Session:
             return self.server.connect(self.client, self._idle_timeout)
 
         session = self.session = await self._through(self.opens, connect)
@@ -68,21 +71,28 @@ class Connection:
         if self.broken or session is None:
             raise ConnectionLost("not connected")
         try:
-            return await self._through(kind, lambda: self.server.execute(session, request))
+            return await self._through(
+                kind, lambda plan: self.server.execute(session, plan.refuse if plan.error else request)
+            )
         except (ConnectionLost, asyncio.CancelledError):
             self.broken = True
             if not session.ended:
                 self.doubtful.append(session)
             raise
+        except ServerError as error:
+            if error.state in UNUSABLE:
+                self.broken = True
+                self.server.sessions.end(session)
+            raise
 
-    async def _through(self, kind: str, run: Callable[[], T]) -> T:
+    async def _through(self, kind: str, run: Callable[[Plan], T]) -> T:
         faults = self.server.faults
         plan = faults.plan(self.client, kind) if faults is not None else None
         if plan is None and not self.server.standby.away:
-            return run()
+            return run(Plan())
         return await self._planned(plan or Plan(), kind, run)
 
-    async def _planned(self, plan: Plan, kind: str, run: Callable[[], T]) -> T:
+    async def _planned(self, plan: Plan, kind: str, run: Callable[[Plan], T]) -> T:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         later, standby = self.server.later, self.server.standby
@@ -99,12 +109,12 @@ class Connection:
             setter: Callable[[Any], None] = answer.set_result
             value: object
             try:
-                value = run()
+                value = run(plan)
             except Exception as error:  # noqa: BLE001  (the answer is an error: the client raises it)
                 setter, value = answer.set_exception, error
-            answer_after = None if isinstance(value, Unanswered) else plan.answer_after
-            if answer_after is None:
+            if plan.answer_after is None or isinstance(value, Unanswered):
                 return
+            answer_after = plan.answer_after + (value.seconds if isinstance(value, ServerError) else 0.0)
 
             def send() -> None:
                 later(answer_after, lambda: loop.call_soon_threadsafe(tell, setter, value))

@@ -1,7 +1,9 @@
 """What may go wrong between a client and the virtual servers, as small policies that are asked once for each request."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
+
+from sharding_app.adapters.memory.sessions import ServerError
 
 Later = Callable[[float, Callable[[], object]], object]
 """Call a function after so many seconds, on the world's time: `loop.call_later`, or the simulation's scheduler."""
@@ -16,6 +18,11 @@ class Plan(NamedTuple):
     "Seconds from there until the client has the answer; None: the answer is lost."
     lost_after: float | None = None
     "Seconds until the client gives the connection up, counted from the request. The server may still execute it."
+    error: ServerError | None = None
+    "The server answers with this instead of executing it."
+
+    def refuse(self) -> NoReturn:
+        raise self.error or LookupError("nothing is refused")
 
 
 class ServerFaults(Protocol):

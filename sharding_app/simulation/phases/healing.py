@@ -15,6 +15,7 @@ def quiet(stage: Stage) -> None:
     """Promise 10: it heals by itself."""
     world = stage.world
     world.conditions.heal()
+    world.obstacles.heal()
     world.server.start()
     world.server.ends_own = True
     for each in world.nodes:
