@@ -120,7 +120,7 @@ class Erasing:
                 except JournalUnavailable:
                     await asyncio.sleep(RETRY_SECONDS)
                 except ShardsFenced:
-                    host.fenced_shard(shard.number)
+                    host.fenced_shard(shard)
                 else:
                     job.erased += piece
                     if piece.whole:

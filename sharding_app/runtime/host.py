@@ -327,11 +327,11 @@ class Host:
         """Envelopes came for a shard that has no row: who sent them had learnt of one that has vanished."""
         self._on_fenced(self.type.name, number, epoch)
 
-    def fenced_shard(self, number: ShardId) -> None:
-        shard = self.shards.get(number)
-        if shard is not None:
-            self.shard_life.drop(number)
-            self._on_fenced(self.type.name, number, shard.epoch)
+    def fenced_shard(self, shard: Shard) -> None:
+        """Drop a shard whose rows were refused, unless it has gone and come back here since."""
+        if self.shards.get(shard.number) is shard:
+            self.shard_life.drop(shard.number)
+            self._on_fenced(self.type.name, shard.number, shard.epoch)
 
     async def row_of(self, number: ShardId) -> ShardRow | None:
         """What the store says of a shard; it is asked until it answers."""

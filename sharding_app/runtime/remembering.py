@@ -37,7 +37,7 @@ class Region(Protocol):
     def start_elsewhere(self, entity: str) -> Awaitable[object]:
         """Its id belongs to another shard now: start it there. Done when that is stored; may fail."""
 
-    def fenced_shard(self, number: ShardId) -> None: ...
+    def fenced_shard(self, shard: Shard) -> None: ...
 
 
 class Remembering:
@@ -152,26 +152,29 @@ class Remembering:
             for (number, entity), (shard, slot) in wishes.items()
             if not shard.stopping or slot is None
         ]
-        failed: frozenset[ShardId] = frozenset()
+        fenced: dict[ShardId, Shard] = {}
         try:
             if marks:
                 await self._journal.remember(marks)
-        except ShardsFenced as fenced:
-            failed = frozenset(number for _, number in fenced.shards)
+        except ShardsFenced as error:
+            # A shard that went and came back meanwhile has wishes of both its lives here: the former one is refused.
+            for _, number in error.shards:
+                lives = [shard for (place, _), (shard, _) in wishes.items() if place == number]
+                fenced[number] = min(lives, key=lambda each: each.epoch)
         except RowRefused as refused:
             self.counters["refused"] += 1
             logger.error(
                 "entities are not remembered: %s", refused.reason, extra={"action": "remember_refused"}
             )
-        for number in sorted(failed):
-            self._region.fenced_shard(number)
+        for shard in fenced.values():
+            self._region.fenced_shard(shard)
         for key, (shard, slot) in wishes.items():
             fresh = self._wishes.get(key) == (shard, slot)
-            if failed and key[0] not in failed:
+            if fenced and fenced.get(key[0]) is not shard:
                 continue  # nothing of the batch was written: the others are written again
             if fresh:
                 del self._wishes[key]
-            if slot is not None and key[0] not in failed:
+            if slot is not None and not fenced:
                 self.counters["started"] += 1
                 self._region.load(slot)
 

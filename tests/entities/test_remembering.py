@@ -1,4 +1,4 @@
-"""Remembered entities that stop while others of their shard are still being started again."""
+"""Remembered entities that stop while others start again, and shards that go and come back while rows are written."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -8,7 +8,7 @@ import pytest
 
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Shard, Slot
-from sharding_app.ports.journal import Mark
+from sharding_app.ports.journal import Mark, ShardsFenced
 from sharding_app.runtime.remembering import Remembering
 
 
@@ -32,6 +32,7 @@ class Rows:
 class Loads:
     def __init__(self) -> None:
         self.loaded: list[str] = []
+        self.fenced: list[int] = []
         self.on_load: Callable[[str], None] = lambda entity: None
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> None:
@@ -44,8 +45,8 @@ class Loads:
     def start_elsewhere(self, entity: str) -> Awaitable[object]:
         raise NotImplementedError
 
-    def fenced_shard(self, number: ShardId) -> None:
-        raise NotImplementedError
+    def fenced_shard(self, shard: Shard) -> None:
+        self.fenced.append(shard.epoch)
 
 
 @pytest.mark.parametrize("when", ["while the rows are read", "before its turn"])
@@ -75,3 +76,36 @@ def test_what_has_stopped_before_its_turn_is_not_started_again(when: str) -> Non
         return region.loaded
 
     assert asyncio.run(scenario()) == ["a", "b", "d"]
+
+
+class Fence:
+    """A journal that refuses what comes from before the present life of a shard."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.written: list[Mark] = []
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        if any(each.epoch < self.epoch for each in marks):
+            raise ShardsFenced(frozenset((1, each.shard) for each in marks))
+        self.written += marks
+
+
+def test_a_late_refusal_of_a_former_life_stops_no_shard_that_is_back() -> None:
+    """The stop of an entity was still to be written when its shard went; the shard is back here by then."""
+
+    async def scenario() -> tuple[list[str], list[int], list[tuple[str, int]]]:
+        former, back, region, journal = Shard("shop.Cart", 0, 1), Shard("shop.Cart", 0, 3), Loads(), Fence(3)
+        remembering = Remembering(1, journal, region, lambda entity: 0, lambda: 0.0)  # type: ignore[arg-type]
+        started = asyncio.Event()
+        region.on_load = lambda entity: started.set()
+        remembering.stopped(former, "a")
+        slot = back.start("b", 0.0)
+        assert slot is not None
+        remembering.started(slot)
+        job = asyncio.create_task(remembering.run())
+        await started.wait()
+        job.cancel()
+        return region.loaded, region.fenced, [(each.entity, each.epoch) for each in journal.written]
+
+    assert asyncio.run(scenario()) == (["b"], [1], [("b", 3)])
