@@ -93,6 +93,6 @@ NODES: dict[str, Mistake] = {
     "waits_for_room_with_what_it_has": Mistake((13,), Reaching, "_lifeline_refused", _misses_no_lifeline),
     "lease_counts_unanswered_pings": Mistake((2,), Lease, "ping_sent", _counts_without_an_answer),
     "cut_off_stays": Mistake((13,), Reach, "look", _starts_anew_at_each_look),
-    "buried_are_not_told": Mistake((2,), Tells, "to", _tells_the_living),
+    "buried_are_not_told": Mistake((2, 10), Tells, "to", _tells_the_living),
     "deaf_stays": Mistake((13,), Hearing, "tell", lambda _: async_nothing),
 }
