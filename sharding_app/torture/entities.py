@@ -69,7 +69,7 @@ class Register(EventSourced, name=TYPE):
     @command
     def refuse(self, token: str) -> list[int]:
         instances.handles(self, self.number)
-        raise Rejected(f"never: {token}", code="never")
+        raise Rejected(f"never: {token}")
 
     @command
     async def append_late(self, token: str, seconds: float) -> list[int]:
