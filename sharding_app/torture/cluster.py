@@ -39,10 +39,6 @@ DROP TABLE IF EXISTS sharding_torture_home;
 OF_REGISTERS = "FROM sharding_shard s JOIN sharding_type t ON t.id = s.type_id WHERE t.name = %s"
 
 
-class NoAnswer(Exception):
-    """The database does not answer now."""
-
-
 class Cluster(ABC):
     """Nodes and loads on one database."""
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sharding_app.torture.cluster import Cluster, NoAnswer
-from sharding_app.torture.processes import Node, NotInTime
+from sharding_app.torture.cluster import Cluster
+from sharding_app.torture.processes import NoAnswer, Node, NotInTime
 from sharding_app.torture.scenario import Scenario
 
 LEAVE_SECONDS = 5.0

@@ -47,7 +47,11 @@ class Mixed:
         self.began = time.monotonic()
         self.counts: dict[str, int] = {}
         self.answered_ms: list[float] = []
-        run.begin(*names, rate=rate, entities=entities)
+        self._rate, self._entities = rate, entities
+
+    def begin(self) -> None:
+        """Start the nodes and the load; return when every entity has answered once. Raises Broken, NotInTime."""
+        self.run.begin(*self.stage.names, rate=self._rate, entities=self._entities)
 
     def round(self, stages: int) -> Report:
         """Make N stages, then judge. Raises Broken."""
@@ -79,7 +83,7 @@ class Mixed:
                 self._tell(f"undone: {made[number].what}")
         ended = time.monotonic()
         if ended - began > LONGEST_SECONDS:
-            self.run.outages.append(Outage(began, ended + HEAL_SECONDS))
+            self.run.outages.append(Outage(began, ended))
             self._tell(f"the machine is slow: this took {ended - began:.0f} s")
         self._heal(touched)
 

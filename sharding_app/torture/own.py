@@ -15,9 +15,9 @@ from sharding_app.conf import get_settings
 from sharding_app.core.oldest import SINGLETON
 from sharding_app.management.addresses import ADDRESSES
 from sharding_app.management.processes import manage
-from sharding_app.torture.cluster import HOME_LOG, NO_HOME_LOG, Cluster, NoAnswer
+from sharding_app.torture.cluster import HOME_LOG, NO_HOME_LOG, Cluster
 from sharding_app.torture.entities import SHARDS, TICKER, TYPE
-from sharding_app.torture.processes import INSTANCES, Load, Node
+from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node
 from sharding_app.torture.proxy import Proxy
 
 OURS = (TYPE, SINGLETON + TICKER)
@@ -84,9 +84,9 @@ class OwnCluster(Cluster):
         return sorted(name for query in (nodes, types) for (name,) in self.sql(query, *OURS))
 
     def prepare(self) -> None:
-        """Log each change of a home, until `clean`. Raises NoAnswer."""
+        """Remove what a run has left that was killed, and log each change of a home, until `clean`. Raises NoAnswer."""
         self._decisions = self.sql("SELECT coalesce(max(id), 0) FROM sharding_decision")[0][0]
-        self.sql(NO_HOME_LOG)
+        self.clean()
         self.sql(HOME_LOG)
 
     def clean(self) -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +41,27 @@ def works(pid: int) -> bool:
     return not (number.isdigit() and int(number) in EPOLL_WAITS.get(platform.machine(), set()))
 
 
+class NoAnswer(Exception):
+    """The database does not answer now."""
+
+
 class NotInTime(AssertionError):
     """A condition did not come true in its time: the cluster has not healed."""
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str, pause: float = 0.02) -> Any:
-    """Wait for a condition, N seconds at most; return its value. Raises NotInTime."""
+    """Wait for a condition, N seconds at most; return its value. Raises NotInTime.
+
+    While the database does not answer the condition is not met: its operator may restart it meanwhile.
+    """
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while True:
+        with suppress(NoAnswer):
+            if found := condition():
+                return found
         if time.monotonic() > deadline:
             raise NotInTime(f"not within {seconds:g} s: {what}")
         time.sleep(pause)
-    return found
 
 
 class Process:

@@ -72,6 +72,8 @@ def go_on(
     run, began = mixed.run, time.monotonic()
     totals = Totals(run.cluster.seed)
     try:
+        mixed.begin()
+        began = time.monotonic()
         while time.monotonic() - began < seconds:
             report = mixed.round(STAGES_PER_ROUND)
             if porcupine is not None:

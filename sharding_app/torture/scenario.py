@@ -12,6 +12,7 @@ Correctness is judged, with generous bounds on liveness; how long things took is
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Iterable
 from types import TracebackType
@@ -28,6 +29,7 @@ from sharding_app.torture.load import entities_of
 from sharding_app.torture.processes import Load, until
 from sharding_app.torture.registry import Registry
 
+READ_SECONDS = 30.0
 C = TypeVar("C", bound=Cluster)
 
 
@@ -180,7 +182,11 @@ class Scenario(Generic[C]):
         others = [call for call in calls if (call.process, call.number) in before]
         if len(final) != self.entities:
             raise Broken(f"{len(final)} of {self.entities} entities were read at the end")
-        rows, homes = self.cluster.rows(self.round_number), self.cluster.homes()
+        cluster = self.cluster
+        rows, homes, decided = until(
+            lambda: (cluster.rows(self.round_number), cluster.homes(), cluster.decided()),
+            READ_SECONDS, "the journal can be read",
+        )  # fmt: skip
         report = self.report
         report.calls, report.events = len(calls), len(rows)
         for call in calls:
@@ -193,9 +199,7 @@ class Scenario(Generic[C]):
             raise Broken("the registry was not told of all that lives")
         report.figures["messages that instances told of"] = self.registry.handled - handled
         report.figures["objects that took over, so far"] = self.registry.successions
-        report.broken = judge(
-            others, final, rows, homes, self.cluster.decided(), lives, self.patience, self.outages
-        )
+        report.broken = judge(others, final, rows, homes, decided, lives, self.patience, self.outages)
         export(calls, self.place / "history.json")
         (self.place / "journal.json").write_bytes(msgspec.json.encode({"rows": rows, "homes": homes}))
         self.judged(report)
@@ -230,4 +234,4 @@ class Scenario(Generic[C]):
         # The last words of all processes belong to a failure.
         for log in sorted(self.place.glob("*.log")):
             lines = log.read_text(errors="replace").splitlines()[-25:]
-            print(f"--- {log.name}", *lines, sep="\n")
+            print(f"--- {log.name}", *lines, sep="\n", file=sys.stderr)

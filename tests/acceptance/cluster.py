@@ -16,8 +16,8 @@ from psycopg import sql
 
 from project.servers import OwnPostgres, OwnRedis
 from sharding_app.torture import cluster as torture
-from sharding_app.torture.cluster import HOME_LOG, NoAnswer
-from sharding_app.torture.processes import INSTANCES, Load, Node
+from sharding_app.torture.cluster import HOME_LOG
+from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node
 from sharding_app.torture.proxy import Proxy
 from tests.acceptance.app.entities import TYPE
 from tests.acceptance.machine import (

@@ -14,7 +14,7 @@ from sharding_app.torture.digest import EMPTY, after
 from sharding_app.torture.history import NEVER, Call, Op, Outcome
 from sharding_app.torture.judge import Decided, Home, Outage, Row
 from sharding_app.torture.linear import Operation, TooHard, check_register, linearize
-from sharding_app.torture.processes import until, works
+from sharding_app.torture.processes import NoAnswer, NotInTime, until, works
 from sharding_app.torture.registry import Registry
 
 State = tuple[int, int]
@@ -238,7 +238,10 @@ class TestJournal:
         )
         lost = call("append", 1, 21, "a", outcome="unknown")
         assert judge.check_patience([lost], 19)
-        assert judge.check_patience([lost], 19, [Outage(15, 40)]) == [], "the machine was slow meanwhile"
+        assert judge.check_patience([lost], 19, [Outage(15, 40)]) == [], (
+            "it waited 14 s beside a slow machine's fault"
+        )
+        assert judge.check_patience([lost], 19, [Outage(20.5, 40)]), "it had waited 19 s before"
         assert judge.check_patience([lost], 19, [Outage(22, 40)]), "it had given up before"
 
 
@@ -319,3 +322,17 @@ def _stopped_at_work(process: subprocess.Popen[bytes]) -> bool:
         return works(process.pid)
     finally:
         process.send_signal(signal.SIGCONT)
+
+
+def test_a_condition_is_asked_again_while_the_database_does_not_answer() -> None:
+    answers = iter([NoAnswer("it starts"), False, "there"])
+
+    def condition() -> object:
+        answer = next(answers)
+        if isinstance(answer, NoAnswer):
+            raise answer
+        return answer
+
+    assert until(condition, 60, "it is there", 0.0) == "there"
+    with pytest.raises(NotInTime, match=r"not within 0 s: it is there"):
+        until(lambda: False, 0, "it is there", 0.0)

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.acceptance
 
 def test_mixed_faults(scenario: NewScenario) -> None:
     mixed = Mixed(scenario(SETTINGS), print)
+    mixed.begin()
     report = mixed.round(stages=3)
     assert report.events > 1000
 
