@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -14,7 +14,7 @@ from sharding_app.torture.history import Call
 from sharding_app.torture.linear import check_register
 from sharding_app.torture.porcupine import judge
 from tests.acceptance.test_checkers import GOOD, call
-from tests.live import Live
+from tests.live import Live, until
 
 pytestmark = pytest.mark.acceptance
 
@@ -24,15 +24,28 @@ SELECT (SELECT count(*) FROM sharding_event) + (SELECT count(*) FROM sharding_ty
      + (SELECT count(*) FROM pg_class WHERE relname LIKE 'sharding_torture%')
      + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'sharding_torture%')
 """
+SESSIONS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND starts_with(application_name, 'sharding/')
+"""
 PORCUPINE = os.environ.get("PORCUPINE", "")
 """The program that `tools/porcupine` builds; Go's packages cannot be had everywhere."""
 
 
-def left(live: Live) -> int:
+def number(live: Live, query: LiteralString) -> int:
     with psycopg.connect(live.database_url) as connection:
-        row = connection.execute(LEFT).fetchone()
+        row = connection.execute(query).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def left(live: Live) -> int:
+    return number(live, LEFT)
+
+
+def sessions(live: Live) -> int:
+    """Return how many sessions the nodes and callers of this database have."""
+    return number(live, SESSIONS)
 
 
 def test_it_breaks_and_judges_and_leaves_nothing_behind(live_tables: Live, tmp_path: Path) -> None:
@@ -72,6 +85,24 @@ def test_a_broken_promise_is_told(live_tables: Live, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "BROKEN in round 1" in done.stderr
     assert "manage.py sharding_torture --seed" in done.stderr
+    assert left(live_tables) == 0
+
+
+def test_a_run_after_one_that_was_killed_begins_anew(live_tables: Live, tmp_path: Path) -> None:
+    """Its rows would be in the histories of the entities of the next one."""
+    arguments = ["--minutes", "0.01", "--entities", "50", "--faults", "stall"]
+    first = ["--keep", str(tmp_path / "first")]
+    with live_tables.program("sharding_torture", *arguments, *first) as killed:
+        killed.wait_line(r"round 0")
+        killed.process.kill()
+        killed.process.wait()
+    until(lambda: sessions(live_tables) == 0, 60, "its nodes have ended with it")
+    assert left(live_tables) > 0
+    mixed = live_tables.manage("sharding_torture", *arguments, *first)
+    assert mixed.returncode == 1
+    assert "is not empty: the histories of two runs would mix" in mixed.stderr
+    done = live_tables.manage("sharding_torture", *arguments, "--keep", str(tmp_path / "second"), seconds=240)
+    assert done.returncode == 0, done.stderr
     assert left(live_tables) == 0
 
 

@@ -26,6 +26,7 @@ from sharding_app.torture.instances import watch_homes
 from sharding_app.torture.load import parse, run_load
 from sharding_app.torture.mixed import Mixed
 from sharding_app.torture.own import OwnCluster
+from sharding_app.torture.processes import NoAnswer
 from sharding_app.torture.run import Totals, go_on
 from sharding_app.torture.scenario import Scenario
 
@@ -60,7 +61,7 @@ class Command(ShardingCommand):
             "--keep",
             type=Path,
             metavar="FOLDER",
-            help="a folder for report, histories and logs (default: a new one)",
+            help="a new folder for report, histories and logs (default: one under the temporary files)",
         )
         parser.add_argument(
             "--porcupine", type=Path, metavar="PROGRAM",
@@ -106,6 +107,10 @@ class Command(ShardingCommand):
         seed = secrets.randbelow(1_000_000) if options["seed"] is None else options["seed"]
         place = options["keep"] or Path(tempfile.mkdtemp(prefix="sharding-torture-"))
         place.mkdir(parents=True, exist_ok=True)
+        if any(place.iterdir()):
+            raise CommandError(
+                f"{place} is not empty: the histories of two runs would mix. Name a new folder."
+            )
         given = tuple(f"--{each}={options[each]}" for each in ("settings", "pythonpath") if options[each])
         cluster = OwnCluster(place, seed, given)
         if others := cluster.others():
@@ -115,10 +120,16 @@ class Command(ShardingCommand):
         self._say(f"seed {seed}, {options['minutes']:g} minutes, in {place}")
         try:
             cluster.prepare()
+        except NoAnswer as error:
+            raise CommandError(f"The database cannot be prepared: {error}") from error
+        try:
             with Scenario(cluster, "torture") as run:
                 totals = self._run(run, wanted, options)
         finally:
-            cluster.clean()
+            try:
+                cluster.clean()
+            except NoAnswer as error:
+                self._say(f"The rows of the run are still there, and the next run removes them: {error}")
         self._report(totals, place, options["json"])
 
     def _run(self, run: Scenario[OwnCluster], wanted: Sequence[str], options: Mapping[str, Any]) -> Totals:
