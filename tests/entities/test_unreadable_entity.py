@@ -1,7 +1,7 @@
 """One entity whose rows the server cannot read, a damaged page say: it waits, and the others of its type come into memory."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from sharding_app.ports.journal import EVERYTHING, Bounds, History, JournalUnavailable
 from sharding_app.testing.clock import TravelLoop
@@ -30,46 +30,47 @@ class Damaged:
         return await self.read(type_id, entities, bounds)
 
 
-def test_it_holds_up_no_other() -> None:
+def with_a_damaged_entity(case: Callable[[TravelLoop, MemoryCluster, Damaged], Awaitable[None]]) -> None:
+    """Run a case in a cluster of one node, whose carts are in use but for the damaged one."""
+
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, TravelLoop)
         async with MemoryCluster([Cart]) as cluster:
             with cluster.in_use():
                 await loop.hurry(Cart.ref("first").add("book", 1))
-                damaged = Damaged(cluster)
-                bad = asyncio.ensure_future(Cart.ref("bad", timeout=600).add("book", 1))
-                for each in GOOD:
-                    began = loop.time()
-                    assert await loop.hurry(Cart.ref(each, timeout=600).add("book", 1)) == 1
-                    assert loop.time() - began < 2, "it waits for no more than an attempt or two"
-                assert damaged.attempts
-                damaged.journal.read = damaged.read  # type: ignore[method-assign]
-                assert await loop.hurry(bad) == 1, "it is tried again all the while"
+                await case(loop, cluster, Damaged(cluster))
 
     with asyncio.Runner(loop_factory=TravelLoop) as runner:
         runner.run(main())
+
+
+def test_it_holds_up_no_other() -> None:
+    async def case(loop: TravelLoop, cluster: MemoryCluster, damaged: Damaged) -> None:
+        bad = asyncio.ensure_future(Cart.ref("bad", timeout=600).add("book", 1))
+        for each in GOOD:
+            began = loop.time()
+            assert await loop.hurry(Cart.ref(each, timeout=600).add("book", 1)) == 1
+            assert loop.time() - began < 2, "it waits for no more than an attempt or two"
+        assert damaged.attempts
+        damaged.journal.read = damaged.read  # type: ignore[method-assign]
+        assert await loop.hurry(bad) == 1, "it is tried again all the while"
+
+    with_a_damaged_entity(case)
 
 
 def test_once_its_shard_has_left_it_is_not_read_any_more() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, TravelLoop)
-        async with MemoryCluster([Cart]) as cluster:
-            with cluster.in_use():
-                await loop.hurry(Cart.ref("first").add("book", 1))
-                damaged = Damaged(cluster)
-                asking = asyncio.ensure_future(Cart.ref("bad", timeout=600).add("book", 1))
-                await loop.travel(5)
-                (node,) = cluster.nodes.values()
-                (host,) = node.hosts.values()
-                for number in list(host.shards):
-                    host.shard_life.drop(number)
-                await loop.travel(5)
-                attempts = damaged.attempts
-                await loop.travel(60)
-                assert damaged.attempts == attempts
-                asking.cancel()
+    async def case(loop: TravelLoop, cluster: MemoryCluster, damaged: Damaged) -> None:
+        asking = asyncio.ensure_future(Cart.ref("bad", timeout=600).add("book", 1))
+        await loop.travel(5)
+        (node,) = cluster.nodes.values()
+        (host,) = node.hosts.values()
+        for number in list(host.shards):
+            host.shard_life.drop(number)
+        await loop.travel(5)
+        attempts = damaged.attempts
+        await loop.travel(60)
+        assert damaged.attempts == attempts
+        asking.cancel()
 
-    with asyncio.Runner(loop_factory=TravelLoop) as runner:
-        runner.run(main())
+    with_a_damaged_entity(case)

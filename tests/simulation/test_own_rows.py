@@ -1,36 +1,16 @@
 """Rows of a user's own on the virtual server: they go where the events of their transaction go, and so says the judge."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
 from sharding_app.adapters.memory.standby import Standby
 from sharding_app.ports.journal import JournalUnavailable
-from sharding_app.simulation.phases.boot import boot
 from sharding_app.simulation.promises import PromiseBroken
-from sharding_app.simulation.stage import Stage
-from sharding_app.simulation.trace import listening
 from sharding_app.simulation.virtual_node import VirtualNode
 from sharding_app.simulation.world import World
 from tests.contract.given import event_row
-
-SECONDS = 20.0
-
-
-@contextmanager
-def calm_world() -> Iterator[World]:
-    """A world of the plain kind, which has tills, with every till at rest in its home."""
-    world = World(seed=0, nodes=3, faults=[], steps=None)
-    with ExitStack() as stack:
-        stack.callback(world.scheduler.close)
-        stack.enter_context(listening(world.trace, lambda text: None))
-        stage = Stage(world)
-        boot(stage)
-        stage.reach_all("every till answers", SECONDS, world.cast.tills)
-        assert world.failure is None
-        yield world
+from tests.simulation.calm import SECONDS, calm_world
 
 
 def book(world: World) -> str:
@@ -56,7 +36,7 @@ def own_rows(world: World) -> dict[str, str]:
 
 
 def test_a_promotion_takes_rows_and_events_back_together() -> None:
-    with calm_world() as world:
+    with calm_world(lambda cast: cast.tills) as world:
         kept = book(world)
         assert answered(world, kept)
         world.server.standby.part(asynchronous=True)
@@ -71,7 +51,7 @@ def test_a_promotion_takes_rows_and_events_back_together() -> None:
 
 def test_an_answer_on_its_way_while_the_tail_is_lost_is_no_lie() -> None:
     """What the server had acknowledged went before the caller could hear of it."""
-    with calm_world() as world:
+    with calm_world(lambda cast: cast.tills) as world:
         world.server.standby.part(asynchronous=True)
         world.conditions.delay = 1.0
         token = book(world)
@@ -84,7 +64,7 @@ def test_an_answer_on_its_way_while_the_tail_is_lost_is_no_lie() -> None:
 def test_a_booking_that_was_answered_survives_a_synchronous_standby_that_takes_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with calm_world() as world:
+    with calm_world(lambda cast: cast.tills) as world:
         monkeypatch.setattr(Standby, "holds", lambda *_: False)
         world.server.standby.part()
         assert answered(world, book(world))
@@ -94,7 +74,7 @@ def test_a_booking_that_was_answered_survives_a_synchronous_standby_that_takes_o
 
 
 def test_nothing_is_written_on_a_server_that_may_lack_what_is_in_memory() -> None:
-    with calm_world() as world:
+    with calm_world(lambda cast: cast.tills) as world:
         node = world.nodes[0]
         world.server.promote()
         ended: list[object] = []

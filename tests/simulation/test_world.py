@@ -1,28 +1,18 @@
 """Single situations that seeds have found, brought about directly."""
 
-from contextlib import ExitStack
-
 import pytest
 
 from sharding_app.simulation import workload
-from sharding_app.simulation.phases.boot import boot
 from sharding_app.simulation.promises import Call, Entry
-from sharding_app.simulation.stage import Stage
 from sharding_app.simulation.tails import Tails
-from sharding_app.simulation.trace import listening
 from sharding_app.simulation.workload import ENTITIES
 from sharding_app.simulation.world import World
+from tests.simulation.calm import calm_world
 
 
 def write_is_refused_and_it_stands_again(seed: int) -> bool:
     """Depose a coordinator behind its back; return whether it learnt that by a refused write."""
-    world = World(seed=seed, nodes=3, faults=[], steps=None)
-    with ExitStack() as stack:
-        stack.callback(world.scheduler.close)
-        stack.enter_context(listening(world.trace, lambda text: None))
-        stage = Stage(world)
-        boot(stage)
-        stage.reach_all("every entity answers", 10.0, ENTITIES)
+    with calm_world(lambda _: ENTITIES, seed) as world:
         coordinator = world.coordinator()
         assert coordinator is not None
         former = coordinator.incarnations[-1]
@@ -67,13 +57,7 @@ def ask(world: World) -> object:
 def test_a_home_that_has_not_heard_of_a_promotion_answers_from_what_is_lost_until_its_lease_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(seed=0, nodes=3, faults=[], steps=None)
-    with ExitStack() as stack:
-        stack.callback(world.scheduler.close)
-        stack.enter_context(listening(world.trace, lambda text: None))
-        stage = Stage(world)
-        boot(stage)
-        stage.reach_all("every entity answers", 10.0, ENTITIES)
+    with calm_world(lambda _: ENTITIES) as world:
         monkeypatch.setattr(workload, "observer", world.witness)
         kept = ask(world)
         world.server.standby.part(asynchronous=True)
