@@ -30,6 +30,9 @@ ALONE_CALLS = 3000
 """With one caller a call takes long: fewer of them are enough."""
 START_SECONDS = 30.0
 TABLE = "sharding_bench_floor"
+NEW_TABLE = f"""
+CREATE TABLE {TABLE} (entity text, seq bigint, type text, payload bytea, PRIMARY KEY (entity, seq))
+"""
 
 Question = tuple[int, str, str]
 """Number of the question, entity, channel of the client."""
@@ -193,17 +196,17 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=20_000, help="calls of each measurement")
     options = parser.parse_args()
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
-        for durable in (False, True):
-            for in_flight in options.in_flight:
-                count = min(options.n, ALONE_CALLS) if in_flight == 1 else options.n
-                connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
-                connection.execute(
-                    f"CREATE TABLE {TABLE} (entity text, seq bigint, type text, payload bytea, PRIMARY KEY (entity, seq))"
-                )
-                found = measure(durable, in_flight, count)
-                line = {"workload": "durable" if durable else "ask", "in_flight": in_flight, **found}
-                print(json.dumps(line), flush=True)
-        connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+        try:
+            for durable in (False, True):
+                for in_flight in options.in_flight:
+                    count = min(options.n, ALONE_CALLS) if in_flight == 1 else options.n
+                    connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
+                    connection.execute(NEW_TABLE)
+                    found = measure(durable, in_flight, count)
+                    line = {"workload": "durable" if durable else "ask", "in_flight": in_flight, **found}
+                    print(json.dumps(line), flush=True)
+        finally:
+            connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
 
 
 if __name__ == "__main__":
