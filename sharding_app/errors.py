@@ -6,7 +6,7 @@
      +-- Rejected              the entity said no: nothing was changed
      +-- AskTimeout            no reply in time (also a TimeoutError)
      +-- BufferFull            a bounded buffer had no room
-     +-- Unavailable           nobody can take the call now
+     +-- Unavailable           no node can take the call now
      +-- EntityFailed          the handler raised something else
      |    +-- PartlyApplied    ... after an intermediate commit
      +-- BadCall               wrong command or arguments (also a TypeError)
@@ -130,7 +130,7 @@ class ShardingError(Exception):
 
 
 class Rejected(ShardingError):
-    """The entity refuses the command: nothing was changed. Show `message` to whoever asked.
+    """The entity refuses the command: nothing was changed. Show `message` to the user who asked.
 
     Raise it, or a subclass, in a handler: ``raise Rejected("sold out", code="sold_out")``.
     """

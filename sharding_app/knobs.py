@@ -106,34 +106,34 @@ class Settings:
     runserver_node: bool = _knob(True, "Nodes",
         "With DEBUG on, `runserver` starts one node as a child that ends with it.")
     min_nodes: int = _knob(_COORDINATOR.min_members, "Nodes",
-        "No shard gets a home before so many nodes are up; afterwards fewer will do.", at_least=1)
+        "No shard gets its first home before this number of nodes is up; afterwards fewer will do.", at_least=1)
     min_nodes_of_role: Mapping[str, int] = _knob({}, "Nodes",
         "The same for each role, such as `{\"backend\": 2}`.")
 
     lease_ttl_seconds: float = _knob(_NODE.lease_ttl_seconds, "Lease",
-        "After so long without a sign of life the server frees a node's locks, and its shards move.",
+        "The server frees a node's locks after this time without a sign of life, and its shards move.",
         at_least=1.0, at_most=600.0)
     lease_own_limit_seconds: float = _knob(2.0, "Lease",
-        "A node stops handling messages so long after it sent the last ping that was answered. Must be well below "
+        "A node stops handling messages this time after it sent the last ping that was answered. Must be well below "
         "`LEASE_TTL_SECONDS`: clocks may differ by 10 %.", above=0.0)
     ping_interval_seconds: float = _knob(_LIFELINE.ping_interval_seconds, "Lease",
         "How often each of the two sessions of the lifeline pings.", at_least=0.02)
     loop_stall_limit_seconds: float = _knob(_LIFELINE.loop_stall_limit_seconds, "Lease",
-        "A node whose event loop stands still for so long stops renewing its lease, after logging where it stands.",
+        "A node whose event loop stands still for this time stops renewing its lease, after logging where it stands.",
         above=0.0)
     handler_warning_seconds: float = _knob(0.5, "Lease",
         "A handler that holds the event loop for longer is logged, with its stack.", at_least=0.05)
     suspect_after_seconds: float = _knob(_LINK.suspect_after_seconds, "Lease",
-        "A node that does not acknowledge for so long is reported, and its locks are looked at.", above=0.0)
+        "A node that acknowledges nothing for this time is reported, and its locks are looked at.", above=0.0)
 
     echo_interval_seconds: float = _knob(_NODE.echo_interval_seconds, "Lease",
         "How often a node sends itself a word through the channel layer.", at_least=0.05)
     deaf_after_seconds: float = _knob(_NODE.deaf_after_seconds, "Lease",
-        "A node that has not heard itself for so long is deaf, and steps aside if others hear. Up to twice as long where its "
+        "A node that has not heard itself for this time is deaf, and steps aside if others hear. Up to twice the time where its "
         "words come back late.", above=0.0)
 
     step_aside_after_seconds: float = _knob(_NODE.step_aside_after_seconds, "Lease",
-        "A node that reaches PostgreSQL, but cannot open all of its connections there for so long, gives up its shards and the "
+        "A node that reaches PostgreSQL, but cannot open all of its connections there for this time, gives up its shards and the "
         "connections that it has, and begins anew. It is not ready meanwhile.", above=0.0)
 
     ask_timeout_seconds: float = _knob(_NODE.ask_timeout_seconds, "Messages",
@@ -149,7 +149,7 @@ class Settings:
     mailbox_size: int = _knob(_NODE.mailbox_size, "Messages",
         "Most messages that wait for one entity.", at_least=1)
     retry_interval_seconds: float = _knob(_REGION.retry_seconds, "Messages",
-        "What is not acknowledged by the coordinator, or by those that it tells, is said again after so long.",
+        "A message that the coordinator, or a node that it tells, has not acknowledged is sent again after this time.",
         at_least=0.01)
 
     number_of_shards: int = _knob(_NODE.number_of_shards, "Shards",
@@ -166,14 +166,14 @@ class Settings:
         "The same as a fraction of the type's shards; the lower limit counts, but one may always move.",
         above=0.0, at_most=1.0)
     rebalance_threshold: int = _knob(_OLD_STRATEGY.threshold, "Shards",
-        "Older algorithm: the fullest node may have so many shards of a type more than the emptiest.", at_least=1)
+        "Older algorithm: the fullest node may have this number of shards of a type more than the emptiest.", at_least=1)
     max_simultaneous_rebalance: int = _knob(_OLD_STRATEGY.max_simultaneous, "Shards",
         "Older algorithm: most shards of a type on the move at a time.", at_least=1)
     max_concurrent_handoffs: int = _knob(_COORDINATOR.max_concurrent_hand_offs, "Shards",
         "Most shards on the move at a time.", at_least=1)
 
     passivate_after_seconds: float = _knob(_NODE.passivate_after_seconds, "Entities",
-        "An entity without messages for so long is stopped; 0: never.", at_least=0.0)
+        "An entity without messages for this time is stopped; 0: never.", at_least=0.0)
     active_entity_limit: int = _knob(_NODE.active_entity_limit, "Entities",
         "Most entities of one type in a node's memory, shared out evenly among its shards there; others leave for them and are "
         "recovered when they are needed. 0: any number. Remembered entities and singletons always stay.", at_least=0)
@@ -181,7 +181,7 @@ class Settings:
         "Which ones leave then: `least-recently-used`, `segmented-least-recently-used`, `most-recently-used`, "
         "`least-frequently-used`, `least-frequently-used-with-aging` or `composite`.", one_of=tuple(NAMED))
     snapshot_every: int = _knob(0, "Entities",
-        "A snapshot of an event-sourced entity after so many events, beside its commands; 0: never.", at_least=0)
+        "An event-sourced entity's snapshot is taken after this number of events, beside its commands; 0: never.", at_least=0)
     keep_snapshots: int = _knob(2, "Entities",
         "How many snapshots of an entity are kept: one that cannot be read falls back to the one before it.", at_least=1)
     delete_events: bool = _knob(False, "Entities",
@@ -201,11 +201,11 @@ class Settings:
     max_state_bytes: int = _knob(_NODE.max_state_bytes, "Entities",
         "A larger state is not taken as a snapshot; a durable-state entity's command that leads to it fails.", at_least=1024)
     entity_restart_backoff_seconds: float = _knob(_NODE.restart_backoff_seconds, "Entities",
-        "A remembered entity, or a singleton, that stopped without passivating is started again after so long.", above=0.0)
+        "A remembered entity, or a singleton, that stopped without passivating is started again after this time.", above=0.0)
     entity_stop_timeout_seconds: float = _knob(_NODE.stop_timeout_seconds, "Entities",
-        "An entity that ignores its stop message is stopped by force after so long.", above=0.0)
+        "An entity that ignores its stop message is stopped by force after this time.", above=0.0)
     entity_recovery_number: int = _knob(0, "Entities",
-        "After a move or a restart remembered entities are started so many at a time, over all shards of a type's region; "
+        "After a move or a restart remembered entities are started in groups of this size, over all shards of a type's region; "
         "0: all at once.", at_least=0)
     entity_recovery_interval_seconds: float = _knob(0.1, "Entities",
         "The pause between these groups.", above=0.0)
@@ -222,7 +222,7 @@ class Settings:
         "A shard, or a singleton, starts only with a lease of its own: `\"postgres\"`, or the dotted path of a factory of "
         "yours (`sharding_app.ports.lease`); empty: none. `ShardingSettings(use_lease=...)` of a type goes first.")
     shard_lease_ttl_seconds: float = _knob(_SHARD_LEASE.ttl_seconds, "Leases of shards",
-        "After so long without being renewed others may take it; the shard has stopped when nine tenths are over.", above=0.0)
+        "A lease that has not been renewed for this time may be taken by another node; the shard has stopped when nine tenths are over.", above=0.0)
     shard_lease_renew_seconds: float = _knob(None, "Leases of shards",
         "How often it is renewed; less than half of its time.", above=0.0,
         default_text="a tenth of `SHARD_LEASE_TTL_SECONDS`, at least 5")
@@ -261,7 +261,7 @@ class Settings:
     link_ack_delay_seconds: float = _knob(_LINK.ack_delay_seconds, "Links",
         "How long an acknowledgement may wait for a batch to ride on.", above=0.0)
     link_idle_after_seconds: float = _knob(_LINK.idle_after_seconds, "Links",
-        "A link without traffic for so long is dropped; the next message makes a new one.", above=0.0)
+        "A link without traffic for this time is dropped; the next message makes a new one.", above=0.0)
     # fmt: on
 
     # -- as the parts take them ------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from sharding_app.http.rows import TypeRow
 from sharding_app.models import Event
 
 SHORT = 100
-"""A payload of so many characters is shown in one line, as it is stored."""
+"""The most characters of a payload that are shown in one line, as it is stored."""
 
 
 def entity_context(

@@ -1,4 +1,4 @@
-"""The cluster's tables in the admin: to be looked at, never to be changed, whatever permissions somebody has."""
+"""The cluster's tables in the admin: to be looked at, never to be changed, whatever permissions the user has."""
 
 from collections.abc import Callable
 from typing import Any

@@ -27,7 +27,7 @@ def shown_command(command: str | None, *, payloads: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What somebody may do on the dashboard, asked once for a page."""
+    """The user's permissions on the dashboard, asked once for a page."""
 
     payloads: bool = False
     rebalance: bool = False

@@ -159,7 +159,7 @@ class BenchCluster:
         self._numbers = 0
 
     async def add(self, count: int = 1) -> list[NodeProcess]:
-        """Start so many nodes, and return when they are up."""
+        """Start N nodes, and return when they are up."""
         new = []
         for _ in range(count):
             self._numbers += 1

@@ -1,4 +1,4 @@
-"""Callers: so many at once, each waiting for its answer before it asks again; or a fixed number each second."""
+"""Callers: N at once, each waiting for its answer before it asks again; or a fixed number each second."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ class Driven:
 
 
 async def at_once(call: Call, in_flight: int, *, seconds: float = 0.0, count: int = 0) -> Driven:
-    """Keep `in_flight` operations under way, for so long or until so many are done."""
+    """Keep `in_flight` operations under way, for a time or until a number of them is done."""
     driven = Driven()
     note = driven.seconds.append
     numbers = iter(range(count)) if count else iter(range(1 << 62))

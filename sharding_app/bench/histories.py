@@ -24,7 +24,7 @@ SELECT count(*) FROM written
 def write_histories(
     database: Database, type_name: str, entities: list[str], shards: int, events: int
 ) -> None:
-    """Write so many events for each entity, on the database's thread. Its shards have homes. Raises NodeFailed."""
+    """Write N events for each entity, on the database's thread. Its shards have homes. Raises NodeFailed."""
     numbers: Any = [shard_of(entity, shards) for entity in entities]
     wanted: Any = entities
     written = database.value(_WRITE, wanted, numbers, events, type_name)

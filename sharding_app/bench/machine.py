@@ -19,7 +19,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def describe() -> str:
-    """The machine in one line, for whoever reads the figures later."""
+    """The machine in one line, for later readers of the figures."""
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     return (
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {platform.python_implementation()} "

@@ -23,7 +23,7 @@ def configured(look: Look) -> Iterator[Finding]:
     shortest = min(_timeouts(layer), default=None)
     if shortest is not None and shortest <= SHORT_TIMEOUT_SECONDS:
         yield warning(
-            "D141", f"socket_timeout is {shortest:g} s: a consumer of yours that hears nothing for so long ends with a "
+            "D141", f"socket_timeout is {shortest:g} s: a consumer of yours that hears nothing for that time ends with a "
             "TimeoutError, and each send of a node costs more.", where,
             'Write the host as {"address": "redis://...", "socket_timeout": None}. Nodes bound their waiting themselves.',
         )  # fmt: skip

@@ -17,7 +17,7 @@ from sharding_app.core.records import CoordinatorRow, Member, TypeConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One connection of a client to the server, whoever it belongs to."""
+    """One connection of a client to the server, ours or another's."""
 
     pid: int
     application: str
@@ -33,7 +33,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A prepared transaction in our database that nobody has finished."""
+    """A prepared transaction in our database that is not finished."""
 
     name: str
     seconds: float

@@ -40,7 +40,7 @@ def present(look: Look) -> Iterator[Finding]:
     if asked:
         yield note(
             "D164", f"The cluster has been told to expect its shutdown ({', '.join(asked)}): no shard moves.", "cluster",
-            "If nobody means to stop it any more: manage.py sharding_shutdown --all --cancel",
+            "If it shall go on after all: manage.py sharding_shutdown --all --cancel",
         )  # fmt: skip
 
 
@@ -188,7 +188,7 @@ def _where(member: Member) -> str:
 
 
 def _heard_by_coordinator(look: Look) -> list[Incarnation] | None:
-    """Those that have registered with it; None: it says nothing, or nobody coordinates."""
+    """The nodes that have registered with it; None: it says nothing, or no node coordinates."""
     if look.nodes is None or look.cluster is None:
         return None
     stats = look.nodes.stats.get(look.cluster.coordinator.incarnation or "")

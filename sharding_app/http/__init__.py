@@ -1,1 +1,1 @@
-"""The cluster over HTTP: health, metrics, and what the dashboard shows live. Nothing runs while nobody asks."""
+"""The cluster over HTTP: health, metrics, and what the dashboard shows live. Nothing runs between requests."""

@@ -1,4 +1,4 @@
-"""Looks at the cluster for all who watch in this process: one look at a time, shared, and none while nobody asks.
+"""Looks at the cluster for all who watch in this process: one look at a time, shared, and none while no page or scrape asks.
 
 Contract: a look is at most `MAX_AGE_SECONDS` old. It fails only where the database does: nodes that do not answer are
 named in it, and what kept this process from asking them (Redis, say) is said in it. Rates need two answers of each

@@ -32,7 +32,7 @@ logger = logging.getLogger("sharding.client")
 EVERY_SECONDS = 1.0
 ASK_AGAIN_SECONDS = 10.0
 QUIET_SECONDS = 20.0
-"""Something is said at least so often, so that nobody on the way takes the connection for dead."""
+"""The longest silence in seconds, so that no proxy on the way takes the connection for dead."""
 SAY_SECONDS = 5.0
 """A browser that does not take a message within this time is shown out; the others get theirs meanwhile."""
 MAX_WATCHERS = 200
@@ -98,7 +98,7 @@ class Feed:
         try:
             user = await loop.run_in_executor(self._thread, self._find_user, scope)
         except Error:
-            logger.info("nobody is let in: the database does not answer", extra={"action": "live_refused"})
+            logger.info("no user is let in: the database does not answer", extra={"action": "live_refused"})
             return None
         if user is None:
             return None

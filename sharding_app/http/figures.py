@@ -8,7 +8,7 @@ from sharding_app.core.histogram import ROWS, added, difference, quantile
 from sharding_app.core.messages import NodeStats, TypeStats
 
 FAILURES = ("failed", "recovery_failed", "stopped_by_force")
-"""Counters of a type that say that something went wrong for somebody."""
+"""Counters of a type that say that something went wrong for a caller."""
 LEAST_SECONDS = 0.05
 """Two answers that are nearer to each other say nothing of rates."""
 

@@ -1,7 +1,7 @@
 """A system check: does the project's `asgi.py` have the line for the dashboard's live updates?
 
 The module is read, not imported: importing it may start things. What it imports from the project is read too. Installed
-packages are not: nobody writes this line there.
+packages are not: no project writes this line there.
 """
 
 import ast

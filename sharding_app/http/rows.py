@@ -1,6 +1,6 @@
 """What the database says of the cluster, read through Django's connection, a few short queries for one look.
 
-Raises Django's DatabaseError, also where the tables are missing. Whether a row of a journal counts is nobody's business
+Raises Django's DatabaseError, also where the tables are missing. Whether a row of a journal counts is not shown
 here: no query looks at an event.
 """
 

@@ -1,4 +1,4 @@
-"""What the commands print: plain columns, and colours only where somebody sees them."""
+"""The output of the commands: plain columns, and colours only on a terminal."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What the commands that only look share: once or every so often; a page, a line or JSON; the exit code of the last look."""
+"""The base of the commands that only look: once or every N seconds; a page, a line or JSON; the exit code of the last look."""
 
 import json
 import sys
@@ -43,7 +43,7 @@ class LookingCommand(ShardingCommand):
         parser.add_argument("--json", action="store_true", help="one JSON object (with --watch: one a line)")
         parser.add_argument(
             "--watch", nargs="?", type=float, const=self.every_seconds, metavar="SECONDS",
-            help=f"look again every so many seconds (default: {self.every_seconds:g}); a page on a terminal, else lines",
+            help=f"look again every N seconds (default: {self.every_seconds:g}); a page on a terminal, else lines",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:

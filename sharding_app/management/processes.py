@@ -31,7 +31,7 @@ def manage(*arguments: str) -> list[str]:
 
 
 def up_line(name: str) -> str:
-    """What a node prints when it is up: whoever started it listens for this line."""
+    """The line that a node prints when it is up: its parent listens for it."""
     return f"node {name} is up"
 
 

@@ -6,7 +6,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class Progress:
-    """`quiet` says nothing where nobody sees it: beside --json."""
+    """`quiet` prints no progress: beside --json it has no reader."""
 
     def __init__(self, stream: OutputWrapper, *, quiet: bool = False) -> None:
         self._stream = stream

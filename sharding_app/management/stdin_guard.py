@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def at_end_of_input(do: Callable[[], object]) -> None:
-    """Call `do` on a thread when standard input ends: whoever started us is gone, even if by kill -9."""
+    """Call `do` on a thread when standard input ends: the process that started this one is gone, even if by kill -9."""
 
     def wait() -> None:
         while os.read(0, 4096):

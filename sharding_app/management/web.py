@@ -27,7 +27,7 @@ def is_loopback(host: str) -> bool:
 
 
 def choose_port(host: str, port: int) -> int:
-    """Return this port, or the next one that nobody listens on."""
+    """Return this port, or the next free one."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, OverflowError) as error:
@@ -48,7 +48,7 @@ def choose_port(host: str, port: int) -> int:
 
 
 def listens(host: str, port: int) -> bool:
-    """Tell whether somebody takes connections there."""
+    """Tell whether a server takes connections there."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.5):
         return True
     return False

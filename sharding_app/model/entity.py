@@ -44,7 +44,7 @@ class _Sync:
 
 
 class Entity:
-    """One stateful object for each id, kept in memory by whoever hosts it."""
+    """One stateful object for each id, kept in memory by the node that hosts it."""
 
     __slots__ = ("_sharding_staging", "context", "entity_id")
 

@@ -177,7 +177,7 @@ class LocalGateway:
         return asyncio.run(self.ask(type_name, entity_id, command, args, timeout, command_id))
 
     def tell(self, type_name: str, entity_id: str, command: str, args: bytes, command_id: str | None) -> None:
-        """Runs before it returns, on a thread of its own; an error reaches nobody, as from afar."""
+        """Runs before it returns, on a thread of its own; an error reaches no caller, as from afar."""
         with ThreadPoolExecutor(1) as thread, contextlib.suppress(ShardingError):
             thread.submit(self.ask_sync, type_name, entity_id, command, args, None, command_id).result()
 

@@ -24,7 +24,7 @@ class ShardingSettings:
     role: str | None = None
     #: Into how many shards the ids are hashed. The same on all nodes, fixed for the life of the data.
     number_of_shards: int | None = None
-    #: A snapshot after so many events (0: never).
+    #: A snapshot after this number of events (0: never).
     snapshot_every: int | None = None
     #: Asked after each commit with the entity, the last event and its number: True takes a snapshot.
     snapshot_when: Callable[[Any, object, int], bool] | None = None
@@ -32,7 +32,7 @@ class ShardingSettings:
     keep_snapshots: int | None = None
     #: Delete the events that lie behind the oldest kept snapshot.
     delete_events: bool | None = None
-    #: An entity without messages for so long is stopped (0: never).
+    #: An entity without messages for this time is stopped (0: never).
     passivate_after_seconds: float | None = None
     #: So many entities of the type may be in one node's memory (0: any number); the others are recovered when needed.
     active_entity_limit: int | None = None

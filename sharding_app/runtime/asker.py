@@ -56,7 +56,7 @@ class Asker:
         self.pending: dict[int, Parcel] = {}
         self.regions: dict[str, Region] = {}
         self.unexpected = 0
-        "Replies to what nobody waits for: it has had one already."
+        "Replies that no caller waits for: it has had one already."
         self.asks = 0
         self.answers = 0
         self._total = Total()
@@ -274,7 +274,7 @@ class Asker:
         return slow
 
     def close(self) -> None:
-        """Tell everybody who waits, and whoever asks from now on."""
+        """Tell all callers that wait, and all that ask from now on."""
         self._closed = True
         for parcel in list(self.pending.values()):
             self._refusals.refuse(parcel, "stopped")

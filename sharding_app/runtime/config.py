@@ -64,7 +64,7 @@ class NodeConfig:
     restart_backoff_seconds: float = 10.0
     "A remembered entity that stopped without passivating is started again after so long."
     recovery_rate: tuple[int, float] | None = None
-    "Remembered entities are started so many at a time, with so many seconds between; None: all at once."
+    "Remembered entities are started in groups of this size, with this many seconds between; None: all at once."
     stop_timeout_seconds: float = 10.0
     "An entity that ignores its stop message is stopped by force after so long."
     command_window_seconds: float = 600.0

@@ -90,7 +90,7 @@ class Failing:
         )  # fmt: skip
 
     def _failed(self, slot: Slot, message: Deliver, error: BaseException, *, partly: bool) -> ShardingError:
-        """The error for the asker; what was raised is counted, and told to whoever runs this."""
+        """The error for the asker; what was raised is counted, and logged for the operator."""
         execution, entity_type = self._execution, self._execution.type
         failed: ShardingError = entity_type.failed(slot.id, message.command, error)
         if partly:

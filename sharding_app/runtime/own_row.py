@@ -1,6 +1,6 @@
 """A node's row in the store: what it writes there, for as long as it takes, and what the rows say after a suspension.
 
-Contract: a row that is gone ends this incarnation: somebody has buried it. After a suspension only shards go on whose rows
+Contract: a row that is gone ends this incarnation: another node has buried it. After a suspension only shards go on whose rows
 still show this incarnation and epoch. A row names the server on which both locks are held, and then only: whoever finds
 both gone from that one takes the process for dead at once. With one of them a node goes on only after its row has said so.
 Where the server goes on in another lineage, `core.lease.after_return` says what becomes of the objects in memory. What the

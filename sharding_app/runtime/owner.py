@@ -15,7 +15,7 @@ RAISED = BaseException
 """What the user's code may raise without ending us: `sys.exit()` in a handler is an error of that handler, and so is a
 cancellation of what it awaits. Left to itself, it would end the loop or this job, and its entity stay busy for ever."""
 NOBODY = ""
-"""Who asked for what nobody waits for: a timer's command, a stop message."""
+"""The asker of messages that no caller waits for: a timer's command, a stop message."""
 
 
 def ends_job(error: BaseException, task: "asyncio.Task[Any] | None", *, cancelled: bool) -> bool:

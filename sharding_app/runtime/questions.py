@@ -64,7 +64,7 @@ class Questions:
         return found.get(node)
 
     def told(self, source: Incarnation, message: NodeStats | Entities | Steered) -> None:
-        """An answer has come; one that is late, or from somebody else, is nobody's."""
+        """An answer has come; one that is late, or from another process, is dropped."""
         node, answer = self._open.get(message.request, ("", None))
         if answer is not None and node == source and not answer.done():
             answer.set_result(message)

@@ -193,7 +193,7 @@ class Remembering:
                 await asyncio.sleep(0 if self._rate is None else self._rate[1])
 
     async def _start_moved(self) -> None:
-        """A row that is here as long as it takes outlives a crash of this node: whoever recalls it next goes on."""
+        """A row that is here as long as it takes outlives a crash of this node: the next home recalls it and goes on."""
         while True:
             await self._some_moved.wait()
             self._some_moved.clear()

@@ -1,4 +1,4 @@
-"""A node's figures, read when somebody asks: what it counts all the time, and how it is at this moment.
+"""A node's figures, read on demand: what it counts all the time, and how it is at this moment.
 
 Nothing here runs by itself, and nothing waits. Reading costs some ten microseconds for each type that the node hosts.
 """
@@ -75,7 +75,7 @@ def _gauges(node: Node, links: LinksStatistics, now: float) -> dict[str, float]:
         "links": float(len(links.links)),
         "link_queued_messages": float(sum(line.queued_messages for line in lines)),
         "link_queued_bytes": float(sum(line.queued_bytes for line in lines)),
-        "wall_seconds": time.time(),  # for whoever compares clocks; nothing is decided by it
+        "wall_seconds": time.time(),  # to compare clocks by; nothing is decided by it
         "link_round_trip_seconds": max((line.round_trip_seconds for line in lines), default=0.0),
     }
 

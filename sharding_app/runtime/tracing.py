@@ -152,7 +152,7 @@ def look() -> Tracer | None:
 
 
 def carry() -> str:
-    """The present context for an envelope; nothing where nobody traces."""
+    """The present context for an envelope; nothing where no tracing is set up."""
     return "" if active is None else active.carry()
 
 

@@ -6,7 +6,7 @@ stack, once, and how long it took when it is over. No arguments, no state: logs 
 the entity, since that one alone tells what is wrong.
 
 Only time in which the watching thread itself turned counts: after a SIGSTOP or a suspended machine, both threads
-wake together and nobody is to blame.
+wake together and no handler is to blame.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What somebody wants done, before it is done: what will happen, and who is to be asked for it."""
+"""A user's wish before it is carried out: its effects, and the process that is to be asked for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ask`, `durable`, `hot` and `wide`: commands from another process, so many at once."""
+"""`ask`, `durable`, `hot` and `wide`: commands from another process, N at once."""
 
 from collections.abc import AsyncIterator, Awaitable
 

@@ -1,4 +1,4 @@
-"""`idle`: what a cluster costs that nobody asks anything."""
+"""`idle`: the cost of a cluster that gets no calls."""
 
 import asyncio
 import time

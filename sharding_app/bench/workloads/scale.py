@@ -25,7 +25,7 @@ async def scale(run: Run) -> AsyncIterator[Result]:
     first: Result | None = None
     first_decision: Result | None = None
     for nodes in range(1, (run.nodes or NODES) + 1):
-        # Rows of the clusters before would be given homes as soon as a node is there, by nobody's wish.
+        # Rows of the clusters before would be given homes as soon as a node is there, though no caller asks for them.
         await run.database.arun(run.database.clean)
         async with bench_cluster(nodes, run.options) as cluster:
             decided = await _decisions(run, cluster)

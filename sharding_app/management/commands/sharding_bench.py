@@ -47,7 +47,7 @@ class Command(ShardingCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("workloads", nargs="*", metavar="workload", help="which ones (default: all)")
-        parser.add_argument("--nodes", type=count, default=0, help="so many node processes")
+        parser.add_argument("--nodes", type=count, default=0, help="number of node processes")
         parser.add_argument(
             "--in-flight",
             type=counts,
@@ -60,23 +60,23 @@ class Command(ShardingCommand):
         parser.add_argument(
             "--json", action="store_true", help="one JSON line for each result, on standard output"
         )
-        parser.add_argument("--rounds", type=count, default=1, help="ask, durable: measure so many times")
+        parser.add_argument("--rounds", type=count, default=1, help="ask, durable: how many times to measure")
         parser.add_argument(
             "--probe",
             action="store_true",
             help="ask, durable: measure the same work with no framework in turns, for the ratio",
         )
         parser.add_argument(
-            "--minutes", type=positive, default=0.0, help="soak: so long (default: 20 seconds)"
+            "--minutes", type=positive, default=0.0, help="soak: how long (default: 20 seconds)"
         )
         parser.add_argument(
             "--journal",
             type=count,
             default=0,
             metavar="EVENTS",
-            help="soak: so many older events are there before",
+            help="soak: how many older events are there before",
         )
-        parser.add_argument("--kills", type=count, default=0, help="failover: so many times (default: 5)")
+        parser.add_argument("--kills", type=count, default=0, help="failover: how many times (default: 5)")
         parser.add_argument(
             "--how", choices=list(WAYS), default="kill",
             help="failover: by kill -9, by SIGSTOP, or by a pulled cable: connections fall silent (default: kill)",

@@ -53,7 +53,7 @@ class Command(RemovingCommand):
         parser.add_argument("--scrub", action="store_true",
             help="also take the id out of the admin's history and of the planner's statistics")  # fmt: skip
         parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS",
-            help="give up after so long without progress, while the entity is busy or moves (default: 30)")  # fmt: skip
+            help="give up after N seconds without progress, while the entity is busy or moves (default: 30)")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
         name, entity = options["type"], options["id"]

@@ -36,11 +36,11 @@ class Command(BaseCommand):
             "--app-version", default="", help="version of the application (default: the setting)"
         )
         parser.add_argument(
-            "--processes", type=int, default=1, help="so many nodes, as children (default: 1)"
+            "--processes", type=int, default=1, help="number of nodes, as children (default: 1)"
         )
         parser.add_argument(
             "--leave-timeout", type=float, default=30.0, metavar="SECONDS",
-            help="hand shards over for at most so long when asked to stop (default: 30)",
+            help="hand shards over for at most N seconds when asked to stop (default: 30)",
         )  # fmt: skip
         parser.add_argument(
             "--health-port", type=int, metavar="PORT",
@@ -115,7 +115,7 @@ class Command(BaseCommand):
         try:
             await running
         except Exception:
-            if not announce.done():  # it never was a node: whoever started it is told as usual
+            if not announce.done():  # it never was a node: its parent is told as usual
                 raise
             # One that neither serves nor ends is seen by no supervisor: without memory, even an orderly end may hang.
             try:

@@ -18,7 +18,7 @@ from sharding_app.runtime.process import Process
 LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 2.0
 QUIET_LOOKS = 3
-"""A round follows the one before within moments: it is over when nothing has moved for so many looks."""
+"""A round follows the one before within moments: it is over when nothing has moved for this number of looks."""
 
 Homes = Mapping[tuple[str, int], ShardRow]
 
@@ -47,7 +47,7 @@ class Command(OperatorCommand):
         either.add_argument("--resume", action="store_true", help="take --pause back")
         parser.add_argument("--wait", action="store_true", help="wait until what was asked for has happened")
         parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
-            help="try, and wait, for so long (default: 60); what moves goes on after that")  # fmt: skip
+            help="try, and wait, for N seconds (default: 60); what moves goes on after that")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
         moves = options["shard"] is not None
@@ -152,7 +152,7 @@ class Command(OperatorCommand):
     # -- Asking ----------------------------------------------------------------------------------------------------
 
     async def _steer(self, process: Process, wish: Steer) -> str:
-        """Ask whoever coordinates, and again when that has changed meanwhile; return what it says."""
+        """Ask the coordinator, and the next one if that has changed meanwhile; return its answer."""
         wish.by = signed("sharding_rebalance")
         loop = asyncio.get_running_loop()
         while True:

@@ -36,7 +36,7 @@ class Command(OperatorCommand):
         parser.add_argument("--prepare", action="store_true", help="with --all: only stop moving shards")
         parser.add_argument("--cancel", action="store_true", help="with --all: take --prepare back")
         parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
-            help="wait so long for them to be gone (default: 60); they go on leaving after that")  # fmt: skip
+            help="wait N seconds for them to be gone (default: 60); they go on leaving after that")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
         everything = options["all"]

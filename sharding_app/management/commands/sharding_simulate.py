@@ -28,12 +28,15 @@ class Command(BaseCommand):
         parser.add_argument(
             "--nodes", type=int, default=0, help="nodes in each (default: 3, 4 or 5, by the seed)"
         )
-        parser.add_argument("--steps", type=int, default=None, help="end each run after so many steps")
+        parser.add_argument("--steps", type=int, default=None, help="end each run after N steps")
         parser.add_argument(
             "--planted", default="", metavar="MISTAKE", help="plant a mistake that should be found"
         )
         parser.add_argument(
-            "--processes", type=int, default=os.cpu_count() or 1, help="run so many at a time"
+            "--processes",
+            type=int,
+            default=os.cpu_count() or 1,
+            help="number of seeds that run at a time (default: one for each core)",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
