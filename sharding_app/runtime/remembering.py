@@ -3,8 +3,9 @@
 Contract: an entity handles nothing before its start is stored; a stop by `Passivate` is stored, a stop without it starts
 the entity again after a back-off. After a move, a crash or a restart of everything, the shard's rows are read and their
 entities are loaded in bulk, or at a constant rate over all shards of the region. Changes are written in batches, the
-newest wish for each entity wins, and a home that has lost its shard can write nothing. An entity whose id belongs to
-another shard now is forgotten here when it has started there, and not before.
+newest wish for each entity wins, and a home that has lost its shard can write nothing. A row that the server does not take,
+or cannot read, holds up no others. An entity whose id belongs to another shard now is forgotten here when it has started
+there, and not before.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Shard, Slot
 from sharding_app.ports.journal import Journal, JournalUnavailable, Mark, RowRefused, ShardsFenced
 from sharding_app.quoting import told
+from sharding_app.runtime.batch_size import BatchSize
 
 logger = logging.getLogger("sharding.region")
 
@@ -68,6 +70,8 @@ class Remembering:
         self._more = asyncio.Event()
         self._some_moved = asyncio.Event()
         self._wanted: list[Shard] = []
+        self._together = BatchSize(MAX_BATCH)
+        self._read_together = BatchSize(MAX_BATCH)
 
     # -- From the host ---------------------------------------------------------------------------------------------
 
@@ -100,20 +104,34 @@ class Remembering:
             await self._wake.wait()
             self._wake.clear()
             while self._wanted or self._wishes:
-                try:
-                    if self._wanted:
-                        await self._read()
-                    if self._wishes:
-                        await self._write()
-                except JournalUnavailable as error:
-                    logger.warning(
-                        "remembered entities wait: %s", error, extra={"action": "remembering_waits"}
-                    )
+                waits = False
+                if self._wanted:
+                    waits = await self._tried(self._read, self._read_together)
+                if self._wishes:
+                    waits = await self._tried(self._write, self._together) or waits
+                if waits:
                     await asyncio.sleep(RETRY_SECONDS)
 
+    async def _tried(self, step: Callable[[], Awaitable[None]], size: BatchSize) -> bool:
+        """Take a step; return whether the journal wants to be left alone for a moment."""
+        try:
+            await step()
+        except JournalUnavailable as error:
+            if error.answered:
+                size.refused()
+            logger.warning("remembered entities wait: %s", error, extra={"action": "remembering_waits"})
+            return True
+        return False
+
     async def _read(self) -> None:
-        shards = {each.number: each for each in self._wanted}
-        found = await self._journal.recall(self._type_id, list(shards))
+        batch = self._wanted[: self._read_together.now]
+        shards = {each.number: each for each in batch}
+        try:
+            found = await self._journal.recall(self._type_id, list(shards))
+        except JournalUnavailable:
+            self._wanted = self._wanted[len(batch) :] + batch  # the others come first now
+            raise
+        self._read_together.taken()
         self._wanted = [each for each in self._wanted if shards.get(each.number) is not each]
         for number, entities in found.items():
             shard = shards[number]
@@ -146,7 +164,7 @@ class Remembering:
             return None
 
     async def _write(self) -> None:
-        wishes = dict(list(self._wishes.items())[:MAX_BATCH])
+        wishes = dict(list(self._wishes.items())[: self._together.now])
         marks = [
             Mark(self._type_id, number, shard.epoch, entity, slot is not None)
             for (number, entity), (shard, slot) in wishes.items()
@@ -154,18 +172,19 @@ class Remembering:
         ]
         fenced: dict[ShardId, Shard] = {}
         try:
-            if marks:
-                await self._journal.remember(marks)
+            await self._store(marks)
         except ShardsFenced as error:
             # A shard that went and came back meanwhile has wishes of both its lives here: the former one is refused.
             for _, number in error.shards:
                 lives = [shard for (place, _), (shard, _) in wishes.items() if place == number]
                 fenced[number] = min(lives, key=lambda each: each.epoch)
-        except RowRefused as refused:
-            self.counters["refused"] += 1
-            logger.error(
-                "entities are not remembered: %s", refused.reason, extra={"action": "remember_refused"}
-            )
+        except JournalUnavailable:
+            for key in wishes:
+                self._wishes[key] = self._wishes.pop(key)  # the others come first now
+            raise
+        except RowRefused:
+            self._together.refused()  # each is tried alone, and then as many as the server takes
+            return
         for shard in fenced.values():
             self._region.fenced_shard(shard)
         for key, (shard, slot) in wishes.items():
@@ -177,6 +196,25 @@ class Remembering:
             if slot is not None and not fenced:
                 self.counters["started"] += 1
                 self._region.load(slot)
+
+    async def _store(self, marks: list[Mark]) -> None:
+        """Write these rows. One that the server refuses is left out: its entity runs, and is not remembered.
+
+        Raises ShardsFenced, JournalUnavailable, and RowRefused where one of several is refused.
+        """
+        if not marks:
+            return
+        try:
+            await self._journal.remember(marks)
+        except RowRefused as refused:
+            if len(marks) > 1:
+                raise
+            self.counters["refused"] += 1
+            logger.error(
+                "an entity is not remembered: %s", refused.reason, extra={"action": "remember_refused"}
+            )
+        else:
+            self._together.taken()
 
     async def _start_recalled(self) -> None:
         while True:

@@ -1,13 +1,15 @@
 """Snapshots: when they are due, and how they reach the journal beside everything else.
 
 Contract: a snapshot is of committed state only, is never waited for by a reply, and its failure costs nothing but a
-longer recovery. Of several that wait for one entity the newest is written. `due` is asked when a command is committed; a
+longer recovery. Of several that wait for one entity the newest is written. One that the server does not take holds up no
+others. `due` is asked when a command is committed; a
 pipelined entity runs nothing else until that commit is through, so that its state is then what the journal holds.
 """
 
 import asyncio
 import logging
 from collections import Counter
+from typing import Any
 
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Slot
@@ -23,6 +25,7 @@ from sharding_app.ports.journal import (
     Snapshot,
 )
 from sharding_app.quoting import told
+from sharding_app.runtime.batch_size import BatchSize
 
 logger = logging.getLogger("sharding.journal")
 
@@ -59,6 +62,7 @@ class Snapshots:
         self._max_bytes = max_bytes
         self._waiting: dict[str, Snapshot] = {}
         self._former: dict[str, Former] = {}
+        self._together = BatchSize(MAX_BATCH)
         self._wake = asyncio.Event()
 
     def due(self, slot: Slot, record: Record) -> bool:
@@ -132,45 +136,47 @@ class Snapshots:
                     await asyncio.sleep(RETRY_SECONDS)
 
     async def _write(self) -> None:
-        if self._former:
-            await self._forget_former()
-        batch = [self._waiting[entity] for entity in list(self._waiting)[:MAX_BATCH]]
+        """Write the snapshots of one batch, or put away the former values of one: a type has either."""
+        waiting: dict[str, Any] = self._waiting or self._former
+        batch = list(waiting)[: self._together.now]
+        try:
+            if self._waiting:
+                await self._save([self._waiting[entity] for entity in batch])
+            else:
+                await self._forget_former([self._former[entity] for entity in batch])
+        except JournalUnavailable as error:
+            if error.answered:
+                self._together.refused()
+            for entity in batch:
+                _to_the_end(waiting, entity)
+            raise
+
+    async def _save(self, batch: list[Snapshot]) -> None:
         try:
             await self._journal.save_snapshots(batch)
         except ShardsFenced as fenced:
-            batch_left = [each for each in batch if (each.type_id, each.shard) not in fenced.shards]
-            self._drop([each for each in batch if each not in batch_left], "fenced")
-            return
+            self._drop([each for each in batch if (each.type_id, each.shard) in fenced.shards], "fenced")
         except RowRefused as refused:
             if len(batch) > 1:
-                await self._one_by_one(batch)
+                self._together.refused()
             else:
                 self._drop(batch, refused.reason)
-            return
-        await self._saved(batch)
+        else:
+            self._together.taken()
+            await self._saved(batch)
 
-    async def _forget_former(self) -> None:
-        former = list(self._former.values())[:MAX_BATCH]
+    async def _forget_former(self, former: list[Former]) -> None:
         fenced: frozenset[tuple[int, ShardId]] = frozenset()
         try:
             await self._journal.forget_states(self._type_id, former, self._window)
         except ShardsFenced as error:
             fenced = error.shards  # its next home forgets them
+        else:
+            self._together.taken()
         for each in former:
             done = not fenced or (self._type_id, each.shard) in fenced
             if done and self._former.get(each.entity) is each:
                 del self._former[each.entity]
-
-    async def _one_by_one(self, batch: list[Snapshot]) -> None:
-        for each in batch:
-            if each.entity not in self._waiting:
-                continue
-            try:
-                await self._journal.save_snapshots([each])
-            except (ShardsFenced, RowRefused) as error:
-                self._drop([each], str(error))
-            else:
-                await self._saved([each])
 
     async def _saved(self, batch: list[Snapshot]) -> None:
         for each in batch:
@@ -198,3 +204,9 @@ class Snapshots:
                 "%d snapshots of %s are not kept: %s", len(batch), self._type.name, reason,
                 extra={"action": "snapshot_dropped", "entity_type": self._type.name},
             )  # fmt: skip
+
+
+def _to_the_end(waiting: dict[str, Any], entity: str) -> None:
+    """Let the others come first; it may have been forgotten meanwhile."""
+    if entity in waiting:
+        waiting[entity] = waiting.pop(entity)

@@ -1,10 +1,12 @@
 """Durable-state entities: the last value instead of events, the same guarantees."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from sharding_app import EntityFailed, NotStorable, PartlyApplied, Rejected
+from sharding_app.ports.journal import Former, JournalUnavailable
 from sharding_app.runtime import snapshots
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
@@ -176,6 +178,30 @@ async def test_large_former_values_go_early(monkeypatch: pytest.MonkeyPatch) -> 
             assert len(values(cluster)) == 90
             cluster.forget()
             assert await Profile.ref("p").show() == ("89" + "x" * 10_000, 0)
+
+
+async def test_values_that_the_server_cannot_put_away_hold_up_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshots, "FORGET_BYTES", 50_000)
+    async with MemoryCluster([Profile]) as cluster:
+        (node,) = cluster.nodes.values()
+        journal = node.node_ports.journal
+        forget = journal.forget_states
+
+        async def picky(type_id: int, former: Sequence[Former], window_seconds: float) -> None:
+            if any(each.entity == "bad" for each in former):
+                raise JournalUnavailable("a trigger of the user's raises (P0001)", answered=True)
+            await forget(type_id, former, window_seconds)
+
+        monkeypatch.setattr(journal, "forget_states", picky)
+        with cluster.in_use():
+            for number in range(90):
+                await asyncio.gather(
+                    *(Profile.ref(each).rename(f"{number}" + "x" * 10_000) for each in ("bad", "good"))
+                )
+            await until(lambda: kept_bytes(cluster, "good") <= 60_000)
+            assert kept_bytes(cluster, "bad") > 800_000
 
 
 async def test_a_state_too_large_fails_its_command_alone() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sharding_app.core.ids import ShardId
 from sharding_app.core.shard import Shard, Slot
-from sharding_app.ports.journal import Mark, ShardsFenced
+from sharding_app.ports.journal import JournalUnavailable, Mark, RowRefused, ShardsFenced
 from sharding_app.runtime.remembering import Remembering
 
 
@@ -109,3 +109,88 @@ def test_a_late_refusal_of_a_former_life_stops_no_shard_that_is_back() -> None:
         return region.loaded, region.fenced, [(each.entity, each.epoch) for each in journal.written]
 
     assert asyncio.run(scenario()) == (["b"], [1], [("b", 3)])
+
+
+class Picky:
+    """A journal that fails whatever holds one entity's row, or one shard's."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.written: set[str] = set()
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        if any(each.entity == "bad" for each in marks):
+            raise self.error
+        self.written |= {each.entity for each in marks}
+
+    async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        if 0 in shards:
+            raise self.error
+        return {number: [f"of-{number}"] for number in shards}
+
+
+def loads_beside(
+    error: Exception, begin: Callable[[Remembering], None], many: int
+) -> tuple[set[str], set[str]]:
+    """Return what was loaded and what was written when so many entities are in memory."""
+
+    async def scenario() -> tuple[set[str], set[str]]:
+        region, journal, enough = Loads(), Picky(error), asyncio.Event()
+        remembering = Remembering(1, journal, region, lambda entity: int(entity[3:]), lambda: 0.0)  # type: ignore[arg-type]
+
+        def loads(_: str) -> None:
+            if len(region.loaded) == many:
+                enough.set()
+
+        region.on_load = loads
+        begin(remembering)
+        async with asyncio.timeout(60):
+            job = asyncio.create_task(remembering.run())
+            await enough.wait()
+        job.cancel()
+        return set(region.loaded), journal.written
+
+    return asyncio.run(scenario())
+
+
+GOOD = {f"of-{number}" for number in range(1, 10)}
+
+
+def start_all(remembering: Remembering) -> None:
+    shard = Shard("shop.Cart", 0, 1)
+    for each in ("bad", *sorted(GOOD)):
+        slot = shard.start(each, 0.0)
+        assert slot is not None
+        remembering.started(slot)
+
+
+def test_a_row_that_the_server_cannot_write_holds_up_no_other() -> None:
+    """The server does not say that the row is to blame: it is tried again, and its entity waits."""
+    error = JournalUnavailable("a trigger of the user's raises (P0001)", answered=True)
+    assert loads_beside(error, start_all, len(GOOD)) == (GOOD, GOOD)
+
+
+def test_of_rows_that_are_refused_together_the_good_ones_are_stored() -> None:
+    """An entity whose own row is refused runs all the same."""
+    refused = RowRefused("violates a constraint of the user's")
+    assert loads_beside(refused, start_all, len(GOOD) + 1) == ({*GOOD, "bad"}, GOOD)
+
+
+def test_a_shard_whose_rows_cannot_be_read_holds_up_no_other() -> None:
+    def recall_all(remembering: Remembering) -> None:
+        for number in range(10):
+            remembering.recall(Shard("shop.Cart", number, 1))
+
+    error = JournalUnavailable("could not read block 3 (XX001)", answered=True)
+    assert loads_beside(error, recall_all, len(GOOD)) == (GOOD, set())
+
+
+def test_a_shard_whose_rows_cannot_be_read_holds_up_no_start_in_another() -> None:
+    def both(remembering: Remembering) -> None:
+        remembering.recall(Shard("shop.Cart", 0, 1))
+        slot = Shard("shop.Cart", 1, 1).start("of-1", 0.0)
+        assert slot is not None
+        remembering.started(slot)
+
+    error = JournalUnavailable("could not read block 3 (XX001)", answered=True)
+    assert loads_beside(error, both, 1) == ({"of-1"}, {"of-1"})

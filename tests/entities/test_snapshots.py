@@ -1,6 +1,8 @@
 """Snapshots: when they are taken, what recovery makes of them, and what is left of the journal."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -14,6 +16,7 @@ from sharding_app import (
     command,
     query,
 )
+from sharding_app.ports.journal import JournalUnavailable, RowRefused, Snapshot
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.stats import read_stats
 from sharding_app.testing.cluster import MemoryCluster
@@ -270,14 +273,41 @@ async def test_a_fenced_home_writes_no_snapshot() -> None:
             former = cluster.nodes[cluster.home_of(Snapped, "a")].hosts["entities.SnappedCart"]
             shard = next(iter(former.shards.values()))
             cluster.server.cluster.epochs[former.execution.type_id, shard.number] += 1
-            from sharding_app.ports.journal import Snapshot
-
             former.execution.snapshots._waiting["a"] = Snapshot(
                 former.execution.type_id, "a", 1, shard.number, shard.epoch, b'{"items": {}}'
             )
             former.execution.snapshots._wake.set()
             await until(lambda: former.execution.snapshots.counters["snapshots_dropped"] == 1)
             assert cluster.snapshots(Snapped, "a") == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JournalUnavailable("a trigger of the user's raises (P0001)", answered=True),
+        RowRefused("violates a constraint of the user's"),
+    ],
+)
+async def test_one_that_the_server_does_not_take_holds_up_no_other(error: Exception) -> None:
+    async with MemoryCluster([Snapped], config=config()) as cluster:
+        (node,) = cluster.nodes.values()
+        journal = node.node_ports.journal
+        save, hold = journal.save_snapshots, asyncio.Event()
+
+        async def picky(snapshots: Sequence[Snapshot]) -> None:
+            await hold.wait()
+            if any(each.entity == "bad" for each in snapshots):
+                raise error
+            await save(snapshots)
+
+        journal.save_snapshots = picky  # type: ignore[method-assign]
+        good = [f"cart-{number}" for number in range(9)]
+        with cluster.in_use():
+            for each in ("bad", *good):
+                await Snapped.ref(each).add_all(list("abcde"))
+            hold.set()
+            await until(lambda: all(seqs(cluster, Snapped, each) == [5] for each in good))
+            assert seqs(cluster, Snapped, "bad") == []
 
 
 async def test_they_are_counted_apart_from_commands_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
