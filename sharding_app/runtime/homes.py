@@ -15,6 +15,7 @@ from sharding_app.core.ids import Incarnation, ShardId, Term, has_no_row
 from sharding_app.core.messages import AnyMessage, GetShardHome, RegisterProxy, Suspect
 from sharding_app.core.records import Member, Server
 from sharding_app.core.suspicions import Suspicions
+from sharding_app.core.terms import era_of
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.store import ClusterStore, StoreRefused, StoreUnavailable
 
@@ -51,6 +52,7 @@ class HomeFinder:
         *,
         is_proxy: bool,
         on_gone: Callable[[Incarnation], None],
+        on_era: Callable[[int], None],
         is_silent: Callable[[Incarnation], bool],
     ) -> None:
         self.coordinator: Incarnation | None = None
@@ -66,6 +68,7 @@ class HomeFinder:
         self._put = put
         self._is_proxy = is_proxy
         self._on_gone = on_gone
+        self._on_era = on_era
         self._is_silent = is_silent
         self._wanted: dict[str, dict[ShardId, float]] = {}
         self._doubted: dict[Incarnation, float] = {}
@@ -84,6 +87,8 @@ class HomeFinder:
             return
         changed = incarnation != self.coordinator
         news = changed or term != self.term
+        if era_of(term) > era_of(self.term):
+            self._on_era(era_of(term))
         self.coordinator, self.term = incarnation, term
         if news:
             self.on_coordinator(term, incarnation)

@@ -1,6 +1,7 @@
 """Which links this process has, and what it keeps of peers with which it has none.
 
-Contract: a peer that is gone gets no link again. What a link knew of its peer's stream when it was closed for idleness is
+Contract: a peer that is gone gets no link again, unless the server went back to a point before its death: then it may live,
+and its death belongs to an era that is over (`core.terms`). What a link knew of its peer's stream when it was closed for idleness is
 given to the next link to that peer, whose own stream is a later one: a late repetition is still recognised. The same is
 done with a peer without a row that is silent for very long, and what was queued for it is dropped. It is not refused: if it
 wakes after all, it goes on where it was, and its region lets go of the answers that were lost (`runtime.asker`).
@@ -10,8 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-from sharding_app.core.ids import Incarnation, has_no_row
+from sharding_app.core.ids import Incarnation, Term, has_no_row
 from sharding_app.core.link import Link, LinkLimits, Position
+from sharding_app.core.terms import era_of
 from sharding_app.core.wire import Wire
 from sharding_app.runtime.link_line import Line
 
@@ -34,7 +36,8 @@ class LinkBook:
         self._wire = wire
         self._channel_of = channel_of
         self._positions: OrderedDict[Incarnation, Position] = OrderedDict()
-        self._gone: OrderedDict[Incarnation, None] = OrderedDict()
+        self._gone: OrderedDict[Incarnation, Term] = OrderedDict()
+        "Incarnations and the term in which this process heard of their end."
         self._last_stream = 0
 
     @property
@@ -52,13 +55,18 @@ class LinkBook:
         line = self.lines[peer] = Line(link, self._channel_of(peer))
         return line
 
-    def end(self, peer: Incarnation) -> None:
-        """The peer is gone."""
+    def end(self, peer: Incarnation, term: Term) -> None:
+        """The peer is gone, as of that term."""
         self._positions.pop(peer, None)
-        _remember(self._gone, peer, None)
+        _remember(self._gone, peer, term)
         line = self.lines.pop(peer, None)
         if line is not None:
             line.end()
+
+    def enter_era(self, era: int) -> None:
+        """Forget who has died in former eras: a death that the server has lost did not happen."""
+        for peer in [each for each, term in self._gone.items() if era_of(term) < era]:
+            del self._gone[peer]
 
     def forget(self, now: float, *, lost: bool) -> None:
         """Drop the links on which nothing has moved for long, and with `lost` those to peers that nobody declares gone."""

@@ -28,7 +28,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sharding_app.core.codec import DecodeError, decode_frame, encode_frame, salvage_frame
-from sharding_app.core.ids import Incarnation, has_no_row
+from sharding_app.core.ids import Incarnation, Term, has_no_row
 from sharding_app.core.link import LinkLimits, LinkStatistics
 from sharding_app.core.messages import AnyMessage, Echo, Frame, Left, NodeGone
 from sharding_app.core.wire import WIRE, Wire
@@ -321,9 +321,13 @@ class Links:
             self._arm_sweep()
         return line
 
-    def end(self, incarnation: Incarnation) -> None:
+    def end(self, incarnation: Incarnation, term: Term) -> None:
         """The peer is gone: drop its link and all that it holds, and refuse what may still come from it."""
-        self._book.end(incarnation)
+        self._book.end(incarnation, term)
+
+    def enter_era(self, era: int) -> None:
+        """The server went back in time, and a coordinator was elected there: who died before that may live again."""
+        self._book.enter_era(era)
 
     def forget_idle(self) -> None:
         """Drop the links on which nothing has moved for long."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
-from sharding_app.core.ids import Incarnation, has_no_row
+from sharding_app.core.ids import Incarnation, Term, has_no_row
 from sharding_app.core.messages import (
     Announcement,
     Answer,
@@ -112,7 +112,7 @@ class Process:
         self.outbox.links = self.links
         self.homes = HomeFinder(
             self.incarnation, self.ports.store, clock, self.try_send,
-            is_proxy=self.is_proxy, on_gone=self._gone, is_silent=self.links.is_silent,
+            is_proxy=self.is_proxy, on_gone=self._gone, on_era=self.links.enter_era, is_silent=self.links.is_silent,
         )  # fmt: skip
         self.asker = asker_class()(
             self.incarnation,
@@ -255,7 +255,7 @@ class Process:
                 self.asker.left(source)
         elif isinstance(message, NodeGone):
             if message.term >= self.homes.term:
-                self._gone(message.incarnation)
+                self._gone(message.incarnation, message.term)
         elif isinstance(message, ShardRegionState):
             self.region_states.told(source, message)
         elif isinstance(message, NodeStats | Entities | Steered):
@@ -266,10 +266,11 @@ class Process:
     def _suspected(self, incarnation: Incarnation) -> None:
         self.homes.suspect(incarnation)
 
-    def _gone(self, incarnation: Incarnation) -> None:
+    def _gone(self, incarnation: Incarnation, term: Term | None = None) -> None:
+        """`term`: of the coordinator that says so; None: the rows do, or its own last word."""
         if incarnation == self.incarnation:
             return
-        self.links.end(incarnation)
+        self.links.end(incarnation, self.homes.term if term is None else term)
         self.outbox.gone(incarnation)
         self.homes.gone(incarnation)
         self.asker.gone(incarnation)

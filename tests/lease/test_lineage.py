@@ -12,6 +12,7 @@ from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.core.ids import Epoch, ShardId
 from sharding_app.core.lease import Lease, LeaseChange, after_return
+from sharding_app.core.messages import NodeGone
 from sharding_app.core.parcel import Parcel
 from sharding_app.core.records import Lineage, Server, ShardRow
 from sharding_app.core.region import Forward, Region
@@ -379,6 +380,31 @@ def test_after_a_restore_lower_terms_and_epochs_are_heard() -> None:
                 assert set(map(tuple, numbers(cluster).values())) == {(1, 2, 3)}
                 assert cluster.server.cluster.coordinator.term > known
                 assert "database_moved_on" in [each.action for each in cluster.server.cluster.timeline]
+
+    on_virtual_time(main())
+
+
+def test_a_node_whose_death_the_server_has_lost_is_heard_again() -> None:
+    """Its burial was in the tail that a promotion lost: its row is there, and so it goes on under its name."""
+
+    async def main() -> None:
+        async with MemoryCluster([Cart], nodes=3) as cluster:
+            with cluster.in_use():
+                await use_all()
+                backup = Backup(cluster)
+                lost = cluster.nodes["node1"]
+                assert any(host.shards for host in lost.hosts.values())
+                term = cluster.client.homes.term
+                for each in (cluster.client, cluster.nodes["node2"], cluster.nodes["node3"]):
+                    each.control("node2", NodeGone(term, lost.incarnation))
+                cluster.server.stop()
+                backup.restore()
+                cluster.server.start()
+                await travel(10)
+                assert not lost.ended.done()
+                await use_all()
+                for each in (cluster.client, cluster.nodes["node2"], cluster.nodes["node3"]):
+                    assert not each.links.is_gone(lost.incarnation)
 
     on_virtual_time(main())
 

@@ -157,7 +157,7 @@ def test_others_have_their_turn_in_the_middle_of_a_large_frame() -> None:
 def test_the_second_half_of_a_frame_goes_with_its_sender() -> None:
     async def main(world: World) -> None:
         one = await world.peer("one")
-        asyncio.get_running_loop().call_soon(one.links.end, "a")
+        asyncio.get_running_loop().call_soon(one.links.end, "a", 1)
         await one.links.take(frame_of(world.limits.halve_messages))
         assert len(one.got["a"]) == world.limits.halve_messages // 2
 
@@ -280,7 +280,7 @@ def test_a_peer_that_is_gone_is_dropped_and_its_late_frames_are_refused() -> Non
         two.links.put("one", answer(0))
         await asyncio.sleep(0.1)
         one.links.put("two", answer(1))
-        one.links.end("two")
+        one.links.end("two", 1)
         await asyncio.sleep(0.1)
         assert one.links.statistics().links == {}
         assert one.links.outstanding() == 0
@@ -306,7 +306,7 @@ def test_a_word_for_the_buried_overtakes_what_waits_for_the_stream_to_open() -> 
         one.links.put("two", word)
         one.links.say_now("two", word)
         await asyncio.sleep(0)
-        one.links.end("two")
+        one.links.end("two", 1)
         await asyncio.sleep(0.1)
         assert two.got["one"] == [answer(0), word]
 
@@ -488,7 +488,7 @@ def test_too_many_links_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(one.got) == {"a", "b"}
         assert one.counter("links_refused") == 2
         for name in "abcd":
-            one.links.end(name)
+            one.links.end(name, 1)
         assert await one.links.take(encode_frame(Frame(1, "d", "one", 1, 1, 0, 0, 0, [answer(0)]))) == 0
 
     run(main)

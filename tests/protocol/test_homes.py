@@ -48,7 +48,7 @@ class World:
         self.told = Told()
         self.homes = HomeFinder(
             "p-me", LateStore(self.server), LoopClock(loop), lambda to, message: True,
-            is_proxy=True, on_gone=self._gone, is_silent=lambda incarnation: True,
+            is_proxy=True, on_gone=self._gone, on_era=lambda era: None, is_silent=lambda incarnation: True,
         )  # fmt: skip
         self.homes.told = self.told
 

@@ -89,7 +89,7 @@ def test_links_that_fall_silent_one_after_the_other(number: int) -> None:
             server.cluster.join(each, (1, 2))
         homes = HomeFinder(
             "p-me", MemoryStore(server, "p-me"), LoopClock(loop), put,
-            is_proxy=True, on_gone=lambda incarnation: None, is_silent=lambda incarnation: True,
+            is_proxy=True, on_gone=lambda incarnation: None, on_era=lambda era: None, is_silent=lambda incarnation: True,
         )  # fmt: skip
         homes.coordinator_told("n-000", 1)
         looking = asyncio.ensure_future(homes.run())
