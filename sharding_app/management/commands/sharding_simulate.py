@@ -13,6 +13,9 @@ from sharding_app.management.console import columns
 
 MIN_NODES = 3
 
+SHOWN_TRACES = 5
+"""Of so many broken seeds the last lines are shown; the others are named."""
+
 
 class Command(BaseCommand):
     help = (
@@ -81,9 +84,9 @@ class Command(BaseCommand):
             self.stderr.write(f"\r{done}/{of} seeds, {failed} failed", ending="" if done < of else "\n")
 
     def _print(self, summary: Any, seconds: float) -> None:
-        for result in summary.failed[:5]:
+        for number, result in enumerate(summary.failed):
             self.stdout.write(f"Seed {result.seed} with {result.nodes} nodes: {result.broken}")
-            for line in result.trace:
+            for line in result.trace if number < SHOWN_TRACES else ():
                 self.stdout.write(f"    {line}")
             self.stdout.write(
                 f"  Again: manage.py sharding_simulate --seeds 1 --seed {result.seed} --nodes {result.nodes}"
