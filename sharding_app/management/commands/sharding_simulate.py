@@ -12,15 +12,14 @@ from django.core.management.base import BaseCommand, CommandError
 from sharding_app.management.console import columns
 
 MIN_NODES = 3
-
 SHOWN_TRACES = 5
 """Of so many broken seeds the last lines are shown; the others are named."""
 
 
 class Command(BaseCommand):
     help = (
-        "Run clusters of real nodes on virtual time, over a network and a store that fail in every way a seed can think "
-        "of, and check the promises after each step. No server is needed. Exit code 1: a promise was broken; the seed "
+        "Run clusters of real nodes on virtual time, over a network and a store that fail in many ways, and "
+        "check the promises after each step. No server is needed. Exit code 1: a promise was broken; the seed "
         "and a short trace say how. Example: manage.py sharding_simulate --seeds 100 --nodes 5"
     )
     requires_system_checks: list[str] = []  # noqa: RUF012  (as Django declares it)
