@@ -470,6 +470,24 @@ def test_b2_23_once_all_is_to_stop_nothing_is_rebalanced_yet_known_and_new_shard
     assert play.homes()[12] == "c"
 
 
+def test_moves_that_wait_for_others_are_forgotten_once_all_is_to_stop() -> None:
+    settings = CoordinatorSettings(max_concurrent_hand_offs=1)
+    play = Play([node("a", 1), node("b", 2)], strategy=Chosen("a"), settings=settings)
+    play.ask("a", 1, 2)
+    play.silent.add("a")
+    play.machine.handoffs.begin([(TYPE, 1), (TYPE, 2)], play.now, "b")
+    play.play()
+    assert list(play.machine.handoffs.queued) == [(TYPE, 2)]
+    for name in "ab":
+        play.change(name, asked="prepare")
+    play.wait(0.1)
+    for name in "ab":
+        play.change(name, asked=None)
+    play.silent.clear()
+    play.wait(5)
+    assert play.homes() == {1: "b", 2: "a"}, "what was begun ends, and no more begins"
+
+
 def test_what_a_node_leaves_behind_when_all_stops_waits_until_it_is_asked_for() -> None:
     play = Play([node("a", 1), node("b", 2)])
     play.ask("a", *ALL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
@@ -290,6 +290,35 @@ def test_never_more_than_the_limit_and_none_twice(
             assert each.place is None
         assert len(nodes) <= limit
         assert all(each.place is not None for each in nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "most", "beyond"),
+    [
+        (FrequencyFilter, {"depth": 1}, {"depth": 0}),
+        (FrequencyFilter, {"counter_bits": 2}, {"counter_bits": 1}),
+        (FrequencyFilter, {"counter_bits": 64}, {"counter_bits": 65}),
+        (FrequencyFilter, {"width_multiplier": 1}, {"width_multiplier": 0}),
+        (FrequencyFilter, {"reset_multiplier": 0.1}, {"reset_multiplier": 0.0}),
+        (WindowClimbing, {"adjust_multiplier": 0.1}, {"adjust_multiplier": 0.0}),
+        (WindowClimbing, {"initial_step": 1.0}, {"initial_step": 1.1}),
+        (WindowClimbing, {"initial_step": 0.1}, {"initial_step": 0.0}),
+        (WindowClimbing, {"restart_threshold": 0.1}, {"restart_threshold": 0.0}),
+        (WindowClimbing, {"step_decay": 1.0}, {"step_decay": 1.1}),
+        (AdmissionWindow, {"minimum": 0.01}, {"minimum": 0.0}),
+        (AdmissionWindow, {"minimum": 0.01, "proportion": 0.01}, {"minimum": 0.02, "proportion": 0.01}),
+        (AdmissionWindow, {"proportion": 0.4, "maximum": 0.4}, {"proportion": 0.5, "maximum": 0.4}),
+        (AdmissionWindow, {"maximum": 1.0}, {"maximum": 1.1}),
+        (Passivation, {"segments": (0.5, 0.5)}, {"segments": (0.5, 0.6)}),
+        (Passivation, {"segments": (0.1, 0.9)}, {"segments": (0.0, 0.9)}),
+    ],
+)
+def test_settings_reach_to_their_bounds_and_no_further(
+    settings: Callable[..., object], most: dict[str, object], beyond: dict[str, object]
+) -> None:
+    settings(**most)
+    with pytest.raises(ValueError, match="passivation: "):
+        settings(**beyond)
 
 
 def test_wrong_settings_are_told() -> None:

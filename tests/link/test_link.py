@@ -159,6 +159,31 @@ def test_retry_sends_at_once_and_counts_silence_from_now() -> None:
     assert wire.b.got == wire.a.put
 
 
+def test_a_link_counts_what_it_has_done_and_what_it_holds() -> None:
+    wire = opened()
+    before, received = wire.a.link.statistics(), wire.b.link.statistics()
+    sizes = 0
+    for number in range(4):
+        wire.a.say(answer(2 * number))
+        wire.a.say(answer(2 * number + 1))
+        assert wire.flush(wire.a) == 1
+        sizes += len(wire.to[wire.b.name][-1])
+    under_way = wire.a.link.statistics()
+    assert (under_way.in_flight_frames, under_way.queued_messages, under_way.queued_bytes) == (4, 0, 0)
+    assert under_way.messages_sent - before.messages_sent == 8
+    assert under_way.frames_sent - before.frames_sent == 4
+    assert under_way.bytes_sent - before.bytes_sent == sizes
+    wire.arrive(wire.b, 0, keep=True)
+    wire.lose(wire.b, 1)
+    wire.run(5.0)
+    after, got = wire.a.link.statistics(), wire.b.link.statistics()
+    assert (after.messages_sent, after.frames_sent) == (under_way.messages_sent, under_way.frames_sent)
+    assert (after.frames_resent, after.in_flight_frames, after.in_flight_bytes) == (1, 0, 0)
+    assert got.messages_received - received.messages_received == 8
+    assert got.frames_received - received.frames_received == 4
+    assert (got.duplicates_dropped, got.out_of_order, got.held_frames, got.held_bytes) == (1, 2, 0, 0)
+
+
 def test_the_queue_is_bounded_in_count_and_bytes() -> None:
     wire = Wire()
     put = 0
