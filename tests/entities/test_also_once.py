@@ -1,7 +1,7 @@
 """Writes of the user's beside no event: fenced and done once as events are; and commits that nothing awaits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 import pytest_asyncio
@@ -23,6 +23,7 @@ from sharding_app.adapters.memory import Plan
 from sharding_app.adapters.memory.faults import ServerFaults
 from sharding_app.core.coordinator import CoordinatorSettings
 from sharding_app.model.event_codec import FINISHED
+from sharding_app.ports.journal import EventRow
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.waiting import travel, until
@@ -69,6 +70,11 @@ class Biller(EventSourced, name="entities.Biller"):
     @command
     async def pay_awaited(self, cents: int) -> int:
         await self.persist(Paid(cents))
+        return self.total
+
+    @command
+    def pay_twice_and_bill(self, cents: int) -> int:
+        self.persist(Paid(cents), Paid(cents), also=lambda: rows.append("bill"))
         return self.total
 
     @command
@@ -130,6 +136,20 @@ async def cluster() -> AsyncIterator[MemoryCluster]:
     async with MemoryCluster([Biller, Meter], nodes=2, config=config) as made:
         with made.in_use():
             yield made
+
+
+async def test_all_events_of_a_command_and_its_rows_are_one_transaction(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions: list[tuple[int, int]] = []
+
+    async def noted(events: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
+        transactions.append((len(events), len(functions)))
+
+    for node in cluster.nodes.values():
+        monkeypatch.setattr(node.hosts["entities.Biller"].execution._waiting, "_together", noted)
+    assert await Biller.ref("a").pay_twice_and_bill(5) == 10
+    assert transactions == [(2, 1)]
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Biller, "bill"), (Meter, "note")])

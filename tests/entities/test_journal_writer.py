@@ -86,6 +86,36 @@ async def pass_time(seconds: float) -> None:
     await loop.travel(seconds)
 
 
+async def test_what_waits_together_is_one_append() -> None:
+    """Commands in parts, or a batch in parts, would be there in part when a node dies between two of them."""
+    appended: list[list[tuple[str, int]]] = []
+
+    def noted(rows: Sequence[EventRow]) -> None:
+        appended.append([(row.entity, row.seq) for row in rows])
+
+    journal, entities = Scripted(noted), Entities()
+    async with written(journal) as writer:
+        for name in ("a", "b", "a"):
+            writer.put(entities.commit(name))
+        await pass_time(1)
+    assert appended == [[("a", 1), ("b", 1), ("a", 2)]]
+
+
+async def test_nothing_is_appended_without_the_lease() -> None:
+    journal, entities = Scripted(lambda rows: None), Entities()
+    valid = [False]
+    writer = JournalWriter(journal, lambda: valid[0])  # type: ignore[arg-type] # no more of a journal is needed
+    task = asyncio.ensure_future(writer.run())
+    writer.put(entities.commit("a"))
+    await pass_time(5)
+    assert (journal.attempts, entities.ends) == ([], [])
+    valid[0] = True
+    writer.resume()
+    await pass_time(1)
+    assert entities.ends == [("a", 1, None)]
+    task.cancel()
+
+
 async def test_errors_of_the_server_are_not_answered_by_a_flood() -> None:
     journal, entities = Scripted(error), Entities()
     async with written(journal) as writer:
@@ -112,6 +142,24 @@ async def test_a_connection_that_is_lost_is_tried_again_at_once_and_then_less_of
     gaps = [later - former for former, later in zip(journal.attempts, journal.attempts[1:], strict=False)]
     assert gaps == pytest.approx([0, 0.05, 0.1], abs=0.02)
     assert entities.ends == [("a", 1, None)]
+
+
+async def test_what_became_of_an_append_is_asked_before_it_is_made_again() -> None:
+    """Its answer is lost, and it may be there: appended once more it would be refused, and its commands be told so."""
+
+    class AnswersAreLost(Scripted):
+        async def append(self, rows: Sequence[EventRow]) -> None:
+            await super().append(rows)
+            raise JournalUnavailable("the connection was lost")
+
+    journal, entities = AnswersAreLost(lambda rows: None), Entities()
+    async with written(journal) as writer:
+        for name in ("a", "b"):
+            writer.put(entities.commit(name))
+            await pass_time(1)
+    assert journal.stored == {"a": [1], "b": [1]}
+    assert entities.ends == [("a", 1, None), ("b", 1, None)]
+    assert len(journal.attempts) == 2
 
 
 async def test_one_entity_that_the_server_fails_does_not_stop_the_others() -> None:
@@ -161,6 +209,18 @@ async def test_what_waits_of_an_object_that_is_thrown_away_is_never_written() ->
         assert writer.waiting == 0
     assert journal.stored == {"good": [1]}
     assert entities.ends == [("good", 1, None), ("bad", 1, NotCommitted.SUPERSEDED)]
+
+
+async def test_what_was_put_before_its_object_was_thrown_away_is_never_written() -> None:
+    """Its numbers are those of the object that is read again."""
+    journal, entities = Scripted(lambda rows: None), Entities()
+    async with written(journal) as writer:
+        for name in ("old", "other"):
+            writer.put(entities.commit(name))
+        entities.slots["old"].generation += 1
+        await pass_time(1)
+    assert journal.stored == {"other": [1]}
+    assert entities.ends == [("old", 1, NotCommitted.SUPERSEDED), ("other", 1, None)]
 
 
 async def test_a_refused_row_waits_for_its_turn_behind_one_that_the_server_fails() -> None:

@@ -35,6 +35,15 @@ async def test_a_tell_comes_before_the_next_ask(cluster: MemoryCluster) -> None:
     assert await counters.ask(Get("1")) == 3
 
 
+async def test_a_tell_that_was_handled_is_no_longer_under_way(cluster: MemoryCluster) -> None:
+    """It counts against the limits of the process that told until its home says that it is done."""
+    for _ in range(3):
+        counters.tell(to("1", Increment()))
+    await until(lambda: not cluster.client.asker.pending)
+    assert cluster.client.asker.regions["protocol.Counter"].parcels == 0
+    assert await counters.ask(Get("1")) == 3
+
+
 async def test_ids_come_from_the_message_or_from_its_envelope(cluster: MemoryCluster) -> None:
     """G1, G8"""
     assert await counters.ask(to("a", WhoAreYou())) == "a"
