@@ -12,6 +12,7 @@ import ast
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +64,11 @@ class NamedTest(NamedTuple):
         return f"{self.file}::{self.name}{f'[{self.part}]' if self.part else ''}"
 
 
+def tests_named(texts: Iterable[str]) -> list[NamedTest]:
+    """All tests that these texts name, each between backquotes."""
+    return [NamedTest(*found) for text in texts for found in _TEST.findall(text)]
+
+
 class Row(NamedTuple):
     id: str
     what: str
@@ -71,7 +77,7 @@ class Row(NamedTuple):
 
     @property
     def tests(self) -> list[NamedTest]:
-        return [NamedTest(*found) for found in _TEST.findall(self.detail)]
+        return tests_named([self.detail])
 
 
 def rows(text: str) -> list[Row]:
@@ -115,7 +121,7 @@ def _faults_of_gaps(text: str, root: Path) -> list[str]:
     wrong += [f"{name}: it is no number that is left out" for name in known if name not in gaps()]
     for name, why in told:
         for each in _TEST.findall(why):
-            if fault := _fault_of_test(root, NamedTest(*each)):
+            if fault := fault_of_test(root, NamedTest(*each)):
                 wrong.append(f"{name}: {fault}")
     return wrong
 
@@ -131,10 +137,11 @@ def _faults_of(row: Row, root: Path) -> list[str]:
         return ["it names a test: is it tested?"] if row.tests else []
     if not row.tests:
         return ["which test shows it?"]
-    return [fault for test in row.tests if (fault := _fault_of_test(root, test))]
+    return [fault for test in row.tests if (fault := fault_of_test(root, test))]
 
 
-def _fault_of_test(root: Path, named: NamedTest) -> str:
+def fault_of_test(root: Path, named: NamedTest) -> str:
+    """What is wrong with a test that a page names; empty: nothing."""
     path = root / named.file
     if not path.is_file():
         return f"{named.file} does not exist"

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -69,7 +69,7 @@ class Trial(NamedTuple):
         """The file's text without the behaviour."""
         if text.count(self.old) != 1:
             raise ValueError(
-                f"{self.file} has the text to replace {text.count(self.old)} times: change tests/house/trials.toml with it"
+                f"{self.file} has the text to replace {text.count(self.old)} times: change tests/house/*.toml with it"
             )
         return text.replace(self.old, self.new)
 
@@ -112,6 +112,12 @@ def faults(trials: Sequence[Trial], page: str, root: Path = ROOT) -> list[str]:
         for test in row.tests
         if (row.id, test) not in tried
     ]
+    return wrong + cannot_be_made(trials, root)
+
+
+def cannot_be_made(trials: Sequence[Trial], root: Path = ROOT) -> list[str]:
+    """Which trials change text that is not there, or to what is no Python."""
+    wrong = []
     for trial in trials:
         try:
             applied = trial.applied((root / trial.file).read_text(encoding="utf-8"))
@@ -140,13 +146,20 @@ class Copy:
     @contextmanager
     def without(self, trial: Trial) -> Iterator[None]:
         """Take a trial's behaviour out for as long as the block lasts."""
-        path = self._folder / trial.file
-        text = path.read_text(encoding="utf-8")
-        path.write_text(trial.applied(text), encoding="utf-8")
+        text = (self._folder / trial.file).read_text(encoding="utf-8")
+        with self.changed(trial.file, trial.applied(text)):
+            yield
+
+    @contextmanager
+    def changed(self, file: str, text: str) -> Iterator[None]:
+        """Let a file have another text for as long as the block lasts."""
+        path = self._folder / file
+        before = path.read_text(encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         try:
             yield
         finally:
-            path.write_text(text, encoding="utf-8")
+            path.write_text(before, encoding="utf-8")
 
     def run(self, tests: Sequence[NamedTest]) -> dict[NamedTest, tuple[Outcome, str]]:
         """Run these tests; return how each ended, and the first line of what it said."""
@@ -206,18 +219,15 @@ def fate(outcomes: dict[NamedTest, tuple[Outcome, str]]) -> str:
 
 def told(page: str) -> dict[tuple[str, str], str]:
     """By row and what was taken out: what the page says came of it."""
-    lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")]
-    return {
-        (cells[0].strip(), cells[1].strip()): cells[3].strip()
-        for cells in lines
-        if len(cells) == 4 and cells[0] != " row "
-    }
+    _, _, table = page.partition("|---|---|---|---|\n")
+    lines = [line.strip("|").split("|") for line in table.splitlines() if line.startswith("| ")]
+    return {(cells[0].strip(), cells[1].strip()): cells[3].strip() for cells in lines if len(cells) == 4}
 
 
-def write(trials: Sequence[Trial], fates: dict[tuple[str, str], str]) -> str:
+def write(trials: Sequence[Trial], fates: dict[tuple[str, str], str], head: str = HEAD) -> str:
     """The page; a trial that was never made says so."""
     lines = [trial.line(fates.get((trial.row, trial.out), "not tried yet")) for trial in trials]
-    return HEAD + "".join(f"{line}\n" for line in lines)
+    return head + "".join(f"{line}\n" for line in lines)
 
 
 def _by_change(trials: Sequence[Trial]) -> list[list[Trial]]:
@@ -244,6 +254,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         trial for trial in trials if trial.row.startswith(beginnings) and not (options.fast and trial.slow)
     ]
     fates = told(TOLD.read_text(encoding="utf-8"))
+
+    def keep() -> None:
+        if options.write:
+            TOLD.write_text(write(trials, fates), encoding="utf-8")
+
+    return carry_out(chosen, fates, keep)
+
+
+def carry_out(chosen: Sequence[Trial], fates: dict[tuple[str, str], str], keep: Callable[[], None]) -> int:
+    """Make these trials and put down what comes of them; `keep` is called after each change. Returns an exit code."""
     with tempfile.TemporaryDirectory() as place:
         copy = Copy(Path(place))
         before = copy.run(sorted({test for trial in chosen for test in trial.tests}))
@@ -261,8 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     outcome, said = outcomes[test]
                     survived += outcome != "failed"
                     print(f"{trial.row:7} {outcome:10} {trial.out}\n{'':19}{test.name}: {said}", flush=True)
-            if options.write:
-                TOLD.write_text(write(trials, fates), encoding="utf-8")
+            keep()
     print(f"{len(chosen)} trials, {survived} tests that did not notice")
     return 1 if survived else 0
 
