@@ -114,6 +114,11 @@ class ShardLeases:
         lease = self._leases.get(name)
         return lease is not None and lease.wanted and lease.state == "held" and now < lease.valid_until
 
+    def has_lost(self, name: str, now: float) -> bool:
+        """Whether its time is over, or it was taken, and what needed it has not stopped yet."""
+        lease = self._leases.get(name)
+        return lease is not None and lease.state in ("held", "lost") and not self.holds(name, now)
+
     @property
     def next_due(self) -> float:
         """When `tick` has something to do; infinity while there is nothing."""

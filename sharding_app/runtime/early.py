@@ -61,6 +61,7 @@ class EarlyEnvelopes:
             shard = host.shards.get(number)
             if shard is None or shard.epoch != epoch:
                 host.shard_life.never_again(number, epoch)
+                host.shard_life.left(number, epoch)
         for source, message in self.waiting.pop((number, epoch)):
             host.backlog.taken(source, message)
             host.receive(source, (message,))

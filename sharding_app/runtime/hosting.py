@@ -120,8 +120,7 @@ class Hosting:
             return f"{node.cluster_id}-shard-{name}-{number}"
 
         def granted(number: ShardId, epoch: Epoch) -> None:
-            message = HostShard(node.homes.term, name, [number], [epoch])
-            host.spawn(self.start(node.homes.coordinator or node.incarnation, message))
+            host.spawn(self._start_granted(host, number, epoch))
 
         def lost(number: ShardId, epoch: Epoch) -> None:
             self._given_up[name, number] = epoch
@@ -183,6 +182,7 @@ class Hosting:
                 return
             if resumed != self._resumed or not self._node.may_handle():
                 return  # as old as that, the rows say nothing any more: we are told again
+            self._leave(host, {shard: told[shard] for shard in unknown}, rows)
             there = {row.shard for row in rows}
             for shard in unknown:
                 if shard not in there:
@@ -198,6 +198,28 @@ class Hosting:
             epochs = [told[each] for each in started]
             self._node.try_send(source, ShardStarted(message.type, started, epochs))
 
+    def _leave(self, host: Host, told: Mapping[ShardId, Epoch], rows: Sequence[ShardRow]) -> None:
+        """Give back the leases of those that the rows, read since, do not show to be ours."""
+        ours = {(row.shard, row.epoch) for row in rows if row.home == self._node.incarnation}
+        for shard, epoch in told.items():
+            if (shard, epoch) not in ours:
+                host.shard_life.left(shard, epoch)
+
+    async def _start_granted(self, host: Host, number: ShardId, epoch: Epoch) -> None:
+        """Its lease is ours: start it, or give the lease back if the row does not name us any more.
+
+        A coordinator tells only the home that the row names. If that is another node now, it waits for this lease, and no
+        message comes here: so the rows are read until they say which it is.
+        """
+        node, gate = self._node, host.gate
+        while gate is not None and gate.has_lease(number, epoch):
+            await host.lease()
+            message = HostShard(node.homes.term, host.type.name, [number], [epoch])
+            await self.start(node.homes.coordinator or node.incarnation, message)
+            if _is_home(host, number, epoch):
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
     def _names_us(self, row: ShardRow) -> bool:
         return row.home == self._node.incarnation and row.step == "home"
 
@@ -209,8 +231,8 @@ class Hosting:
 
     def stop_all(self) -> None:
         for host in self.hosts.values():
-            for shard in list(host.shards.values()):
-                host.shard_life.stop(shard.number, shard.epoch)
+            for number, epoch in _at_home(host).items():
+                host.shard_life.stop(number, epoch)
 
     async def emptied(self, seconds: float) -> None:
         """Wait, so long at most, until no shard is here."""
@@ -243,9 +265,9 @@ class Hosting:
         return {name for name, host in self.hosts.items() if host.shards}
 
     def epochs(self) -> dict[str, dict[ShardKey, Epoch]]:
-        """All shards that are here now, by type."""
+        """All shards that are here now, or wait for their leases, by type."""
         return {
-            name: {(name, each.number): each.epoch for each in host.shards.values()}
+            name: {(name, number): epoch for number, epoch in _at_home(host).items()}
             for name, host in self.hosts.items()
         }
 
@@ -253,8 +275,11 @@ class Hosting:
         """Of the shards that were held before the rows were read, drop those that are not ours any more."""
         for name, mine in held.items():
             _, drop = resume_check(rows, mine, self._node.incarnation)
-            for _, number in drop:
-                self.hosts[name].shard_life.drop(number)
+            life = self.hosts[name].shard_life
+            for key in drop:
+                _, number = key
+                life.drop(number)
+                life.left(number, mine[key])
 
     def give_up_stored(self) -> None:
         """The journal may lack what was read or written last: give up the shards whose objects are made of it.
@@ -378,6 +403,12 @@ class Hosting:
         )  # fmt: skip
         # The coordinator knows this, unless the row has vanished under it: then it finds out now.
         self._say_stopped(type_name, {shard: epoch}, given_up=True)
+
+
+def _at_home(host: Host) -> dict[ShardId, Epoch]:
+    """The shards that are here, and those that wait for their leases to start here."""
+    waiting = {} if host.gate is None else host.gate.wanted
+    return waiting | {each.number: each.epoch for each in host.shards.values()}
 
 
 def _is_home(host: Host, number: ShardId, epoch: Epoch) -> bool:

@@ -46,6 +46,9 @@ class LeaseKeeper:
     def holds(self, name: str) -> bool:
         return self._machine.holds(name, self._now())
 
+    def has_lost(self, name: str) -> bool:
+        return self._machine.has_lost(name, self._now())
+
     def want(self, name: str, gate: "ShardGate", number: ShardId) -> None:
         self._gates[name] = gate, number
         self._machine.want(name, self._now())
@@ -189,10 +192,21 @@ class ShardGate:
         self._epochs: dict[ShardId, Epoch] = {}
         self._waiting: dict[ShardId, list[asyncio.Future[None]]] = {}
 
+    @property
+    def wanted(self) -> dict[ShardId, Epoch]:
+        """The shards that have a lease here or wait for one, at the epoch of their row."""
+        return dict(self._epochs)
+
+    def has_lease(self, number: ShardId, epoch: Epoch) -> bool:
+        """Whether a shard that was let in at that epoch may start, or go on."""
+        return self._epochs.get(number) == epoch and self._keeper.holds(self._name_of(number))
+
     def admits(self, number: ShardId, epoch: Epoch) -> bool:
         """Whether a shard whose row names us may start. If not now, its lease is asked for, and `on_granted` follows."""
-        self._epochs[number] = max(epoch, self._epochs.get(number, epoch))
         name = self._name_of(number)
+        if self._keeper.has_lost(name):
+            return False  # what needed it has not stopped: it is asked for when it has been given back
+        self._epochs[number] = max(epoch, self._epochs.get(number, epoch))
         if self._keeper.holds(name):
             return True
         self._keeper.want(name, self, number)

@@ -73,7 +73,7 @@ class ShardLife:
         shard = host.shards.get(number)
         if shard is None or shard.epoch != epoch:
             self.never_again(number, epoch)
-            self._left(number, epoch)
+            self.left(number, epoch)
             self._on_stopped(host.type.name, number, epoch)
             return
         if not shard.stopping:
@@ -111,7 +111,7 @@ class ShardLife:
         for slot in list(shard.slots.values()):
             close_context(slot.entity)
             self._hand_back(shard, shard.drop(slot))
-        self._left(number, shard.epoch)
+        self.left(number, shard.epoch)
         host.listener.shard_stopped(host.type, number, shard.epoch)
 
     def outdate_all(self) -> None:
@@ -137,10 +137,20 @@ class ShardLife:
             del host.shards[shard.number]
             for slot in shard.slots.values():
                 close_context(slot.entity)
-            self._left(shard.number, shard.epoch)
+            self.left(shard.number, shard.epoch)
             host.listener.shard_stopped(host.type, shard.number, shard.epoch)
         self.never_again(shard.number, shard.epoch)
         self._on_stopped(host.type.name, shard.number, shard.epoch)
+
+    def left(self, number: ShardId, epoch: Epoch) -> None:
+        """It is not at home here at that epoch, or no longer: nothing waits for its lease, and it is given back.
+
+        An object of another epoch that is here has the lease until it has stopped.
+        """
+        host = self._host
+        host.entity_life.shards_changed()
+        if host.gate is not None and number not in host.shards:
+            host.gate.left(number, epoch)
 
     # -- Inside ----------------------------------------------------------------------------------------------------
 
@@ -190,8 +200,3 @@ class ShardLife:
                 back.setdefault((source, message.epoch), []).append(message.request)
         for (source, epoch), requests in back.items():
             host.send(source, HandBack(shard.type, shard.number, epoch, requests))
-
-    def _left(self, number: ShardId, epoch: Epoch) -> None:
-        self._host.entity_life.shards_changed()
-        if self._host.gate is not None:
-            self._host.gate.left(number, epoch)

@@ -8,11 +8,12 @@ from sharding_app.core.ids import shard_of
 from sharding_app.simulation.cast import Named
 
 if TYPE_CHECKING:
+    from sharding_app.runtime.node import Node
     from sharding_app.simulation.world import World
 
 
 def is_settled(world: World) -> bool:
-    """Every node is up and its row says so, and every shard runs where its row says."""
+    """Every node is up and its row says so, and every shard runs where its row says, and only there has a lease."""
     members = world.server.cluster.members
     for each in world.nodes:
         own = members.get(each.incarnations[-1]) if each.is_up else None
@@ -25,7 +26,15 @@ def is_settled(world: World) -> bool:
         shard = node.hosts[row.type].shards.get(row.shard)
         if shard is None or shard.epoch != row.epoch:
             return False
-    return True
+    return not any(
+        _keeps_a_lease_for_nothing(node) for each in world.nodes if (node := each.node) is not None
+    )
+
+
+def _keeps_a_lease_for_nothing(node: Node) -> bool:
+    """Whether it has, or waits for, the lease of a shard that is not there: another home would never get it."""
+    gates = ((host, host.gate) for host in node.hosts.values() if host.gate is not None)
+    return any(gate.wanted.keys() - host.shards.keys() for host, gate in gates)
 
 
 def is_balanced(world: World) -> bool:

@@ -2,19 +2,33 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from itertools import groupby
 
 import pytest
 import pytest_asyncio
 
 from sharding_app import AskTimeout, DeclarationError, EntityEnvelope, ShardingSettings
+from sharding_app.core.records import ShardRow
 from sharding_app.model.registry import registry
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.runtime.config import no_leases
 from sharding_app.runtime.health import NodeHealth
+from sharding_app.runtime.leasing import LeaseKeeper, ShardGate
+from sharding_app.runtime.node import Node
 from tests.protocol.conftest import until
 from tests.protocol.counters import Get, Increment, WhoAreYou
-from tests.protocol.leases import CONFIG, Arbiter, Leased, LeasedCluster, Ruler, leased, ruler
+from tests.protocol.leases import (
+    CONFIG,
+    TERMS,
+    Arbiter,
+    ArbiterLeases,
+    Leased,
+    LeasedCluster,
+    Ruler,
+    leased,
+    ruler,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -135,6 +149,101 @@ async def test_a_shard_that_waits_for_its_lease_can_be_moved(
     await cluster.stop_node(home)
     assert await waiting == 0
     assert arbiter.holders == {name: next(iter(cluster.nodes.values())).incarnation}
+
+
+each_kind = pytest.mark.parametrize("cluster", ["protocol.Leased", "singleton:protocol.ruler"], indirect=True)
+
+
+async def waits(cluster: LeasedCluster, arbiter: Arbiter) -> tuple[Node, Node, str]:
+    """Let the shard wait for its lease; return its home, the other node, and the lease's name."""
+    if "protocol.Leased" in cluster.types:
+        leased.tell(EntityEnvelope("1", Increment()))  # the singleton is placed without a message
+    await until(lambda: bool(arbiter.asked("acquire")))
+    ((name, owner), *_) = arbiter.asked("acquire")
+    home, other = sorted(cluster.nodes.values(), key=lambda node: node.incarnation != owner)
+    return home, other, name
+
+
+def move_behind_its_back(cluster: LeasedCluster, home: Node) -> None:
+    """Rewrite the shard's row, as a server does that goes on from an older state and from there elsewhere."""
+    rows = cluster.server.cluster.shards
+    ((key, row),) = rows.items()
+    rows[key] = ShardRow(row.type, row.shard, row.epoch + 1, home.incarnation, "home")
+
+
+@each_kind
+async def test_a_lease_that_is_granted_when_the_shard_has_moved_on_is_given_back(
+    cluster: LeasedCluster, arbiter: Arbiter
+) -> None:
+    home, other, name = await waits(cluster, arbiter)
+    move_behind_its_back(cluster, other)
+    arbiter.grants = lambda _, owner: owner == home.incarnation
+    await until(lambda: (name, home.incarnation) in arbiter.asked("release"))
+    assert arbiter.holders == {}
+
+
+@each_kind
+async def test_it_is_given_back_though_the_rows_cannot_be_read_when_it_is_granted(
+    cluster: LeasedCluster, arbiter: Arbiter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, other, name = await waits(cluster, arbiter)
+    read, failures = home.ports.store.homes, iter(range(3))
+
+    async def homes(type_name: str, shards: Sequence[int]) -> list[ShardRow]:
+        if next(failures, None) is not None:
+            raise StoreUnavailable("not now")
+        return await read(type_name, shards)
+
+    monkeypatch.setattr(home.ports.store, "homes", homes)
+    move_behind_its_back(cluster, other)
+    arbiter.grants = lambda _, owner: owner == home.incarnation
+    await until(lambda: (name, home.incarnation) in arbiter.asked("release"))
+    assert next(failures, None) is None
+    assert arbiter.holders == {}
+
+
+@each_kind
+async def test_a_node_that_comes_back_waits_no_more_for_the_lease_of_a_shard_that_has_moved_on(
+    cluster: LeasedCluster, arbiter: Arbiter
+) -> None:
+    home, other, name = await waits(cluster, arbiter)
+    cluster.server.stop()
+    move_behind_its_back(cluster, other)
+    cluster.server.start()
+    await until(lambda: (name, other.incarnation) in arbiter.asked("acquire"))
+    assert home.may_handle(), "it is back: who coordinates has read the members since"
+    arbiter.said.clear()
+    await until(lambda: arbiter.asked("acquire").count((name, other.incarnation)) > 5)
+    assert {owner for _, owner in arbiter.asked("acquire")} == {other.incarnation}
+
+
+async def test_a_node_that_stops_all_waits_for_no_lease(cluster: LeasedCluster, arbiter: Arbiter) -> None:
+    """Else it would be granted one that another node gives back, and leave late."""
+    home, _, _ = await waits(cluster, arbiter)
+    home.hosting.stop_all()
+    await asyncio.wait_for(home.hosting.released(60), 10)
+
+
+async def test_a_lost_lease_is_asked_for_anew_once_its_shard_has_stopped_though_it_is_to_start_before(
+    arbiter: Arbiter,
+) -> None:
+    """A former epoch of the shard still stops here when rows name this node again."""
+    arbiter.grants = anybody
+    granted: list[tuple[int, int]] = []
+    lost: list[tuple[int, int]] = []
+    keeper = LeaseKeeper(ArbiterLeases(arbiter, "n1"), TERMS, asyncio.get_running_loop().time, "its-check")
+    gate = ShardGate(keeper, str, lambda *shard: granted.append(shard), lambda *shard: lost.append(shard))
+    running = asyncio.ensure_future(keeper.run())
+    assert not gate.admits(0, 1)
+    await until(lambda: granted == [(0, 1)])
+    arbiter.take_away()
+    await until(lambda: lost == [(0, 1)])
+    assert not gate.admits(0, 2)
+    assert arbiter.asked("release") == []
+    gate.left(0, 1)
+    await until(lambda: gate.admits(0, 2))
+    assert granted == [(0, 1), (0, 2)]
+    running.cancel()
 
 
 async def test_a_lease_that_cannot_be_renewed_is_lost_when_its_time_is_over(

@@ -25,6 +25,7 @@ SURE = (
     "deduplication_off",
     "double_allocation",
     "ids_of_one_process",
+    "lease_is_not_given_back",
     "lease_look_off",
     "lease_not_waited_for",
     "leaves_without_a_word",

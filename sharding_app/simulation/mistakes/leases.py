@@ -22,5 +22,6 @@ LEASES: dict[str, Mistake] = {
     "lease_not_waited_for": Mistake((0,), ShardGate, "admits", lambda _: yes),
     "lease_loss_is_not_told": Mistake((0,), ShardGate, "lost", lambda _: nothing),
     "former_leases_are_not_waited_for": Mistake((2,), Lease, "_former_is_over", lambda _: yes),
+    "lease_is_not_given_back": Mistake((10,), ShardGate, "left", lambda _: nothing),
     "lease_never_over": Mistake((0,), ShardLeases, "_extend", _believes_it_for_ever),
 }
