@@ -1,0 +1,54 @@
+"""The page of the guarantees names what is there, and every promise that the simulation reports."""
+
+import ast
+import re
+from pathlib import Path
+
+from sharding_app import simulation
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "guarantees.md").read_text()
+NUMBERED = re.compile(r"^## (\d+)\. ", re.MULTILINE)
+NAMED = re.compile(r"`(tests/[\w./]+|\w+\.py|[a-z]+(?:_[a-z]+)+)`")
+
+SECTIONS = re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+"""Number and text of each promise."""
+
+
+def reported() -> dict[str, int]:
+    """Return the name and the number of each promise that some place of the simulation reports as broken."""
+    found: dict[str, int] = {}
+    for path in Path(simulation.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("PromiseBroken"):
+                match node.args:
+                    case [ast.Constant(int(number)), ast.Constant(str(name)), *_]:
+                        found[name] = number
+    return found
+
+
+def test_each_number_stands_once_and_has_its_tests() -> None:
+    numbers = [int(each) for each in NUMBERED.findall(PAGE)]
+    assert numbers == sorted(set(numbers))
+    promises = reported()
+    for number, section in SECTIONS:
+        assert "*Shown by* `tests/" in section, number
+        for name in NAMED.findall(section):
+            assert promises.get(name, int(number)) == int(number), name
+
+
+def test_what_is_named_is_there() -> None:
+    promises = reported()
+    assert len(promises) > 15
+    for name in NAMED.findall(PAGE):
+        if name.startswith("tests/"):
+            assert (ROOT / name).exists(), name
+        elif name.endswith(".py"):
+            assert (Path(simulation.__path__[0]) / name).exists(), name
+        elif name not in {"command_id", "sharding_simulate", "use_lease"}:
+            assert name in promises, name
+
+
+def test_every_promise_that_the_simulation_reports_is_on_the_page() -> None:
+    numbers = {int(each) for each in NUMBERED.findall(PAGE)}
+    assert set(reported().values()) <= numbers | {0}
