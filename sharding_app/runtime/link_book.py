@@ -1,10 +1,12 @@
 """Which links this process has, and what it keeps of peers with which it has none.
 
 Contract: a peer that is gone gets no link again, unless the server went back to a point before its death: then it may live,
-and its death belongs to an era that is over (`core.terms`). What a link knew of its peer's stream when it was closed for idleness is
-given to the next link to that peer, whose own stream is a later one: a late repetition is still recognised. The same is
-done with a peer without a row that is silent for very long, and what was queued for it is dropped. It is not refused: if it
-wakes after all, it goes on where it was, and its region lets go of the answers that were lost (`runtime.asker`).
+and its death belongs to an era that is over (`core.terms`).
+
+What a link knew of its peer's stream when it was closed for idleness is given to the next link to that peer, whose own stream
+is a later one: a late repetition is still recognised. The same is done with a peer without a row that is silent for very long,
+and what was queued for it is dropped. It is not refused: if it wakes after all, it goes on where it was, and its region lets
+go of the answers that were lost (`runtime.asker`).
 """
 
 from collections import OrderedDict
