@@ -16,6 +16,7 @@ from sharding_app.torture.linear import operations_of
 
 NANOSECONDS = 1e9
 SECONDS = 600.0
+"""The program itself gives up after a tenth of it."""
 
 
 class Disagreement(AssertionError):
@@ -62,9 +63,9 @@ def judge(program: Path, calls: Iterable[Call], place: Path) -> Verdict:
     return msgspec.json.decode(done.stdout, type=Verdict)
 
 
-def check(program: Path, calls: Iterable[Call], place: Path) -> int:
-    """Judge a history that our own judge has passed; return how many entities are decided. Raises Disagreement."""
+def check(program: Path, calls: Iterable[Call], place: Path) -> Verdict:
+    """Judge a history that our own judge has passed. Raises Disagreement."""
     verdict = judge(program, calls, place)
     if verdict.illegal:
         raise Disagreement(f"Porcupine finds no order for the calls of {', '.join(verdict.illegal[:6])}")
-    return verdict.linearizable
+    return verdict

@@ -35,6 +35,8 @@ class Totals(msgspec.Struct):
     "How often an object took over from another one."
     checked_by_porcupine: int = 0
     "Histories of entities that Porcupine has judged as well."
+    undecided_by_porcupine: int = 0
+    "Histories that it gave up, too hard for its time: calls of unknown outcome may take effect at any moment."
     answered_ms: list[float] = []
     "For each stage, how long after its faults were undone every shard answered."
     broken: str = ""
@@ -61,7 +63,10 @@ class Totals(msgspec.Struct):
                 f"{max(self.answered_ms):,.0f} ms at most"
             )
         if self.checked_by_porcupine:
-            found.append(f"Porcupine agrees on {self.checked_by_porcupine:,} histories of entities")
+            found.append(
+                f"Porcupine agrees on {self.checked_by_porcupine:,} histories of entities, "
+                f"and could not decide {self.undecided_by_porcupine:,} in its time"
+            )
         return found
 
 
@@ -77,7 +82,9 @@ def go_on(
         while time.monotonic() - began < seconds:
             report = mixed.round(STAGES_PER_ROUND)
             if porcupine is not None:
-                totals.checked_by_porcupine += check(porcupine, run.calls(), run.place)
+                verdict = check(porcupine, run.calls(), run.place)
+                totals.checked_by_porcupine += verdict.linearizable
+                totals.undecided_by_porcupine += len(verdict.undecided)
             totals.add(report)
             say(report.lines()[0])
             run.new_round()

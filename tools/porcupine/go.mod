@@ -1,5 +1,5 @@
 module sharding/porcupine
 
-go 1.19
+go 1.21
 
 require github.com/anishathalye/porcupine v1.3.0
