@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 0.1
 CLOCK_DRIFT = 1.1
 """Clock rates of processes and server are assumed to differ by less than a tenth."""
-OURS_SPARE_MS = 1000
+SPARE_SECONDS = 1.0
+"""A question to the journal may take this long, and is answered rightly all the same."""
 ARGUMENTS = "#"
 """Stands in the journal between a command's name and its arguments in short."""
 
@@ -117,14 +118,24 @@ class Retries:
         return max(0, int(self._execution.owner.now() * 1000) - message.born_ms)
 
     async def _outcome(self, slot: Slot, message: Deliver) -> Outcome | None:
-        """The window is the command id's, not this call's: its owner may have called before. One of our own is its call's."""
-        age_ms = int(self._age_ms(message) * CLOCK_DRIFT) + OURS_SPARE_MS
-        if not is_ours(message.command_id):
-            age_ms = self._age_ms(message) + self._window_ms
+        """The window is the command id's, not this call's: its owner may have called before. One of our own is its call's.
+
+        The server looks back from the moment in which it executes the question. That moment may be as late as the answer,
+        where the question waits for others, for a connection or in a frozen server. So an answer that took longer than what
+        is spare proves nothing, and the question is asked again with as much more.
+        """
+        spare = SPARE_SECONDS
         while True:
+            asked_at, age_ms = self._execution.owner.now(), self._age_ms(message)
+            age_ms = int(age_ms * CLOCK_DRIFT) if is_ours(message.command_id) else age_ms + self._window_ms
             try:
-                return await self._journal.outcome(
-                    self._execution.type_id, slot.id, message.command_id, age_ms
+                found = await self._journal.outcome(
+                    self._execution.type_id, slot.id, message.command_id, age_ms + int(spare * 1000)
                 )
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
+                continue
+            took = (self._execution.owner.now() - asked_at) * CLOCK_DRIFT
+            if found is not None or took <= spare:
+                return found
+            spare = 2 * took

@@ -16,7 +16,9 @@ from sharding_app import (
     query,
 )
 from sharding_app.core.ids import shard_of
+from sharding_app.ports.journal import Outcome
 from sharding_app.runtime.config import NodeConfig
+from sharding_app.runtime.retries import SPARE_SECONDS
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from sharding_app.testing.faults import DeadProcesses
@@ -102,7 +104,7 @@ async def test_after_the_window_it_is_a_new_command() -> None:
         with cluster.in_use():
             first = Trimmed.ref("a", command_id="buy-1")
             assert await first.add("book") == 1
-            await travel(WINDOW + 1)
+            await travel(WINDOW + SPARE_SECONDS + 1.0)
             assert await first.add("book") == 2
 
 
@@ -213,6 +215,40 @@ async def test_an_ask_gets_an_id_of_its_own_at_failover() -> None:
             assert await cart.total() == 1
             counters = [node.hosts["entities.Cart"].execution.counters for node in cluster.nodes.values()]
             assert sum(each["retried"] for each in counters) == 1
+            await asyncio.gather(*killing)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3.0, 30.0])
+async def test_the_time_that_the_journal_takes_to_look_counts(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """The next home's loop is blocked, or its server frozen, while it asks what became of a command."""
+    async with MemoryCluster([Cart], nodes=2) as cluster:
+        with cluster.in_use():
+            cart = Cart.ref("a", timeout=200)
+            await cart.nothing()
+            home = cluster.home_of(Cart, "a")
+            (other,) = (node for name, node in cluster.nodes.items() if name != home)
+            journal = other.node_ports.journal
+            look = journal.outcome
+
+            async def late(type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
+                await travel(seconds)
+                return await look(type_id, entity, command_id, age_ms)
+
+            monkeypatch.setattr(journal, "outcome", late)
+            killing: list[asyncio.Task[None]] = []
+
+            def on_commit(rows: object) -> None:
+                if not killing:
+                    cluster.cut_off(home)
+                    killing.append(asyncio.ensure_future(cluster.kill_node(home)))
+
+            cluster.server.journal.on_commit = on_commit
+            loop = cluster.loop
+            assert isinstance(loop, TravelLoop)
+            assert await loop.hurry(cart.add("book")) == 1
+            assert cluster.events(Cart, "a") == [Added("book", 1)], "once"
             await asyncio.gather(*killing)
 
 
