@@ -2,7 +2,8 @@
 
 Contract: they wait, in their order, until the shard's row says whether that epoch is at home here. Handing one back and
 taking the next one would turn their order around; so what is handed back once, because its epoch is over here, is handed
-back for good. What waits counts against its sender's credit.
+back for good. What waits counts against its sender's credit, until its caller has given up: the row, or the shard's lease, may be
+long in coming, and the sender has calls for other types too.
 """
 
 from typing import TYPE_CHECKING
@@ -37,6 +38,17 @@ class EarlyEnvelopes:
         host.backlog.waits(source, message)
         host.spawn(self._find_out(*key))
         return True
+
+    def tick(self, now: float) -> None:
+        """Fail what its callers do not wait for any more."""
+        for key, waiting in self.waiting.items():
+            late = [work for work in waiting if 0 < work[1].deadline_ms <= now * 1000]
+            if late:
+                gone = set(map(id, late))
+                self.waiting[key] = [work for work in waiting if id(work) not in gone]
+                for source, message in late:
+                    self._host.backlog.taken(source, message)
+                    self._host.execution.answers.expired(source, message)
 
     async def _find_out(self, number: ShardId, epoch: Epoch) -> None:
         """Look at the row: the shard is at home here at that epoch, or will never be."""

@@ -306,6 +306,7 @@ class Hosting:
     def tick(self, now: float) -> None:
         for host in self.hosts.values():
             host.entity_life.tick(now)
+            host.early.tick(now)
 
     def close(self) -> None:
         for host in self.hosts.values():

@@ -52,6 +52,24 @@ async def test_early_envelopes_count_against_their_senders_credit(
     assert node.hosting.waiting_bytes("p-other") == 0
 
 
+async def test_early_envelopes_that_no_caller_waits_for_free_their_senders_credit(
+    cluster: MemoryCluster,
+) -> None:
+    """The row, or a lease, may be long in coming: their sender has calls for other types too."""
+    node = cluster.nodes["node1"]
+    host = node.hosts["protocol.Counter"]
+    row = Row(host)
+    late, patient, told = (envelope(host, number) for number in (1, 2, 3))
+    late.deadline_ms = int((node.ports.clock.now() + 1.0) * 1000)
+    patient.deadline_ms = late.deadline_ms + 600_000
+    host.receive("p-client", [late, patient, told])
+    await until(lambda: node.hosting.waiting_bytes("p-client") == 2 * (1000 + OVERHEAD_BYTES))
+    assert host.execution.counters["expired"] == 1
+    row.told.set_result(ShardRow(host.type.name, 7, EPOCH, "n-elsewhere", "home"))
+    await until(lambda: host.counters["handed_back"] == 2)
+    assert node.hosting.waiting_bytes("p-client") == 0
+
+
 async def test_a_row_that_was_read_before_the_lease_came_back_starts_no_shard(cluster: MemoryCluster) -> None:
     """What the shard is rebuilt from is made sure of meanwhile, which may take as long as a standby is away."""
     node = cluster.nodes["node1"]
