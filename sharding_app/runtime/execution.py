@@ -84,6 +84,9 @@ class Execution:
 
     def run(self, slot: Slot, source: Incarnation, message: Deliver) -> bool:
         """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""
+        if not self.owner.may_begin(slot.shard):
+            self.answers.hand_back(source, message)
+            return True
         try:
             return self._run(slot, source, message)
         except BaseException as error:  # noqa: BLE001  (else the envelopes behind this one would be lost with it)

@@ -278,6 +278,11 @@ class Host:
         for target, requests in done.items():
             self.send(target, Done(requests))
 
+    def may_begin(self, shard: Shard) -> bool:
+        """Whether something that a shard has taken in may still begin: it needs its lease until then. A loop that stood
+        still comes to this before it comes to the timer that ends a lease."""
+        return not shard.closed and (self.gate is None or self.gate.holds(shard.number))
+
     async def lease(self) -> None:
         """Return when the lease is valid: at once, mostly."""
         while not self.may_handle():

@@ -212,6 +212,13 @@ class ShardGate:
         self._keeper.want(name, self, number)
         return False
 
+    def holds(self, number: ShardId) -> bool:
+        """Whether a shard that has started has its lease still. One that has not is stopped at once."""
+        if self._keeper.holds(self._name_of(number)):
+            return True
+        self.lost(number)
+        return False
+
     def left(self, number: ShardId, epoch: Epoch) -> None:
         """A shard has stopped here, or will not start: its lease is given back."""
         if self._epochs.get(number, epoch + 1) <= epoch:

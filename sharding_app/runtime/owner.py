@@ -61,6 +61,10 @@ class Owner(Protocol):
     def fenced(self, slot: Slot) -> None:
         """The journal says that the slot's shard lives elsewhere."""
 
+    def may_begin(self, shard: Shard) -> bool:
+        """Whether something that a shard has taken in may still begin."""
+        ...
+
     async def lease(self) -> None:
         """Wait until this node may handle something."""
         ...

@@ -72,7 +72,7 @@ class Retries:
         if generation != slot.generation:
             self._later(slot, source, message)
             return
-        if slot.shard.closed:
+        if not owner.may_begin(slot.shard):
             execution.too_late(slot, source, message)
             return
         if found is None:

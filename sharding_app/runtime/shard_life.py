@@ -91,6 +91,8 @@ class ShardLife:
         if shard is None or shard.epoch != epoch:
             self.stop(number, epoch)
             return
+        if shard.closed:
+            return
         self._host.counters["leases_lost"] += 1
         shard.closed = True
         if not shard.stopping:

@@ -72,7 +72,7 @@ class WaitingCommands:
         if generation != slot.generation:
             execution.answers.abandoned(slot, source, message, partly=False)
             return
-        if slot.shard.closed:
+        if not owner.may_begin(slot.shard):
             execution.too_late(slot, source, message)
             return
         entity: Any = slot.entity

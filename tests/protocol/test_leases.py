@@ -260,6 +260,34 @@ async def test_a_lease_that_cannot_be_renewed_is_lost_when_its_time_is_over(
     assert await ask() == 0
 
 
+@pytest.mark.parametrize("command_id", [None, "again"], ids=["plain", "with an id"])
+async def test_nothing_begins_when_its_time_is_over_though_no_timer_has_said_so(
+    cluster: LeasedCluster, arbiter: Arbiter, monkeypatch: pytest.MonkeyPatch, command_id: str | None
+) -> None:
+    """As after a loop that stood still: it comes to the messages that wait before it comes to its timers."""
+    arbiter.grants = anybody
+    await leased.ask(EntityEnvelope("1", Increment()))
+    ((home, keeper),) = [
+        (name, each.hosting.keepers["postgres"])
+        for name, each in cluster.nodes.items()
+        if each.hosts["protocol.Leased"].shards
+    ]
+    arbiter.grants, arbiter.silent = (lambda *_: False), True
+    asked = len(arbiter.asked("renew"))
+    await until(lambda: len(arbiter.asked("renew")) > asked)
+    now = cluster.clock.now
+    monkeypatch.setattr(keeper, "_now", lambda: now() + 0.9 * TERMS.ttl_seconds)
+    waiting = asyncio.ensure_future(
+        leased.ask(EntityEnvelope("1", Get("1")), timeout=10, command_id=command_id)
+    )
+    await until(lambda: waiting.done() or running(cluster) == [])
+    assert not waiting.done()
+    assert cluster.nodes[home].hosts["protocol.Leased"].counters["leases_lost"] == 1
+    arbiter.grants, arbiter.silent = anybody, False
+    arbiter.take_away()
+    assert await waiting == 0, "another object: it kept its count in memory"
+
+
 @only_singleton
 async def test_j6_a_singleton_waits_for_its_lease_on_the_oldest_and_after_a_crash_on_the_next(
     cluster: LeasedCluster, arbiter: Arbiter
