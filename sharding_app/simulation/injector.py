@@ -584,7 +584,7 @@ class Injector:
         self.world.trace.note("world", None, "%s takes %s", thief, name)
         token = row.token = row.token + 1
         row.owner, row.expires_at = thief, self.world.now + fault.lasts
-        self.world.registry.lease_taken(name)
+        self.world.beliefs.taken(name)
 
         def give_back() -> None:
             if row.token == token:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 OVERLAP_SECONDS = 3.0
 """A former coordinator notices within so long, awake, that there is another one."""
-NOTICED_SECONDS = 3.0
-"""So long at most, awake, after a lease was taken away its holder renews it once more, and learns of it."""
 
 
 @dataclass(slots=True)
@@ -61,8 +59,6 @@ class Registry:
         "Remembered entities that have handled something, and have not gone to rest since."
         self.at_rest: dict[tuple[EntityType, str], None] = {}
         "Those that the world has sent to rest, and seen there."
-        self._taken: dict[str, dict[Process, float]] = {}
-        "Leases that somebody has taken from their holders, and how long each process had been awake then."
         self._instances: dict[str, Instance] = {}
         self._coordinators: dict[Term, Incarnation] = {}
         self._overlaps: dict[Incarnation, tuple[Process, float]] = {}
@@ -138,16 +134,10 @@ class Registry:
             detail = f"{instance} was stopped without its termination message"
             self.world.broke(PromiseBroken(0, "terminated_at_hand_over", detail, instance.name))
 
-    def lease_taken(self, lease: str) -> None:
-        self._taken[lease] = {each.process: each.process.awake for each in self.world.nodes if each.runs}
-
     def went_back(self) -> None:
         """The server has lost its last rows: what it forgot is not to run again, and terms may be given again. Leases that it
         forgot were taken away, from a node that may not know it yet."""
-        for node in self._live_nodes():
-            for host in node.hosts.values():
-                for number in host.shards if host.type.settings.use_lease else ():
-                    self.lease_taken(self._lease(host.type, number))
+        self.world.beliefs.all_taken()
         self.should_run = {each: None for each in self.should_run if self.is_stored(*each)}
         self._coordinators.clear()
 
@@ -229,14 +219,14 @@ class Registry:
 
     def _has_its_lease(self, node: Node, made: EntityType, shard: Shard, name: str) -> None:
         """What runs has its lease, or had it and cannot know yet that it was taken away."""
-        lease = self._lease(made, shard.number)
+        me, lease, beliefs = node.incarnation, self._lease(made, shard.number), self.world.beliefs
+        if not beliefs.believes(me, lease, node.ports.clock.now()):
+            detail = f"{me} handles, and was told that its lease is gone, or its time is over"
+            raise PromiseBroken(0, "runs_with_its_lease", detail, name)
         row = self.world.server.leases.get(lease)
-        if row is not None and row.owner == node.incarnation and row.expires_at > self.world.now:
-            return
-        process = next(each.process for each in self.world.nodes if each.runs and each.node is node)
-        taken = self._taken.get(lease, {}).get(process)
-        if taken is None or process.awake - taken > NOTICED_SECONDS:
-            detail = f"{node.incarnation} handles, the lease is {row.owner if row is not None else None}'s"
+        has_it = row is not None and row.owner == me and row.expires_at > self.world.now
+        if not has_it and not beliefs.was_taken(me, lease):
+            detail = f"{me} handles, the lease is {row.owner if row is not None else None}'s"
             raise PromiseBroken(0, "runs_with_its_lease", detail, name)
 
     def _is_alive(self, instance: Instance) -> bool:

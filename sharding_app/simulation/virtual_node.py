@@ -208,6 +208,8 @@ class VirtualNode:
             journal=journal,
             lifeline=lifeline,
             together=VirtualTogether(self.world, incarnation, journal),
-            leases=lambda _: MemoryLeases(server, incarnation, SHARD_LEASES, TTL_SECONDS),
+            leases=lambda _: self.world.beliefs.of(
+                MemoryLeases(server, incarnation, SHARD_LEASES, TTL_SECONDS), incarnation, clock.now
+            ),
             listener=Told(self.world.registry, incarnation),
         )

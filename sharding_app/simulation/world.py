@@ -17,6 +17,7 @@ from sharding_app.core.ids import Incarnation, ShardId, shard_of
 from sharding_app.runtime.lifeline import Lifeline
 from sharding_app.runtime.node import Node
 from sharding_app.simulation import workload
+from sharding_app.simulation.beliefs import Beliefs
 from sharding_app.simulation.cast import cast_of
 from sharding_app.simulation.clients import Client
 from sharding_app.simulation.conditions import Conditions
@@ -35,7 +36,7 @@ from sharding_app.simulation.registry import Registry
 from sharding_app.simulation.scheduler import Life, Process, Scheduler
 from sharding_app.simulation.stage import Stage
 from sharding_app.simulation.trace import Coverage, Trace, listening
-from sharding_app.simulation.virtual_node import VirtualNode
+from sharding_app.simulation.virtual_node import SHARD_LEASES, VirtualNode
 from sharding_app.simulation.witness import Witness, token_of
 
 CLIENTS = 2
@@ -92,6 +93,7 @@ class World:
             self.coverage.messages, later=self.scheduler.later, faults=self.conditions
         )
         self.overlaps = Overlaps(self)
+        self.beliefs = Beliefs(lambda: self.scheduler.now, SHARD_LEASES.ttl_seconds)
         self.registry = Registry(self)
         self.judge = Judge(self)
         self.strategy = JudgedStrategy(self)
