@@ -573,13 +573,17 @@ class Injector:
         return unlock
 
     def _lease_taken(self, fault: Fault, _: VirtualNode) -> Undo | None:
-        """Somebody else has a lease that its holder still believes to have."""
+        """Another owner has a lease in which its holder still believes."""
         held = [name for name, row in sorted(self.world.server.leases.items()) if row.owner is not None]
-        others = [each.incarnations[-1] for each in self.world.nodes if each.is_up]
-        if not held or not others:
+        if not held:
             return None
-        name, thief = self._random.choice(held), self._random.choice(others)
+        name = self._random.choice(held)
         row = self.world.server.leases[name]
+        up = (each.incarnations[-1] for each in self.world.nodes if each.is_up)
+        others = [each for each in up if each != row.owner]
+        if not others:
+            return None
+        thief = self._random.choice(others)
         self._count(fault.kind)
         self.world.trace.note("world", None, "%s takes %s", thief, name)
         token = row.token = row.token + 1
