@@ -9,11 +9,13 @@ from sharding_app.adapters.memory.lease_row import LeaseRow
 from sharding_app.core.ids import shard_of
 from sharding_app.simulation import workload
 from sharding_app.simulation.beliefs import Beliefs
+from sharding_app.simulation.faults import Fault
+from sharding_app.simulation.mistakes import MISTAKES
 from sharding_app.simulation.planted import planted
 from sharding_app.simulation.promises import PromiseBroken
 from sharding_app.simulation.virtual_node import SHARD_LEASES, VirtualNode
 from sharding_app.simulation.workload import LEASED
-from sharding_app.simulation.world import World
+from sharding_app.simulation.world import World, run_seed
 from tests.simulation.calm import calm_world
 
 VAULT = LEASED, "vault-0"
@@ -145,6 +147,16 @@ def test_a_holder_that_was_frozen_and_does_not_look_is_found(monkeypatch: pytest
         broken = handles_when_it_wakes_up(monkeypatch)
     assert broken is not None
     assert broken.name == "runs_with_its_lease"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lease_loss_is_not_told", "lost_lease_is_kept"])
+def test_a_taken_lease_finds_a_holder_that_does_not_stop(name: str) -> None:
+    faults = [Fault(2.0 + 2.0 * number, "lease_taken", 1.5, 0) for number in range(4)]
+    with planted(name):
+        broken = run_seed(WHOLE, faults=faults).broken
+    assert broken is not None
+    assert broken.promise in MISTAKES[name].promises
 
 
 def test_what_was_asked_before_it_was_taken_is_excused_and_what_was_asked_later_is_not() -> None:

@@ -9,7 +9,7 @@ from sharding_app.core.lease import Lease
 from sharding_app.core.shard import Shard
 from sharding_app.core.shard_lease import ShardLeases
 from sharding_app.runtime.host import Host
-from sharding_app.runtime.leasing import ShardGate
+from sharding_app.runtime.leasing import LeaseKeeper, ShardGate
 from sharding_app.simulation.mistakes.mistake import Mistake, nothing, yes
 
 
@@ -37,8 +37,8 @@ def _left_to_timers(real: Any) -> Any:
 
 
 LEASES: dict[str, Mistake] = {
-    "lease_not_waited_for": Mistake((0,), ShardGate, "admits", lambda _: yes),
-    "lease_loss_is_not_told": Mistake((0,), ShardGate, "lost", lambda _: nothing),
+    "lease_not_waited_for": Mistake((0,), LeaseKeeper, "holds", lambda _: yes),
+    "lease_loss_is_not_told": Mistake((10,), ShardGate, "lost", lambda _: nothing),
     "former_leases_are_not_waited_for": Mistake((2,), Lease, "_former_is_over", lambda _: yes),
     "lease_is_not_given_back": Mistake((10,), ShardGate, "left", lambda _: nothing),
     "lease_never_over": Mistake((0,), ShardLeases, "_extend", _believes_it_for_ever),
