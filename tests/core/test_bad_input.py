@@ -142,6 +142,26 @@ def test_a_strategy_that_takes_long_is_left_alone_for_a_while() -> None:
     assert play.homes()[5] == "a"
 
 
+def test_a_strategy_that_takes_long_now_and_then_is_asked_on() -> None:
+    """What it took is added up within ten seconds, not for ever."""
+    clock = 0.0
+
+    def slow(*_: Any) -> str:
+        nonlocal clock
+        clock += 0.6
+        return "a"
+
+    play = Play(two_nodes(), strategy=Broken(slow), strategy_clock=lambda: clock)
+    for shard in range(6):
+        play.ask("a", shard)
+        clock += 10
+    assert set(play.homes().values()) == {"a"}
+    assert play.noted("strategy_failed") == []
+    play.ask("a", 6)
+    play.ask("a", 7)
+    assert play.noted("strategy_failed") == [TYPE], "two within ten seconds"
+
+
 def test_a_strategy_that_works_again_is_no_longer_said_to_fail() -> None:
     broken = Broken(raises)
     play = Play(two_nodes(), strategy=broken)
@@ -167,6 +187,20 @@ def test_a_new_shard_whose_row_the_store_refuses_is_dropped_and_its_asker_told()
     play.refused.clear()
     play.ask("p-web", 2)
     assert 2 in play.homes()
+
+
+def test_a_new_shard_that_the_store_says_nothing_of_is_dropped_and_its_asker_told() -> None:
+    """The cluster knows no such type: no row can be made."""
+    play = Play(two_nodes())
+    machine = play.machine
+    machine.get_shard_home("a", TYPE, [1], play.now)
+    (decide,) = [each for each in machine.out if isinstance(each, Decide)]
+    machine.out.clear()
+    machine.decided(decide.changes, [], play.now)
+    play.play()
+    assert [(each.reason, each.shards) for each in play.heard("a", NoHome)] == [("refused", [1])]
+    assert machine.waiters == {}
+    assert play.homes() == {}
 
 
 def test_a_refused_change_of_a_dead_homes_shard_keeps_its_end_from_being_told() -> None:

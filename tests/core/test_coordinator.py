@@ -371,6 +371,68 @@ def test_an_acknowledgement_of_one_that_is_gone_is_not_waited_for() -> None:
     assert play.now == 0.0
 
 
+# -- Who is told ---------------------------------------------------------------------------------------------------------
+
+
+def test_processes_that_only_ask_are_told_of_the_types_that_they_use() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=Chosen("a"))
+    machine = play.machine
+    machine.proxy_registered("p-user", [TYPE], play.now)
+    machine.proxy_registered("p-other", ["shop.Order"], play.now)
+    play.ask("a", 1)
+    machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.wait(0.1)
+    assert [len(play.heard(who, BeginHandOff)) for who in ("p-user", "p-other")] == [1, 0]
+    assert (told_home(play, "p-user", 1), told_home(play, "p-other", 1)) == ("b", None)
+    play.die("b")
+    assert (play.gone("p-user"), play.gone("p-other")) == (["b"], ["b"]), "a link to it may be any process's"
+
+
+def test_a_process_that_says_nothing_for_long_is_told_nothing_more() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=Chosen("a"))
+    machine = play.machine
+    for who in ("p-here", "p-away"):
+        machine.proxy_registered(who, [TYPE], play.now)
+    play.ask("a", 1)
+    play.wait(machine.settings.proxy_expiry_seconds, step=1.0)
+    assert set(machine.audience.proxies) == {"p-here", "p-away"}, "the time is not over"
+    machine.proxy_registered("p-here", [TYPE], play.now)
+    play.wait(1.0)
+    assert set(machine.audience.proxies) == {"p-here"}
+    machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.wait(0.1)
+    assert (told_home(play, "p-here", 1), told_home(play, "p-away", 1)) == ("b", None)
+
+
+def test_one_that_uses_more_types_now_is_told_of_these_too() -> None:
+    play = Play([node("a", 1), node("b", 2)], strategy=Chosen("a"))
+    machine = play.machine
+    machine.proxy_registered("p-user", [], play.now)
+    play.ask("a", 1)
+    assert "p-user" not in machine.audience.of(TYPE)
+    machine.proxy_registered("p-user", [TYPE], play.now)
+    assert "p-user" in machine.audience.of(TYPE)
+    assert machine.audience.includes("p-user", TYPE)
+    assert not machine.audience.includes("p-user", "shop.Order")
+    assert machine.audience.includes("a", "shop.Order"), "a member"
+    assert not machine.audience.includes("p-stranger", TYPE)
+
+
+def test_a_coordinator_that_has_nothing_to_do_is_not_busy() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", *ALL)
+    play.starts_nothing.add("c")
+    play.join(node("c", 3))
+    play.wait(30)
+    assert play.machine.busy, "c is to start some, and is told again"
+    play.starts_nothing.clear()
+    play.wait(60)
+    assert sizes(play, "abc") == [4, 4, 4]
+    assert not play.machine.busy
+
+
 # -- External locations -------------------------------------------------------------------------------------------------
 
 

@@ -80,6 +80,21 @@ def test_nobody_is_told_that_a_node_is_gone_before_its_epochs_are_raised() -> No
     assert len(play.heard("a", NodeGone)) == 1
 
 
+def test_one_that_was_not_dead_after_all_gets_shards_again() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    machine = play.machine
+    machine.members_read(list(play.members.values()), ["b"], [], play.now)
+    assert taken(machine, Bury).incarnation == "b"
+    machine.out.clear()
+    play.ask("a", 1, 2)
+    assert play.homes() == {1: "a", 2: "a"}, "nothing while it may be dead"
+    machine.unburied("b")
+    play.ask("a", 3, 4)
+    assert play.homes() == {1: "a", 2: "a", 3: "b", 4: "b"}
+    play.die("b")
+    assert play.gone("a") == ["b"], "it can be found dead again"
+
+
 def test_who_is_buried_is_told_before_its_shards_get_new_homes() -> None:
     """It may live, and have heard of neither of its sessions' ends."""
     play = Play([node("a", 1), node("b", 2)])

@@ -1,8 +1,9 @@
 """The link, rule by rule."""
 
+import msgspec
 import pytest
 
-from sharding_app.core.codec import WIRE_MIN, EncodeError, decode_frame, encode_frame
+from sharding_app.core.codec import WIRE_MIN, EncodeError, decode_frame, encode_frame, encode_message
 from sharding_app.core.link import Link, LinkLimits, MessageTooLarge
 from sharding_app.core.messages import WIRE_VERSION, AnyMessage, Frame
 from tests.link.harness import SMALL, Wire, answer, command, lanes
@@ -197,6 +198,14 @@ def test_the_queue_is_bounded_in_count_and_bytes() -> None:
     assert statistics.queued_messages == 4
     assert statistics.queued_bytes <= SMALL.max_queue_bytes
     assert statistics.put_refused == 1
+
+
+def test_the_queue_takes_as_many_bytes_as_it_may() -> None:
+    size = len(encode_message(answer(1, 900)))
+    limits = msgspec.structs.replace(SMALL, max_queue_bytes=3 * size)
+    wire = Wire(limits)
+    assert [wire.a.say(answer(1, 900)) for _ in range(4)] == [True, True, True, False]
+    assert wire.a.link.statistics().queued_bytes == limits.max_queue_bytes
 
 
 def test_too_large_and_unencodable_messages_fail_alone() -> None:
