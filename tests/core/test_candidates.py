@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sharding_app.core.allocation import Candidates, ClusterView, Host, most_suitable
+from sharding_app.core.allocation import Candidates, ClusterView, Host, Offered, most_suitable
 
 NAMES = "ABCDEFG"
 
@@ -27,6 +27,7 @@ def test_the_kept_order_is_the_true_one(seed: int) -> None:
             view = some_view(chance)
         best = candidates.most_suitable(view)
         assert best == most_suitable(dict(shards), view)
+        assert best == most_suitable(candidates, view) == most_suitable(Offered(candidates), view)
         chosen.add(best)
         changed = best if chance.random() < 0.6 else chance.choice(NAMES)
         if shards[changed] and chance.random() < 0.4:
@@ -35,6 +36,14 @@ def test_the_kept_order_is_the_true_one(seed: int) -> None:
             shards[changed][shard] = None
         candidates.changed(changed)
     assert len(chosen) > 2, f"seed {seed} has shown nothing"
+
+
+def test_what_a_strategy_is_offered_looks_like_the_regions_and_cannot_be_changed() -> None:
+    offered = Offered(Candidates({"A": {1: None, 2: None}, "B": {}}))
+    assert {name: list(shards) for name, shards in offered.items()} == {"A": [1, 2], "B": []}
+    assert (len(offered), "B" in offered, "C" in offered) == (2, True, False)
+    with pytest.raises(TypeError):
+        offered["C"] = {}  # type: ignore[index]
 
 
 def test_a_change_of_one_that_is_no_candidate_is_nobodys_business() -> None:

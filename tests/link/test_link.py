@@ -127,6 +127,25 @@ def test_when_the_peer_answers_again_all_that_was_lost_follows_at_once() -> None
     assert wire.a.link.statistics().frames_resent == 5
 
 
+def test_what_follows_at_once_follows_once() -> None:
+    """Each acknowledgement of what was repeated says again that the peer is there, and repeats nothing more."""
+    wire = opened()
+    for number in range(1, 6):
+        wire.a.say(answer(number))
+        wire.flush(wire.a)
+    wire.to[wire.b.name].clear()
+    wire.now += 0.1
+    wire.flush(wire.a)
+    while wire.to[wire.b.name]:
+        wire.arrive(wire.b)
+        wire.now += SMALL.ack_delay_seconds
+        assert wire.flush(wire.b) == 1, "an acknowledgement of its own"
+        wire.arrive(wire.a)
+        wire.flush(wire.a)
+    assert wire.b.got == wire.a.put
+    assert wire.a.link.statistics().frames_resent == 5
+
+
 def test_a_word_from_a_silent_peer_makes_the_next_repetition_due() -> None:
     wire = opened()
     wire.a.say(answer(1))
