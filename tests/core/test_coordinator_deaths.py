@@ -170,6 +170,20 @@ def test_a_home_that_is_silent_is_told_again_and_never_passed_over() -> None:
     assert play.rows[TYPE, 1] == ShardRow(TYPE, 1, 2, "b", "home")
 
 
+def test_acknowledgements_are_waited_for_until_the_time_is_over() -> None:
+    wait = 1.0
+    settings = CoordinatorSettings(begin_hand_off_wait_seconds=wait, retry_seconds=100.0)
+    play = Play([node("a", 1), node("b", 2)], settings=settings)
+    play.ask("a", 1)
+    play.silent.add("b")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.wait(wait - 0.25, step=0.25)
+    assert play.heard("a", HandOff) == []
+    play.wait(0.25, step=0.25)
+    assert len(play.heard("a", HandOff)) == 1, "and no longer"
+
+
 def test_what_the_store_did_not_take_is_tried_again() -> None:
     machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
     machine.loaded([], [node("a", 1)], 0.0)

@@ -122,6 +122,17 @@ def test_lapsing_while_the_rows_are_read_refuses_to_resume() -> None:
     assert lease.state == "suspended"
 
 
+def test_it_lapses_at_the_limit_itself_while_the_rows_are_read() -> None:
+    lease = valid_lease(10.0)
+    lease.tick(12.5)
+    ping(lease, 0, 12.5)
+    limit = 12.5 + 2.0
+    generation = lease.generation
+    assert not lease.resume(generation, limit), "too late"
+    lease.tick(limit)
+    assert (lease.state, lease.generation) == ("suspended", generation + 1)
+
+
 def test_an_answer_after_the_limit_tells_of_the_lapse_first() -> None:
     lease = valid_lease(10.0)
     lease.ping_sent(0, 11.5)

@@ -190,5 +190,6 @@ def test_e4_times_fit_together() -> None:
     ):
         with pytest.raises(ValueError, match="renewed at least twice"):
             LeaseTerms(**wrong)
-    with pytest.raises(ValueError, match="above 0"):
-        LeaseTerms(retry_seconds=0.0)
+    for none in ("ttl_seconds", "retry_seconds", "answer_seconds"):
+        with pytest.raises(ValueError, match="above 0"):
+            LeaseTerms(**{none: 0.0})
