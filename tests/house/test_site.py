@@ -25,7 +25,7 @@ from project.shop.administrator import FILE, after_migrate
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python manage.py runcluster"
-TEST = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python -m pytest -q"
+TEST = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python -m pytest -q -n 3"
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
