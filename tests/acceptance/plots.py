@@ -84,7 +84,7 @@ def freeze_while_the_append_commits(run: Scenario) -> None:
         written = cluster.sql(count, shard)[0][0]
         blocker.rollback()
     run.fault("SIGSTOP while an append waits for the server", at, shards)
-    until(lambda: cluster.sql(count, shard)[0][0] > written, 2, "it commits while its process stands still")
+    until(lambda: cluster.sql(count, shard)[0][0] > written, 10, "it commits while its process stands still")
     cluster.wait_moved(victim, TTL_SECONDS + 10)
     run.go_on(0.5)
     wake(run, victim)
