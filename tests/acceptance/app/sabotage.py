@@ -9,10 +9,19 @@ from typing import Any
 
 
 def lease() -> None:
-    """A node that never looks at its lease."""
+    """A node that never looks at its lease, and does not listen when it is told of its own end."""
+    from sharding_app.core.messages import NodeGone
     from sharding_app.runtime.lifeline_thread import LifelineThread
+    from sharding_app.runtime.node import Node
+
+    control = Node.control
+
+    def deaf(self: Node, source: Any, message: Any) -> None:
+        if not (isinstance(message, NodeGone) and message.incarnation == self.incarnation):
+            control(self, source, message)
 
     _replace(LifelineThread, "valid_until", property(lambda self: float("inf")))
+    _replace(Node, "control", deaf)
 
 
 def outcomes() -> None:
