@@ -141,8 +141,12 @@ class Scenario(Generic[C]):
     def wait_answers(
         self, at: float, shards: Iterable[int] | None = None, seconds: float = 15.0, of: Load | None = None
     ) -> None:
-        """Wait until each of these shards, or of all, has answered a call (of that caller) that began after that moment."""
+        """Wait until each of these shards, or of all, has answered a call (of that caller) that began after that moment.
+
+        A shard is not asked that no entity of this round is in: the entities that stall a loop have names of their own.
+        """
         wanted = set(self.cluster.epochs() if shards is None else shards)
+        wanted &= {self.shard(entity) for entity in self.names()}
         self.probe(wanted)
 
         def answered() -> bool:
