@@ -166,6 +166,33 @@ async def test_one_stale_shard_among_many_fails_the_statement(params: dict[str, 
         assert await events(writer) == []
 
 
+async def test_a_claim_ahead_of_the_table_that_comes_true_meanwhile_is_still_a_fenced_write(
+    params: dict[str, Any],
+) -> None:
+    """A node may know an epoch that a promotion has lost until the table reaches it again: no shard is named."""
+    async with (
+        await connect(params) as writer,
+        await connect(params) as coordinator,
+        await connect(params) as holder,
+    ):
+        await give_homes(coordinator, 2)
+        async with holder.transaction():
+            await holder.execute("SELECT FROM sharding_shard WHERE shard = 0 FOR UPDATE")
+            write = asyncio.create_task(
+                writer.execute(
+                    "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+                    " VALUES (1, 'a', 1, 0, 1, 'E', 1, '{}'), (1, 'b', 1, 1, 2, 'E', 1, '{}')"
+                )
+            )
+            await blocked(coordinator, writer.info.backend_pid)
+            await coordinator.execute(RAISE, [1])
+        with pytest.raises(psycopg.Error) as refused:
+            await write
+        assert refused.value.sqlstate == FENCED
+        assert refused.value.diag.message_detail == "[]"
+        assert await events(coordinator) == []
+
+
 async def test_nothing_is_written_at_an_old_epoch_after_it_was_raised(params: dict[str, Any]) -> None:
     """Writers race with a coordinator: what is there at an epoch when it ends is all that ever will be."""
     shards, rng, stop = 6, random.Random(7), asyncio.Event()

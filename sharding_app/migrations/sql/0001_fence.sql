@@ -19,14 +19,14 @@ BEGIN
     )
     SELECT (SELECT count(*) FROM claim), (SELECT count(*) FROM held) INTO written, locked;
     IF written <> locked THEN
-        -- Epochs never go down: what was stale above is stale here.
+        -- Epochs never go down: what was stale above is stale here. A claim ahead of the table may have come true since.
         SELECT json_agg(json_build_array(c.type_id, c.shard) ORDER BY c.type_id, c.shard) INTO stale
             FROM (SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n) c
             WHERE NOT EXISTS (
                 SELECT FROM @schema@.sharding_shard s
                 WHERE s.type_id = c.type_id AND s.shard = c.shard AND s.epoch = c.epoch);
         RAISE EXCEPTION 'sharding: % shard(s) are not at the epoch of this write', written - locked
-            USING ERRCODE = 'SH001', DETAIL = stale::text;
+            USING ERRCODE = 'SH001', DETAIL = COALESCE(stale::text, '[]');
     END IF;
     RETURN NULL;
 END
