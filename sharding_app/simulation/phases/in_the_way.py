@@ -37,6 +37,11 @@ def in_the_way(stage: Stage) -> None:
         lambda: all(call.acknowledged for call in calls[1:]),
         OTHERS_SECONDS, f"others are stored while {concerned[1]} is {way}",
     )  # fmt: skip
+    if way == "refused":
+        # The others need not wait until the server has named the row that it refuses.
+        stage.until(
+            lambda: calls[0].ended is not None, OTHERS_SECONDS, f"the caller of {concerned[1]} is told"
+        )
     if world.failure is None:
         _is_told(stage, way, calls[0])
     world.obstacles.heal()
