@@ -32,8 +32,8 @@ class Parcel(msgspec.Struct, eq=False):
     home: Incarnation | None = None
     "Where it is outstanding; None while it waits here."
     epoch: Epoch = 0
+    size: int = 0
+    "About the bytes that it holds."
 
-    @property
-    def size(self) -> int:
-        """About the bytes that it holds."""
-        return len(self.args) + 64
+    def __post_init__(self) -> None:
+        self.size = len(self.args) + 64

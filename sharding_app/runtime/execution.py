@@ -88,35 +88,32 @@ class Execution:
             self.answers.hand_back(source, message)
             return True
         try:
-            return self._run(slot, source, message)
+            if message.deadline_ms and message.deadline_ms <= self.owner.now() * 1000:
+                self.answers.expired(source, message)
+                return True
+            handler = self._commands.get(message.command)
+            if handler is None and message.command in (EXISTS, START):
+                self.answers.answer_seen(slot, source, message, b"1" if slot.seq else b"")
+                return True
+            try:
+                if handler is None:
+                    handler = self.type.handler(message.command)  # raises, naming what there is
+                args = handler.decode(message.args)
+            except ShardingError as error:
+                self.answers.refuse(source, message, error)
+                return True
+            except BaseException as error:  # noqa: BLE001  (types of the user's take part in decoding)
+                self.answers.refuse(source, message, self.type.failed(slot.id, message.command, error))
+                return True
+            if message.command_id and not handler.is_query and not self._memory:
+                if self.retries.is_fresh(slot, message):
+                    return self.start(slot, source, message, handler, args)
+                self.owner.spawn(self.retries.run(slot, slot.generation, source, message, handler, args))
+                return False
+            return self.start(slot, source, message, handler, args)
         except BaseException as error:  # noqa: BLE001  (else the envelopes behind this one would be lost with it)
             self.failing.unexpected(slot, source, message, error)
             return False
-
-    def _run(self, slot: Slot, source: Incarnation, message: Deliver) -> bool:
-        if message.deadline_ms and message.deadline_ms <= self.owner.now() * 1000:
-            self.answers.expired(source, message)
-            return True
-        handler = self._commands.get(message.command)
-        if handler is None and message.command in (EXISTS, START):
-            self.answers.answer_seen(slot, source, message, b"1" if slot.seq else b"")
-            return True
-        try:
-            if handler is None:
-                handler = self.type.handler(message.command)  # raises, naming what there is
-            args = handler.decode(message.args)
-        except ShardingError as error:
-            self.answers.refuse(source, message, error)
-            return True
-        except BaseException as error:  # noqa: BLE001  (types of the user's take part in decoding)
-            self.answers.refuse(source, message, self.type.failed(slot.id, message.command, error))
-            return True
-        if message.command_id and not handler.is_query and not self._memory:
-            if self.retries.is_fresh(slot, message):
-                return self.start(slot, source, message, handler, args)
-            self.owner.spawn(self.retries.run(slot, slot.generation, source, message, handler, args))
-            return False
-        return self.start(slot, source, message, handler, args)
 
     def start(
         self, slot: Slot, source: Incarnation, message: Deliver, handler: Handler, args: tuple[Any, ...]

@@ -76,6 +76,7 @@ class Host:
         self.closing = False
         self.resumes = 0
         "How often the node's lease has come back."
+        self.now = ports.clock.now
         self.meter = Meter(ports.clock)
         self.gate: ShardGate | None = None
         "Of a type whose shards need a lease each."
@@ -102,7 +103,6 @@ class Host:
         )  # fmt: skip
         self._secured = secured
         self._store = ports.store
-        self._clock = ports.clock
         self._mailbox_limit = config.mailbox_size
         self._start_entity = start_entity
         self._on_fenced = on_fenced
@@ -131,7 +131,7 @@ class Host:
 
     def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None:
         """Take envelopes in their order. The caller has looked at the lease."""
-        now = self._clock.now()
+        now = self.now()
         now_ms = now * 1000
         self.meter.batch(messages, now)
         shards = self.shards
@@ -262,9 +262,6 @@ class Host:
         self.execution.answers.refuse(source, message, BufferFull(text))
 
     # -- What executions and remembering need ----------------------------------------------------------------------
-
-    def now(self) -> float:
-        return self._clock.now()
 
     def done(self, target: Incarnation, request: int) -> None:
         if target == NOBODY:

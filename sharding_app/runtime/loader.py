@@ -283,7 +283,8 @@ class Loader:
             self._again.discard(slot)
             self.longest_events = max(self.longest_events, rebuilding.events)
             self._loaded(slot, None)
-        await folding.one_more()
+        if folding.one_more():
+            await folding.turn()
 
     def _failed(self, rebuilding: Rebuilding, error: BaseException) -> None:
         task = asyncio.current_task()

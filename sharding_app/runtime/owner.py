@@ -36,6 +36,8 @@ class Owner(Protocol):
     threads: Threads
     closing: bool
     "The node ends: jobs that are cancelled now are to end."
+    now: Callable[[], float]
+    "The node's clock."
 
     def send(self, target: Incarnation, message: AnyMessage) -> None: ...
 
@@ -55,8 +57,6 @@ class Owner(Protocol):
 
     def restart_shard(self, shard: Shard) -> None:
         """Throw all idle objects of a shard away."""
-
-    def now(self) -> float: ...
 
     def fenced(self, slot: Slot) -> None:
         """The journal says that the slot's shard lives elsewhere."""

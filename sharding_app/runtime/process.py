@@ -196,7 +196,7 @@ class Process:
         `waited`: for so long it has been on its way to this loop."""
         if type_name not in self.configs:
             raise BadCall(f"no entity type {type_name!r} is known here: is its app in INSTALLED_APPS?")
-        if type_name in self.refused:
+        if self.refused and type_name in self.refused:
             raise BadCall(self.why_refused(type_name))
         called_by = calls.chain() if chain is None else chain
         if called_by:

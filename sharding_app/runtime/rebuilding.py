@@ -36,8 +36,14 @@ class Folding:
         self._events = 0
         self._bytes = 0
 
-    async def fold(self, entity: object, slot: Slot, events: Sequence[StoredEvent]) -> None:
-        """Apply events that follow each other without a gap. Raises what the user's code raises, as EventUnreadable."""
+    async def fold(self, entity: object, slot: Slot, events: Sequence[StoredEvent], size: int) -> None:
+        """Apply events of N bytes that follow each other without a gap. Raises what the user's code raises, as
+        EventUnreadable."""
+        if self._events + len(events) < SLICE_EVENTS and self._bytes + size < SLICE_BYTES:
+            self._replay(entity, slot, events)
+            self._events += len(events)
+            self._bytes += size
+            return
         began, size = 0, self._bytes
         room = SLICE_EVENTS - self._events
         for number, event in enumerate(events):
@@ -54,11 +60,10 @@ class Folding:
         self._events = self._bytes = 0
         await asyncio.sleep(0)
 
-    async def one_more(self) -> None:
-        """An entity is done, which costs something too, however short it is."""
+    def one_more(self) -> bool:
+        """An entity is done, which costs something too, however short it is. True: it is time for a turn."""
         self._events += 2
-        if self._events >= SLICE_EVENTS:
-            await self.turn()
+        return self._events >= SLICE_EVENTS
 
     def _replay(self, entity: object, slot: Slot, events: Sequence[StoredEvent]) -> None:
         if not events:
@@ -117,10 +122,12 @@ class Rebuilding:
                 if events[0].seq != self.seq + 1
                 else "it has a gap"
             )
+        size = sum([len(event.payload) for event in events])
         self.events += len(events)
-        self.bytes += sum(len(event.payload) for event in events)
-        self.check(entity_type, limits, self.events, self.bytes)
-        await folding.fold(self.entity, self.slot, events)
+        self.bytes += size
+        if self.events > limits.max_events or self.bytes > limits.max_bytes:
+            self.check(entity_type, limits, self.events, self.bytes)
+        await folding.fold(self.entity, self.slot, events, size)
         self.seq = events[-1].seq
 
     def check(self, entity_type: EntityType, limits: RecoveryLimits, events: int, size: int = 0) -> None:
