@@ -1,18 +1,23 @@
-"""A cluster in this process with the message-style entities, all on one loop."""
+"""A cluster in this process with the message-style entities, all on one loop, whose time can be moved on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 import pytest_asyncio
 
 from sharding_app.model.registry import registry
 from sharding_app.runtime.config import NodeConfig
+from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.protocol.counters import Counter, Mailer, Remembered
 
 CONFIG = NodeConfig(stop_timeout_seconds=0.2, restart_backoff_seconds=0.1, passivate_after_seconds=0)
 NAMES = ("protocol.Counter", "protocol.Remembered", "singleton:protocol.mailer")
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"travel": TravelLoop}
 
 
 @pytest_asyncio.fixture

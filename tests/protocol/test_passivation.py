@@ -26,6 +26,7 @@ from sharding_app.model.registry import registry
 from sharding_app.runtime.config import NodeConfig
 from sharding_app.runtime.entity_life import MAX_AT_A_TIME
 from sharding_app.runtime.host import Host
+from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.protocol.conftest import until
 from tests.protocol.counters import Get, Increment, Stop, to
@@ -188,11 +189,13 @@ async def test_one_that_is_used_again_before_it_could_leave_stays() -> None:
 async def test_timers_neither_keep_an_entity_nor_survive_it() -> None:
     async with MemoryCluster([Meter]) as cluster:
         with cluster.in_use():
-            await Meter.ref("timer").add_later(0.05)
+            await Meter.ref("timer").add_later(30.0)
             for number in range(10):
                 await Meter.ref(number).add(1)
             assert not cluster.is_in_memory(Meter, "timer")
-            await asyncio.sleep(0.1)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, TravelLoop)
+            await loop.travel(31.0)
             assert await Meter.ref("timer").sum() == 0
 
 
