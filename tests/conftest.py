@@ -19,9 +19,8 @@ from hypothesis import settings as examples
 
 from project.servers import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database, redis_host
+from tests.groups import group, place
 from tests.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
-
-TESTS = Path(__file__).parent
 
 # A shell that runs this in the background has it ignore Ctrl-C, and so would every program that is started here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,18 +36,6 @@ os.environ.setdefault("ACCEPTANCE_DRAW", str(random.randrange(1_000_000)))
 
 ChildEnvironment = Callable[[], dict[str, str]]
 
-LONGEST = ("acceptance", "browser", "simulation")
-"""Folders whose tests come first, so that no worker is left alone with them at the end."""
-TOGETHER = {
-    "acceptance": "acceptance",
-    "browser": "browser",
-    "contract": "sessions",
-    "lease": "sessions",
-    "postgres": "sessions",
-    "properties": "sessions",
-}
-"""Folders whose tests share a cluster, or call their nodes alike on one server, and so may end each other's sessions."""
-
 
 def pytest_configure() -> None:
     """Be PostgreSQL's superuser where the servers are our own: some tests make roles and change the server's settings."""
@@ -58,12 +45,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0] not in LONGEST)
+    items.sort(key=lambda item: place(item.nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where tests run in several workers, keep a file's together, and those of a folder that shares a cluster.
+    """Where tests run in several workers, keep those of a group together.
 
     The groups of `--dist loadgroup` would say the same, but xdist 3.8 makes none with pytest 9.
     """
@@ -73,8 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Grouped(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return TOGETHER.get(Path(file).parts[1], file)
+            return group(nodeid)
 
     config.option.loadscopereorder = False  # the order is that of the collection
     return Grouped(config, log)
