@@ -9,10 +9,16 @@ import sys
 from project.settings import *  # noqa: F403
 from project.settings import base
 
-# Only `runserver` needs the app of Daphne, and Twisted is a quarter of what it takes to start a process.
+# Only `runserver` needs the app of Daphne, and only a site the admin's pages: both take long to import, and each of many
+# processes does.
 without = set() if "runserver" in sys.argv else {"daphne"}
+instead = (
+    {}
+    if {"runserver", "runcluster"} & set(sys.argv)
+    else {"django.contrib.admin": "django.contrib.admin.apps.SimpleAdminConfig"}
+)
 INSTALLED_APPS = [
-    *(each for each in base.INSTALLED_APPS if each not in without),
+    *(instead.get(each, each) for each in base.INSTALLED_APPS if each not in without),
     *os.environ.get("TEST_APPS", "tests.badinput.app").split(),
 ]
 SHARDING = json.loads(os.environ.get("TEST_SHARDING", "{}"))
