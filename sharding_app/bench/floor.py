@@ -2,7 +2,7 @@
 
 One process asks another one over the channel layer, in batches. The other one answers at once (`ask`), or first stores
 an event for each command, all that wait in one COPY (`durable`). It prints a line of JSON for each workload. The
-benchmark runs it in turns with its own workloads and gives the ratio of the two: an absolute figure holds for one
+benchmark runs one in turns with its own workload and gives the ratio of the two: an absolute figure holds for one
 machine and one hour.
 
     DATABASE_URL=postgresql://... REDIS_URL=redis://... python -m sharding_app.bench.floor --in-flight 64 --n 20000
@@ -24,6 +24,7 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 
 from sharding_app.bootstrap import new_loop
 
+WORKLOADS = ("ask", "durable")
 ENTITIES = 1000
 WARM_CALLS = 200
 ALONE_CALLS = 3000
@@ -192,18 +193,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="The floor under the benchmarks: the same work with no framework."
     )
+    parser.add_argument(
+        "--workload", choices=WORKLOADS, action="append", help="only this one (default: both)"
+    )
     parser.add_argument("--in-flight", type=int, nargs="*", default=[1, 64, 1000], help="callers at a time")
     parser.add_argument("--n", type=int, default=20_000, help="calls of each measurement")
     options = parser.parse_args()
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         try:
-            for durable in (False, True):
+            for workload in options.workload or WORKLOADS:
                 for in_flight in options.in_flight:
                     count = min(options.n, ALONE_CALLS) if in_flight == 1 else options.n
                     connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
                     connection.execute(NEW_TABLE)
-                    found = measure(durable, in_flight, count)
-                    line = {"workload": "durable" if durable else "ask", "in_flight": in_flight, **found}
+                    found = measure(workload == "durable", in_flight, count)
+                    line = {"workload": workload, "in_flight": in_flight, **found}
                     print(json.dumps(line), flush=True)
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {TABLE}")

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from sharding_app.bench.result import Result
 from sharding_app.management.addresses import NoAddress, database_url, redis_url
 
-COUNT = 20_000
+PER_SECOND = 5_000
+"""Calls of the floor for each second for which ours is measured."""
 RATIOS = ("ops_per_s", "p50_ms", "p99_ms")
 
 
@@ -20,14 +21,16 @@ class ProbeFailed(Exception):
     """The floor cannot be measured here, or ended with an error."""
 
 
-async def probe(in_flight: int) -> dict[str, dict[str, float]]:
-    """Run it once; return its figures by workload. Raises ProbeFailed."""
+async def probe(workload: str, in_flight: int, seconds: float) -> dict[str, float]:
+    """Run it once, longer where ours was measured for longer; return its figures. Raises ProbeFailed."""
+    calls = max(in_flight, int(PER_SECOND * seconds))
     try:
         servers = {"DATABASE_URL": database_url(), "REDIS_URL": redis_url()}
     except NoAddress as error:
         raise ProbeFailed(str(error)) from error
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sharding_app.bench.floor", "--in-flight", str(in_flight), "--n", str(COUNT),
+        sys.executable, "-m", "sharding_app.bench.floor", "--workload", workload, "--in-flight", str(in_flight),
+        "--n", str(calls),
         env={**os.environ, **servers},
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -36,8 +39,8 @@ async def probe(in_flight: int) -> dict[str, dict[str, float]]:
         raise ProbeFailed(
             f"the probe ended with exit code {child.returncode}: {said.decode(errors='replace')}"
         )
-    lines = [json.loads(line) for line in printed.splitlines() if line.startswith(b"{")]
-    return {line["workload"]: line for line in lines}
+    (line,) = (json.loads(each) for each in printed.splitlines() if each.startswith(b"{"))
+    return dict(line)
 
 
 def compare(ours: Result, theirs: Mapping[str, float]) -> None:

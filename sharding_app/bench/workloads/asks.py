@@ -90,5 +90,5 @@ async def _several(run: Run, name: str, call: Call) -> AsyncIterator[Result]:
                 result = await measured(cluster, name, each, at_once(call, each, seconds=seconds))
                 if run.probe:
                     run.progress(f"{name}, {each} in flight: the probe")
-                    compare(result, (await probe(each))[name])
+                    compare(result, await probe(name, each, seconds))
                 yield result
