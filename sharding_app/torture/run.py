@@ -71,16 +71,20 @@ class Totals(msgspec.Struct):
 
 
 def go_on(
-    mixed: Mixed, seconds: float, say: Callable[[str], object], porcupine: Path | None = None
+    mixed: Mixed,
+    seconds: float,
+    say: Callable[[str], object],
+    porcupine: Path | None = None,
+    stages: int = STAGES_PER_ROUND,
 ) -> Totals:
-    """Make rounds for N seconds, or until a promise is broken: `broken` says which."""
+    """Make rounds of that many stages for N seconds, or until a promise is broken: `broken` says which."""
     run, began = mixed.run, time.monotonic()
     totals = Totals(run.cluster.seed)
     try:
         mixed.begin()
         began = time.monotonic()
         while time.monotonic() - began < seconds:
-            report = mixed.round(STAGES_PER_ROUND)
+            report = mixed.round(stages)
             if porcupine is not None:
                 verdict = check(porcupine, run.calls(), run.place)
                 totals.checked_by_porcupine += verdict.linearizable

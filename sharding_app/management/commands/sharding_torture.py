@@ -27,7 +27,7 @@ from sharding_app.torture.load import parse, run_load
 from sharding_app.torture.mixed import Mixed
 from sharding_app.torture.own import OwnCluster
 from sharding_app.torture.processes import NoAnswer
-from sharding_app.torture.run import Totals, go_on
+from sharding_app.torture.run import STAGES_PER_ROUND, Totals, go_on
 from sharding_app.torture.scenario import Scenario
 
 MINUTES = 10.0
@@ -56,6 +56,10 @@ class Command(ShardingCommand):
         parser.add_argument(
             "--entities", type=count, default=1000, help="entities of a round (default: 1000)"
         )
+        parser.add_argument(
+            "--stages", type=count, default=STAGES_PER_ROUND,
+            help=f"stages of a round, after which it is judged (default: {STAGES_PER_ROUND})",
+        )  # fmt: skip
         parser.add_argument("--faults", default="", help="only these, separated by commas")
         parser.add_argument(
             "--keep",
@@ -149,7 +153,7 @@ class Command(ShardingCommand):
         if not faults:
             raise CommandError("None of these faults can be made on this machine.")
         mixed = Mixed(run, self._say, faults, names, rate=options["rate"], entities=options["entities"])
-        return go_on(mixed, options["minutes"] * 60, self._say, options["porcupine"])
+        return go_on(mixed, options["minutes"] * 60, self._say, options["porcupine"], options["stages"])
 
     def _report(self, totals: Totals, place: Path, as_json: bool) -> None:
         (place / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(totals)))
