@@ -150,7 +150,9 @@ class Live:
         }
         return {**kept, **ours, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "", **more}
 
-    def manage(self, *arguments: str, seconds: float = 60.0, **more: str) -> subprocess.CompletedProcess[str]:
+    def manage(
+        self, *arguments: str, seconds: float = 180.0, **more: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command of manage.py to its end."""
         return subprocess.run(
             [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.environment(**more), capture_output=True,
