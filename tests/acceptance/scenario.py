@@ -16,6 +16,8 @@ __all__ = ["REPORTS", "REPORT_FOLDER", "SECONDS", "Fault", "Report", "Scenario",
 REPORT_FOLDER = "ACCEPTANCE_REPORT"
 SECONDS = float(os.environ.get("ACCEPTANCE_SECONDS") or 0)
 """How long each scenario's load goes on before and after its faults, at least; nothing: as short as CI wants it."""
+RATE, ENTITIES = (300.0, 1000) if SECONDS else (200.0, 500)
+"""Of the load, where a scenario does not depend on them: calls each second, and the entities that they go to."""
 REPORTS: list[Report] = []
 """Of this session, for its summary."""
 
@@ -32,6 +34,15 @@ class Scenario(scenario.Scenario[Cluster]):
         super().__init__(Cluster(servers, place, seed, sharding), name)
         self.counts = True
         "Its figures belong into the summary."
+
+    def begin(
+        self,
+        *nodes: str,
+        rate: float = RATE,
+        entities: int = ENTITIES,
+        roles: dict[str, str] | None = None,
+    ) -> None:
+        super().begin(*nodes, rate=rate, entities=entities, roles=roles)
 
     def go_on(self, seconds: float) -> None:
         super().go_on(max(seconds, SECONDS / 2))

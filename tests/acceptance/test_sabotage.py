@@ -36,7 +36,7 @@ def _caught(run: Scenario, missing: str) -> str:
             # No caller reaches it any more: only its own timers show that it lives on. An entity whose append is in doubt
             # takes in no timer, so the load ends before the cut.
             proxy = run.cluster.proxy("b", "postgres")
-            run.begin("a", "b", "c")
+            run.begin("a", "b", "c", rate=300)
             run.load.order("halt")
             plots.cut_off_from_postgres(run, "b", proxy, "hang")
             return r"handles a message, the home of shard"
@@ -50,7 +50,7 @@ def _caught(run: Scenario, missing: str) -> str:
             return r"twice"
         case "repetitions":
             proxy = run.cluster.proxy("b", "redis")
-            run.begin("a", "b", "c")
+            run.begin("a", "b", "c", rate=300)
             plots.late_and_in_pieces(run, "b", proxy)
             return r"twice"
         case _:
