@@ -10,7 +10,7 @@ from tests.docs.snippets import Reader, blocks
 from tests.docs.test_snippets import DOCS
 from tests.live import ROOT, Live
 from tests.scratch_project import WITH_SHARDING, ScratchProject
-from tests.typing.test_typing import complaints
+from tests.typing.test_typing import by_mypy
 
 WRONG = """
 # A page
@@ -53,7 +53,7 @@ def test_what_a_page_shows_is_typed(name: str, tmp_path: Path) -> None:
     lines[0] = "from sharding_app.testing import MemoryCluster; cluster: MemoryCluster"
     source = tmp_path / f"{name.replace('-', '_')}.py"
     source.write_text("\n".join(lines))
-    found = complaints("mypy", source, tmp_path)
+    found = by_mypy(tmp_path, [source.name])[source.name]
     assert {"top-level-await"} in found.values(), "it has read the page"
     assert {line: codes for line, codes in found.items() if codes != {"top-level-await"}} == {}
 

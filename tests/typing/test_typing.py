@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,74 +26,79 @@ follow_imports = silent
 """
 
 
-CHECKERS = ["mypy", *(["pyright"] if shutil.which("pyright") else [])]
+FILES = ("right.py", "wrong.py")
+Complaints = dict[str, dict[int, set[str]]]
+"""The codes of all errors, by file and line."""
 
 
-def complaints(checker: str, source: Path, folder: Path) -> dict[int, set[str]]:
-    """The codes of all errors, by line."""
-    found: dict[int, set[str]] = {}
-    if checker == "mypy":
-        config = folder / "mypy.ini"
-        config.write_text(MYPY.format(root=ROOT))
-        command = [
-            sys.executable,
-            "-m",
-            "mypy",
-            f"--config-file={config}",
-            f"--cache-dir={ROOT}/.mypy_cache/feel",
-        ]
-        done = subprocess.run(
-            [*command, "--output=json", str(source)], capture_output=True, text=True, cwd=ROOT, check=False
-        )
-        assert done.returncode in (0, 1), done.stdout + done.stderr
-        for line in filter(None, done.stdout.splitlines()):
-            said = json.loads(line)
-            if said["severity"] == "error":
-                assert Path(said["file"]).name == source.name, said
-                found.setdefault(said["line"], set()).add(said["code"])
-    else:
-        config = folder / "pyrightconfig.json"
-        settings = {
-            "include": [source.name],
-            "extraPaths": [str(ROOT)],
-            "pythonVersion": "3.11",
-            "typeCheckingMode": "strict" if source.stem == "right" else "standard",
-        }
-        config.write_text(json.dumps(settings))
-        command = ["pyright", "--outputjson", "--project", str(config)]
-        done = subprocess.run(
-            [*command, "--pythonpath", sys.executable],
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            check=False,
-        )
-        assert done.returncode in (0, 1), done.stdout + done.stderr
-        for said in json.loads(done.stdout)["generalDiagnostics"]:
-            if said["severity"] == "error":
-                found.setdefault(said["range"]["start"]["line"] + 1, set()).add(said.get("rule", "syntax"))
+def by_mypy(folder: Path, names: Sequence[str] = FILES) -> Complaints:
+    config = folder / "mypy.ini"
+    config.write_text(MYPY.format(root=ROOT))
+    command = [
+        sys.executable, "-m", "mypy", f"--config-file={config}", f"--cache-dir={ROOT}/.mypy_cache/feel",
+        "--output=json", *(str(folder / name) for name in names),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found: Complaints = {name: {} for name in names}
+    for line in filter(None, done.stdout.splitlines()):
+        said = json.loads(line)
+        if said["severity"] == "error":
+            name = Path(said["file"]).name
+            assert name in names, said
+            found[name].setdefault(said["line"], set()).add(said["code"])
     return found
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    shutil.copy(HERE / "right.py", tmp_path / "right.py")
-    shutil.copy(HERE / "wrong.py.txt", tmp_path / "wrong.py")
-    return tmp_path
+def by_pyright(folder: Path) -> Complaints:
+    config = folder / "pyrightconfig.json"
+    settings = {
+        "include": list(FILES),
+        "extraPaths": [str(ROOT)],
+        "pythonVersion": "3.11",
+        "typeCheckingMode": "standard",
+        "strict": ["right.py"],
+    }
+    config.write_text(json.dumps(settings))
+    command = ["pyright", "--outputjson", "--project", str(config), "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    found: Complaints = {name: {} for name in FILES}
+    for said in json.loads(done.stdout)["generalDiagnostics"]:
+        if said["severity"] == "error":
+            lines = found[Path(said["file"]).name]
+            lines.setdefault(said["range"]["start"]["line"] + 1, set()).add(said.get("rule", "syntax"))
+    return found
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
-def test_what_is_right_is_accepted_and_inferred(checker: str, folder: Path) -> None:
-    assert complaints(checker, folder / "right.py", folder) == {}
+CHECKERS: dict[str, Callable[[Path], Complaints]] = {
+    "mypy": by_mypy,
+    **({"pyright": by_pyright} if shutil.which("pyright") else {}),
+}
 
 
-@pytest.mark.parametrize("checker", CHECKERS)
-def test_each_wrong_line_is_rejected_for_its_own_reason(checker: str, folder: Path) -> None:
-    source = folder / "wrong.py"
+@pytest.fixture(scope="module", params=CHECKERS)
+def checked(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Complaints]:
+    """Return a checker and all that it says: it is started once, and looks at both files."""
+    folder = tmp_path_factory.mktemp(request.param)
+    shutil.copy(HERE / "right.py", folder / "right.py")
+    shutil.copy(HERE / "wrong.py.txt", folder / "wrong.py")
+    return request.param, CHECKERS[request.param](folder)
+
+
+def test_what_is_right_is_accepted_and_inferred(checked: tuple[str, Complaints]) -> None:
+    _, complaints = checked
+    assert complaints["right.py"] == {}
+
+
+def test_each_wrong_line_is_rejected_for_its_own_reason(checked: tuple[str, Complaints]) -> None:
+    checker, complaints = checked
     expected = {
         number: set(found[1 if checker == "mypy" else 2].split("+"))
-        for number, line in enumerate(source.read_text().splitlines(), start=1)
+        for number, line in enumerate((HERE / "wrong.py.txt").read_text().splitlines(), start=1)
         if (found := MARK.search(line))
     }
     assert len(expected) >= 15
-    assert complaints(checker, source, folder) == expected
+    assert complaints["wrong.py"] == expected
