@@ -108,6 +108,7 @@ class Execution:
             if message.command_id and not handler.is_query and not self._memory:
                 if self.retries.is_fresh(slot, message):
                     return self.start(slot, source, message, handler, args)
+                self.retries.asks(slot, source, message)
                 self.owner.spawn(self.retries.run(slot, slot.generation, source, message, handler, args))
                 return False
             return self.start(slot, source, message, handler, args)

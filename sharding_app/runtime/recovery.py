@@ -89,6 +89,7 @@ class Recovery:
         close_context(slot.entity)
         stops = slot.shard.had_last_word(slot)
         slot.shard.reload(slot)
+        self._host.execution.retries.put_back(slot)
         if stops:
             slot.ended = True
             self._host.finished(slot)

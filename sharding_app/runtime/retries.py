@@ -8,7 +8,7 @@ is an error of the caller's. Of an id that is known to be fresh (`runtime.known_
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sharding_app.core.command_ids import is_ours
 from sharding_app.core.ids import Incarnation
@@ -40,12 +40,34 @@ def as_stored(message: Deliver, handler: Handler) -> str:
     return f"{message.command}{ARGUMENTS}{arguments}" if arguments else message.command
 
 
+class _Asking(NamedTuple):
+    """A command while the journal is asked about it."""
+
+    generation: int
+    "Of its object."
+    source: Incarnation
+    message: Deliver
+
+
 class Retries:
     def __init__(self, execution: "Execution", journal: Journal, command_window_seconds: float) -> None:
         self._execution = execution
         self._journal = journal
         self._window_ms = int(command_window_seconds * 1000)
         self.known = KnownIds(lambda: execution.owner.now())
+        self._asking: dict[Slot, _Asking] = {}
+        "What the journal is asked about."
+
+    def asks(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
+        """The job of a command begins (`run`)."""
+        self._asking[slot] = _Asking(slot.generation, source, message)
+
+    def put_back(self, slot: Slot) -> None:
+        """Its object is thrown away: what the journal is asked about is the next to run. Without this, commands that came after
+        it could run before its job hears of that."""
+        asking = self._asking.pop(slot, None)
+        if asking is not None:
+            self._later(slot, asking.source, asking.message)
 
     async def run(
         self,
@@ -58,10 +80,10 @@ class Retries:
     ) -> None:
         """A command with an id of its own: look what an earlier attempt left in the journal before it runs."""
         execution, owner = self._execution, self._execution.owner
-        if generation != slot.generation:
-            self._later(slot, source, message)
+        if self._is_thrown_away(slot, generation):
             return
         if self._age_ms(message) > self._window_ms:
+            del self._asking[slot]
             text = f"{message.command} is older than the window in which its id is remembered: it is not repeated"
             execution.answers.refuse(source, message, BadCall(text, code="too_old"))
             owner.finished(slot)
@@ -69,9 +91,9 @@ class Retries:
         await settled(slot)
         found = await self._outcome(slot, message)
         await owner.lease()
-        if generation != slot.generation:
-            self._later(slot, source, message)
+        if self._is_thrown_away(slot, generation):
             return
+        del self._asking[slot]
         if not owner.may_begin(slot.shard):
             execution.too_late(slot, source, message)
             return
@@ -105,6 +127,15 @@ class Retries:
         """What this command has staged is put to the journal."""
         if message.command_id and not is_ours(message.command_id):
             self.known.note(slot, message.command_id)
+
+    def _is_thrown_away(self, slot: Slot, generation: int) -> bool:
+        """Whether the object has gone for which the job began. Its command was put back then, or is now."""
+        if generation == slot.generation:
+            return False
+        asking = self._asking.get(slot)
+        if asking is not None and asking.generation == generation:
+            self.put_back(slot)
+        return True
 
     def _later(self, slot: Slot, source: Incarnation, message: Deliver) -> None:
         """The object was thrown away before anything was found out. Nobody may say yet that nothing is stored: an earlier

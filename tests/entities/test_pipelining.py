@@ -1,12 +1,14 @@
 """A pipelined type runs on while commits are under way; nobody hears of what is not committed."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from sharding_app import (
     EntityFailed,
     EventSourced,
+    NotStorable,
     Rejected,
     ShardingSettings,
     Unavailable,
@@ -14,7 +16,10 @@ from sharding_app import (
     command,
     query,
 )
+from sharding_app.adapters.memory import MemoryJournal
+from sharding_app.ports.journal import Outcome
 from sharding_app.runtime.config import NodeConfig
+from sharding_app.runtime.known_ids import KnownIds
 from sharding_app.testing.cluster import MemoryCluster
 from tests.entities.shop import Added, HotCart
 from tests.entities.waiting import travel, until
@@ -86,6 +91,40 @@ async def test_a_failed_commit_fails_all_behind_it_and_the_object_is_recovered(
     assert await cart.content() == {"book": 1}
     assert await cart.add("pen") == 1
     assert cluster.events(HotCart, "a") == [Added("book", 1), Added("pen", 1)]
+
+
+async def test_a_command_that_the_journal_is_asked_about_keeps_its_place_behind_a_failed_commit(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is recovered while the question is under way: what came later waits for it."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+    look = MemoryJournal.outcome
+
+    async def late(journal: MemoryJournal, *of: Any) -> Outcome | None:
+        asked.set()
+        await answer.wait()
+        return await look(journal, *of)
+
+    monkeypatch.setattr(MemoryJournal, "outcome", late)
+    monkeypatch.setattr(KnownIds, "is_fresh", lambda *_: False)  # as of a command that an earlier home had
+    cart = HotCart.ref("a")
+    await cart.nothing()
+    with cluster.writes_wait():
+        cluster.fail_next_write(HotCart, "a", reason="no room")
+        calls = [
+            asyncio.ensure_future(cart.add("book")),
+            asyncio.ensure_future(HotCart.ref("a", command_id="once").add("pen")),
+            asyncio.ensure_future(cart.add("cup")),
+        ]
+        await until(lambda: seen_by(cluster, "a").items == {"book": 1})  # type: ignore[attr-defined]
+    with pytest.raises(NotStorable, match="no room"):
+        await calls[0]
+    await asked.wait()
+    await travel(0.5)
+    assert not any(each.done() for each in calls[1:])
+    answer.set()
+    assert await asyncio.gather(*calls[1:]) == [1, 1]
+    assert cluster.events(HotCart, "a") == [Added("pen", 1), Added("cup", 1)]
 
 
 async def test_a_handler_that_raises_does_not_fail_the_commits_before_it(cluster: MemoryCluster) -> None:
