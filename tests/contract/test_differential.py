@@ -4,7 +4,6 @@ Seeded, so that a difference can be found again: the message of a failure names 
 left out of the comparison (windows are either wide open or shut).
 """
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -20,7 +19,8 @@ from sharding_app.ports.journal import Bounds, Former, Mark, RowRefused, ShardsF
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import StaleTerm
 from tests.contract.factories import MemoryWorld, PostgresWorld, World, postgres_world
-from tests.contract.given import CART, event_row, member, until, with_type
+from tests.contract.given import CART, event_row, member, with_type
+from tests.postgres.writers import connect, gone
 
 pytestmark = pytest.mark.asyncio
 
@@ -37,11 +37,18 @@ HOUR_MS = 3_600_000
 class Side:
     """One world and what a history needs of it."""
 
-    def __init__(self, world: World, session: Callable[[str, str], LifelineSession]) -> None:
+    def __init__(
+        self,
+        world: World,
+        session: Callable[[str, str], LifelineSession],
+        gone: Callable[[int], Awaitable[None]],
+    ) -> None:
         self.store = world.store("store")
         self.journal = world.journal("journal")
         self.sessions: dict[str, LifelineSession] = {}
         self._session = session
+        self._gone = gone
+        self._pids: dict[str, int] = {}
         self.cluster_id = ""
         self.type_id = 0
 
@@ -51,8 +58,18 @@ class Side:
         self.type_id = await with_type(self.store)
         first = self.sessions["one"]
         await self.store.join(member("one"), lifeline_keys(self.cluster_id, "one"))
-        await first.open()
+        await self.open("one")
         await first.elect("one")
+
+    async def open(self, name: str) -> None:
+        """Open a session anew, once the server has seen the end of the former one and freed what it held."""
+        await self.hang_up(name)
+        self._pids[name] = (await self.sessions[name].open()).pid
+
+    async def hang_up(self, name: str) -> None:
+        await self.sessions[name].close()
+        if (pid := self._pids.pop(name, None)) is not None:
+            await self._gone(pid)
 
 
 Operation = Callable[[Side], Awaitable[object]]
@@ -280,16 +297,7 @@ class History:
 
         async def bury(side: Side) -> object:
             # Its sessions end with it; ours are closed first, so that both sides open them again in the same way.
-            await side.sessions[name].close()
-
-            async def free() -> bool:
-                return all(
-                    not each.locks for each in (await side.store.members())[1] if each.incarnation == name
-                )
-
-            # A server hears of a session's end a moment later. Where another session has taken those locks they stay.
-            with contextlib.suppress(TimeoutError):
-                await until(free, 0.5)
+            await side.hang_up(name)
             return await side.store.bury(term, name)
 
         self.opened.pop(name, None)
@@ -317,9 +325,8 @@ class History:
         name = self.random.choice(NODES)
         self.opened[name] = None
 
-        async def open_again(side: Side) -> object:
-            await side.sessions[name].open()
-            return None
+        async def open_again(side: Side) -> None:
+            await side.open(name)
 
         return f"open {name}", open_again
 
@@ -385,6 +392,16 @@ async def outcome_of(operation: Operation, side: Side) -> object:
         return "stale term"
 
 
+async def at_once(_: int) -> None:
+    """The virtual server has ended a session when it is closed."""
+
+
+async def ended(params: dict[str, Any], pid: int) -> None:
+    """Wait until the server has heard of the end of a session, and freed its locks: that is a moment later."""
+    async with await connect(params) as watcher:
+        await gone(watcher, pid)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_both_answer_the_same(seed: int, request: pytest.FixtureRequest) -> None:
     async with postgres_world(request) as real:
@@ -395,12 +412,14 @@ async def test_both_answer_the_same(seed: int, request: pytest.FixtureRequest) -
             Side(
                 MemoryWorld(server),
                 lambda _, name: MemoryLifelineSession(server, name, idle_timeout_seconds=PATIENCE_SECONDS),
+                at_once,
             ),
             Side(
                 real,
                 lambda cluster, name: PostgresLifelineSession(
                     params, cluster_id=cluster, owner=name, ttl_seconds=PATIENCE_SECONDS
                 ),
+                lambda pid: ended(params, pid),
             ),
         )
         for side in sides:
