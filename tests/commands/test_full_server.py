@@ -12,8 +12,8 @@ from project.servers.postgres import SETTINGS
 from tests.commands.logins import Login, calling
 from tests.live import Live, until
 
-ROOM = 14
-"""Two nodes and a caller need 13 connections."""
+ROOM = 15
+"""Two nodes and a caller need 13 connections, and a command that asks the nodes needs two."""
 RESERVED = 3
 A_NODE_AND_THE_CALLER = 7
 FULL = "too many clients|remaining connection slots|too many connections"
@@ -83,7 +83,7 @@ def test_nodes_and_callers_wait_or_say_why_and_lose_nothing(login: Login) -> Non
                 assert told[each] == found <= 3 + in_doubt[each]
 
             def both_are_up() -> bool:
-                # One connection is left for the command: until the nodes have theirs it may get none, and say so.
+                # Two connections are left for the command: until the nodes have theirs it may get none, and say so.
                 return [each["state"] for each in live.status().get("nodes", [])] == ["up", "up"]
 
             until(both_are_up, 60, "both are up")
