@@ -19,7 +19,7 @@ from typing import Any
 from sharding_app.management.processes import up_line
 from sharding_app.torture.load import round_file
 
-START_SECONDS = 120.0
+START_SECONDS = 30.0
 INSTANCES = "SHARDING_TORTURE_INSTANCES"
 """The variable of the environment that names the file in which instances say that they live."""
 EPOLL_WAITS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}

@@ -173,10 +173,8 @@ class Browser:
         """Whatever the console has got since the last look: errors, and what the policy has refused."""
         log: list[dict[str, str]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call] # selenium's
         found = [f"{each['level']} {each['message']}" for each in log]
-        # That icon is Chromium's own wish; no page names it. And a server without a free processor ends a handshake that took
-        # too long: the page tries again, and tests/browser/test_while_it_happens.py sees that its live updates come.
-        late = "WebSocket handshake: net::ERR_CONNECTION_RESET"
-        return [each for each in found if "/favicon.ico" not in each and late not in each]
+        # That icon is Chromium's own wish; no page names it.
+        return [each for each in found if "/favicon.ico" not in each]
 
     def barriers(self, *rules: str) -> list[str]:
         """What axe finds to be serious or critical, of all rules or of these."""
