@@ -47,7 +47,7 @@ def test_one_node_is_cut_off_from_redis_alone(scenario: NewScenario, way: str) -
     cluster = run.cluster
     proxy = begin_behind_a_proxy(run, "redis")
     plots.late_and_in_pieces(run, "b", proxy)
-    # On a busy machine it may have been deaf for so long that it is another incarnation; then that gets its share.
+    # On a busy machine the node may have been deaf for longer than its limit: its next incarnation gets the share then.
     cluster.wait_members("a", "b", "c")
     until(lambda: cluster.shards_of("b"), 30.0, "b has shards")
     shards, age = cluster.shards_of("b"), cluster.sql("SELECT max(age) FROM sharding_node")[0][0]
