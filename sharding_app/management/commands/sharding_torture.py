@@ -42,7 +42,7 @@ class Command(ShardingCommand):
         "judgement: nothing acknowledged is lost, nothing is doubled or out of order, no entity lives twice.\n\n"
         "Give it a database in which nothing else of the sharding lives: it is refused where other nodes or types are.\n\n"
         "Examples:\n"
-        "  manage.py sharding_torture --minutes 120 --keep /tmp/torture\n"
+        "  manage.py sharding_torture --minutes 120 --keep torture-report\n"
         "  manage.py sharding_torture --faults kill,freeze --seed 7\n\n"
         f"Faults: {', '.join(FAULTS)}.\n"
         "Exit code 0: every promise was kept; 1: one was broken, and the report says which; 2: a server is out of reach."
