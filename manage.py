@@ -4,7 +4,8 @@
 import os
 import sys
 
-# Before anything that an old Python could stumble over: this file has to say one clear sentence there.
+# Before anything that an old Python could stumble over: this file has to say one clear sentence
+# there.
 if sys.version_info < (3, 11):  # noqa: UP036
     sys.exit("This project needs Python 3.11 or newer; this is %d.%d." % sys.version_info[:2])  # noqa: UP031
 if sys.platform == "win32":
@@ -47,7 +48,7 @@ def main() -> None:
             "and use .venv/bin/python."
         )
     if needs_servers(sys.argv[1:]):
-        from project.servers import ServersError, ensure_servers
+        from devtools.embedded_servers import ServersError, ensure_servers
 
         try:
             ensure_servers(announce=True)

@@ -2,8 +2,9 @@
 
     python .ci/audit.py [--may-be-out-of-reach] requirements.txt
 
-A vulnerability fails, and so does a pin about which the advisory service said nothing: an audit that looked at nothing
-has found nothing. Behind a mirror without advisories, `--may-be-out-of-reach` lets what was not audited pass.
+A vulnerability fails, and so does a pin about which the advisory service said nothing: an audit
+that looked at nothing has found nothing. Behind a mirror without advisories,
+`--may-be-out-of-reach` lets what was not audited pass.
 """
 
 from __future__ import annotations

@@ -1,13 +1,19 @@
-"""Ask pip whether requirements.txt resolves on every platform that the README promises, to files that it names.
+"""Write the locks from pyproject.toml, and ask pip whether they resolve on every platform that the
+README promises.
 
     python .ci/check_pins.py [--only linux-x86_64] [FILE]
-    python .ci/check_pins.py --write [FILE]     (after a change of a pin; needs uv: pip install -r .ci/requirements.txt)
+    python .ci/check_pins.py --write [--upgrade] [FILE]     (needs uv, of .ci/requirements.txt)
 
-For each platform and Python, pip is asked (a dry run: nothing is downloaded but metadata) for a wheel of every pin. pip
-evaluates markers for the machine it runs on, whatever `--platform` says, so they are evaluated here. Each requirement of
-the packages must be pinned, and fit its pin. The wheel that pip would take must have its hash in the file: pip refuses
-every other one. `--write` asks uv for the hashes of all wheels that fit one of the platforms, and writes them behind
-their pins.
+`requirements.txt` locks the package with all extras and the dependency group `dev`;
+`.ci/requirements.txt` locks the group `tools`. `--write` asks uv for the versions and for the
+hashes of all wheels that fit one of the platforms. Versions that are locked already stay where they
+fit, except with `--upgrade`.
+
+For each platform and Python, pip is asked (a dry run: nothing is downloaded but metadata) for a
+wheel of every pin. pip evaluates markers for the machine it runs on, whatever `--platform` says, so
+they are evaluated here. Each requirement of pyproject.toml and of the packages must be pinned, and
+fit its pin; no other package is pinned. The wheel that pip would take must have its hash in the
+file: pip refuses every other one.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -69,15 +76,16 @@ class Target:
             "sys_platform": platform,
         }
 
-    def needs(self, requirement: Requirement, extras: set[str]) -> bool:
-        """Tell whether a requirement counts here, for a package that is wanted with these extras."""
-        if requirement.marker is None:
+    def needs(self, marker: Marker | None, extras: set[str]) -> bool:
+        """Tell whether a requirement counts here, for a package that is wanted with these
+        extras.
+        """
+        if marker is None:
             return True
-        return any(
-            requirement.marker.evaluate({**self.environment, "extra": extra}) for extra in extras | {""}
-        )
+        return any(marker.evaluate({**self.environment, "extra": extra}) for extra in extras | {""})
 
 
+TARGETS = [Target(system, python) for system in SYSTEMS for python in PYTHONS]
 OPTIONS = ("--only-binary=:all:", "--require-hashes")
 
 
@@ -125,31 +133,69 @@ def _fits(tag: Tag) -> bool:
     return python and re.fullmatch(platform, tag.platform) is not None
 
 
-def write_hashes(file: Path) -> None:
-    """Ask uv for the wheels of every pin, and write the hashes of those that fit."""
+LOCKS: dict[Path, tuple[str, list[str]]] = {
+    ROOT / "requirements.txt": ("dev", ["--all-extras", "pyproject.toml"]),
+    ROOT / ".ci" / "requirements.txt": ("tools", []),
+}
+"""For each lock its dependency group, and how uv is asked for what it holds besides."""
+
+
+def roots(file: Path) -> list[Requirement]:
+    """Return the requirements in pyproject.toml that a lock is made from."""
+    text = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    group, package = LOCKS[file]
+    found = members(text["dependency-groups"], group)
+    if package:
+        found += text["project"]["dependencies"]
+        for each in text["project"]["optional-dependencies"].values():
+            found += each
+    return [Requirement(each) for each in found]
+
+
+def members(groups: dict[str, list[Any]], name: str) -> list[str]:
+    """Return the requirements of a dependency group and of those that it includes."""
+    found: list[str] = []
+    for each in groups[name]:
+        found += [each] if isinstance(each, str) else members(groups, each["include-group"])
+    return found
+
+
+def write_lock(file: Path, upgrade: bool) -> None:
+    """Ask uv for what a lock has to hold, and write it below the file's first lines."""
+    group, package = LOCKS[file]
     pins, _ = read_pins(file)
-    named = [str(pin.requirement) for pin in pins if not pin.requirement.url]
-    uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--no-deps"]
-    uv += ["--no-config", "--format=pylock.toml", "--python-version=3.11", "-"]
-    answer = subprocess.run(uv, input="\n".join(named), capture_output=True, text=True, check=False)
+    known = [f"{pin.requirement.name}{pin.requirement.specifier}" for pin in pins if not pin.requirement.url]
+    uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--no-config"]
+    uv += ["--format=pylock.toml", f"--python-version={PYTHONS[0]}", "--only-binary=:all:"]
+    uv += [f"--group=pyproject.toml:{group}", *package]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("\n".join([] if upgrade else known))
+        constraints.flush()
+        uv += [f"--constraints={constraints.name}"]
+        answer = subprocess.run(uv, capture_output=True, text=True, check=False, cwd=ROOT)
     if answer.returncode != 0:
         sys.exit(answer.stderr)
-    hashes = {
-        canonicalize_name(package["name"]): sorted(
-            wheel["hashes"]["sha256"]
-            for wheel in package["wheels"]
-            if fits(wheel["url"].rpartition("/")[2].partition("#")[0])
-        )
-        for package in tomllib.loads(answer.stdout)["packages"]
-    }
-    lines = []
-    for line in logical_lines(file.read_text()):
-        text, *found = line.split(" --hash=sha256:")
-        if text and not text.startswith(("#", "--")):
-            found = hashes.get(canonicalize_name(Requirement(text).name), found)
-            text = " \\\n    ".join([text, *(f"--hash=sha256:{each}" for each in found)])
-        lines.append(text)
-    file.write_text("\n".join(lines) + "\n")
+    head = file.read_text().partition("\n\n")[0]
+    locked = [line for each in tomllib.loads(answer.stdout)["packages"] if (line := pinned(each))]
+    file.write_text("\n".join([head, "", *locked]) + "\n")
+
+
+def pinned(package: dict[str, Any]) -> str | None:
+    """Return a package's line, with a marker where only some targets need it; None where no target
+    does.
+    """
+    marker = Marker(package["marker"]) if "marker" in package else None
+    needed = [target for target in TARGETS if target.needs(marker, set())]
+    if not needed:
+        return None
+    where = f" ; {marker}" if len(needed) < len(TARGETS) else ""
+    wheels = [
+        wheel["hashes"]["sha256"]
+        for wheel in package["wheels"]
+        if fits(wheel["url"].rpartition("/")[2].partition("#")[0])
+    ]
+    line = f"{package['name']}=={package['version']}{where}"
+    return " \\\n    ".join([line, *(f"--hash=sha256:{each}" for each in sorted(wheels))])
 
 
 def ask_pip(target: Target, pins: list[Requirement], work: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -192,42 +238,44 @@ def unnamed(pins: list[Pin], installs: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def unmet(target: Target, pins: list[Requirement], found: list[dict[str, Any]]) -> list[str]:
-    """Return what the wheels need that no pin gives; extras spread from package to package."""
+def unmet(
+    target: Target, wanted: list[Requirement], pins: list[Requirement], found: list[dict[str, Any]]
+) -> list[str]:
+    """Return what is needed and not pinned, and what is pinned and not needed; extras spread from
+    package to package.
+    """
     versions = {canonicalize_name(each["name"]): str(each["version"]) for each in found}
     needs = {
         canonicalize_name(each["name"]): [Requirement(text) for text in each.get("requires_dist", [])]
         for each in found
     }
-    extras = {name: set[str]() for name in needs}
-    for pin in pins:
-        extras[canonicalize_name(pin.name)] |= pin.extras
+    extras: dict[str, set[str]] = {}
     problems: dict[str, None] = {}
-    while True:
-        before = sum(map(len, extras.values()))
-        for name, requirements in needs.items():
-            for each in requirements:
-                other = canonicalize_name(each.name)
-                if not target.needs(each, extras[name]):
-                    continue
-                if other not in versions:
-                    problems[f"{name} needs {each}, which is not pinned"] = None
-                elif not each.specifier.contains(versions[other], prereleases=True):
-                    problems[f"{name} needs {each}, but {versions[other]} is pinned"] = None
-                else:
-                    extras[other] |= each.extras
-        if sum(map(len, extras.values())) == before:
-            return list(problems)
+    asked = [("pyproject.toml", each) for each in wanted if target.needs(each.marker, set())]
+    while asked:
+        name, each = asked.pop()
+        other = canonicalize_name(each.name)
+        if other not in versions:
+            problems[f"{name} needs {each}, which is not pinned"] = None
+            continue
+        if not each.specifier.contains(versions[other], prereleases=True):
+            problems[f"{name} needs {each}, but {versions[other]} is pinned"] = None
+        if other not in extras or not each.extras <= extras[other]:
+            extras[other] = extras.get(other, set()) | each.extras
+            asked += [(other, need) for need in needs[other] if target.needs(need.marker, extras[other])]
+    needless = {canonicalize_name(pin.name) for pin in pins} - set(extras)
+    return [*problems, *(f"nothing needs {name}" for name in sorted(needless))]
 
 
-def check(target: Target, pins: list[Pin], work: Path) -> list[str]:
+def check(target: Target, wanted: list[Requirement], pins: list[Pin], work: Path) -> list[str]:
     """Return what is wrong on one target."""
-    here = [pin for pin in pins if target.needs(pin.requirement, set())]
-    wanted = [pin.requirement for pin in here]
-    installs, problems = ask_pip(target, wanted, work)
+    here = [pin for pin in pins if target.needs(pin.requirement.marker, set())]
+    named = [pin.requirement for pin in here]
+    installs, problems = ask_pip(target, named, work)
     if problems:
         return problems
-    return unnamed(here, installs) + unmet(target, wanted, [each["metadata"] for each in installs])
+    found = [each["metadata"] for each in installs]
+    return unnamed(here, installs) + unmet(target, wanted, named, found)
 
 
 def main() -> int:
@@ -237,20 +285,25 @@ def main() -> int:
     )
     parser.add_argument("file", nargs="?", type=Path, default=ROOT / "requirements.txt")
     parser.add_argument("--only", choices=SYSTEMS)
-    parser.add_argument("--write", action="store_true", help="write the hashes of all wheels into the file")
+    parser.add_argument("--write", action="store_true", help="write the file from pyproject.toml")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="with --write: take the newest versions that fit"
+    )
     options = parser.parse_args()
+    file = options.file.resolve()
+    if file not in LOCKS:
+        parser.error(f"{options.file} is no lock: {', '.join(str(each.relative_to(ROOT)) for each in LOCKS)}")
     if options.write:
-        write_hashes(options.file)
+        write_lock(file, options.upgrade)
         return 0
-    pins, problems = read_pins(options.file)
-    targets = [
-        Target(system, python) for system in SYSTEMS for python in PYTHONS if options.only in {None, system}
-    ]
+    pins, problems = read_pins(file)
+    wanted = roots(file)
+    targets = [target for target in TARGETS if options.only in {None, target.system}]
     for problem in problems:
-        print(f"{options.file.name}: {problem}")
+        print(f"{options.file}: {problem}")
     with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(2) as pool:
         for target, wrong in zip(
-            targets, pool.map(lambda each: check(each, pins, Path(work)), targets), strict=True
+            targets, pool.map(lambda each: check(each, wanted, pins, Path(work)), targets), strict=True
         ):
             print(f"{target.system} Python {target.python}: {'ok' if not wrong else ''}", flush=True)
             for line in wrong:

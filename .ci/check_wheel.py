@@ -1,6 +1,8 @@
-"""Build the wheel and see that everything of the app is inside, and nothing of the demo site or the tests.
+"""Build the wheel and see that everything of the app is inside, and nothing of the demo site or the
+tests.
 
-Run with a Python that has hatchling: the build is not isolated, so that it takes nothing from a registry.
+Run with a Python that has hatchling: the build is not isolated, so that it takes nothing from a
+registry.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The same work with others' tools, what growth costs in the simulation, and the page with the figures."""
+"""The same work with others' tools, what growth costs in the simulation, and the page with the
+figures.
+"""

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.growth`: what the coordinator's and the regions' machines cost as a cluster grows.
+"""`python -m benchmarks.growth`: what the coordinator's and the regions' machines cost as a cluster
+grows.
 
-Beyond one machine nothing can be started, but the machines that decide are pure: here they play against a store and nodes
-that answer at once and cost next to nothing. For each size one JSON line says what a decision and a question cost, and
-how many messages there were. `--nodes 1000 --shards 100000` is the largest by default.
+Beyond one machine nothing can be started, but the machines that decide are pure: here they play
+against a store and nodes that answer at once and cost next to nothing. For each size one JSON line
+says what a decision and a question cost, and how many messages there were. `--nodes 1000 --shards
+100000` is the largest by default.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sharding_app.core.coordinator import Coordinator, CoordinatorSettings
-from sharding_app.core.effects import Decide, Tell, TellAll
-from sharding_app.core.ids import Incarnation
-from sharding_app.core.least_shards import LeastShardAllocation
-from sharding_app.core.messages import AnyMessage, BeginHandOff, HandOff, HostShard, RegisterAck
-from sharding_app.core.parcel import Parcel
-from sharding_app.core.records import HomeChange, Member, ShardRow
-from sharding_app.core.region import Region
+from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.coordinator.effects import Decide, Tell, TellAll
+from sharding_app.protocol.coordinator.machine import Coordinator
+from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.messages import AnyMessage, BeginHandOff, HandOff, HostShard, RegisterAck
+from sharding_app.protocol.pending_call import PendingCall
+from sharding_app.protocol.records import HomeChange, Member, ShardRow
+from sharding_app.protocol.region import RegionRoutes
 
 TYPE = "growth.Entity"
 PARTS = (100, 10, 3, 1)
@@ -47,10 +51,8 @@ class World:
 
     def play(self) -> None:
         machine = self.machine
-        while machine.out:
-            effects = list(machine.out)
-            machine.out.clear()
-            machine.tells.taken()
+        while machine.outbox.effects:
+            effects = machine.outbox.take()
             changes = [change for each in effects if isinstance(each, Decide) for change in each.changes]
             if changes:
                 self.decisions += len(changes)
@@ -92,7 +94,9 @@ def member(number: int) -> Member:
 
 
 def measure(nodes: int, shards: int) -> list[dict[str, Any]]:
-    """All shards get homes; a node dies; one joins, and all is evened out; a region finds all homes and sends."""
+    """All shards get homes; a node dies; one joins, and all is evened out; a region finds all homes
+    and sends.
+    """
     world = World(nodes, shards)
     names = [each.incarnation for each in world.members]
     found = []
@@ -130,8 +134,8 @@ def measure(nodes: int, shards: int) -> list[dict[str, Any]]:
 
 def _region(nodes: int, shards: int, rows: Iterable[ShardRow]) -> dict[str, Any]:
     """One region learns every home, sends to each, and gets its answers."""
-    pending: dict[int, Parcel] = {}
-    region = Region(TYPE, pending)
+    pending: dict[int, PendingCall] = {}
+    region = RegionRoutes(TYPE, pending)
     began = time.process_time()
     region.find(range(shards), 0.0)
     for row in rows:
@@ -140,10 +144,10 @@ def _region(nodes: int, shards: int, rows: Iterable[ShardRow]) -> dict[str, Any]
     calls = 0
     for number in range(CALLS_PER_SHARD):
         for shard in range(shards):
-            parcel = Parcel(number * shards + shard, TYPE, shard, "", "", b"", 1.0, 9.0)
-            _expect(region.submit(parcel, 1.0))
+            call = PendingCall(number * shards + shard, Call(TYPE, "", "", b""), shard, 1.0, 9.0)
+            _expect(region.submit(call, 1.0))
             calls += 1
-            region.resolved(pending.pop(parcel.request), 1.0)
+            region.resolved(pending.pop(call.request), 1.0)
     seconds = time.process_time() - began
     return {
         "workload": "growth", "step": "a region sends", "nodes": nodes, "shards": shards, "count": calls,

@@ -1,4 +1,6 @@
-"""How a peer is measured: by the very driver that `sharding_bench` uses, with the same entities and callers."""
+"""How a peer is measured: by the very driver that `sharding_bench` uses, with the same entities and
+callers.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.page results.jsonl…`: put the tables of docs/benchmarks.md in, made from lines of JSON.
+"""`python -m benchmarks.page results.jsonl…`: put the tables of docs/benchmarks.md in, made from
+lines of JSON.
 
-The lines are those that `manage.py sharding_bench --json`, `benchmarks/peers.py --json` and `benchmarks.growth` print, in
-any order. What stands between the marks `<!-- table:NAME -->` and `<!-- end -->` is replaced; the text around it is not
-touched. A table without lines says so. `--check` writes nothing and ends with exit code 1 if the page would change.
+The lines are those that `manage.py sharding_bench --json`, `benchmarks/peers.py --json` and
+`benchmarks.growth` print, in any order. What stands between the marks `<!-- table:NAME -->` and
+`<!-- end -->` is replaced; the text around it is not touched. A table without lines says so.
+`--check` writes nothing and ends with exit code 1 if the page would change.
 """
 
 from __future__ import annotations

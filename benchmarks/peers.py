@@ -1,9 +1,11 @@
-"""`python benchmarks/peers.py`: the work of `sharding_bench ask durable`, done with what others offer.
+"""`python benchmarks/peers.py`: the work of `sharding_bench ask durable`, done with what others
+offer.
 
     .venv/bin/pip install --only-binary=:all: -r benchmarks/requirements.txt
     .venv/bin/python benchmarks/peers.py --json
 
-It uses DATABASE_URL, or starts a Postgres of its own, durable as the demo's. Exit code 2: a peer is not installed.
+It uses DATABASE_URL, or starts a Postgres of its own, durable as the demo's. Exit code 2: a peer is
+not installed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import cast
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measuring import IN_FLIGHT, SECONDS, Peer, measure
-from project.servers import OwnPostgres
+from devtools.embedded_servers import OwnPostgres
 
 PEERS = ("eventsourcing", "ray", "xoscar")
 

@@ -5,7 +5,7 @@ import os
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
 
-from project.servers import ensure_servers
+from devtools.embedded_servers import ensure_servers
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 ensure_servers()

@@ -1,6 +1,9 @@
-"""The Django app: label `sharding`, at any place in INSTALLED_APPS. Nothing here connects to anything."""
+"""The Django app: label `sharding`, at any place in INSTALLED_APPS. Nothing here connects to
+anything.
+"""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
 from django.conf import settings
@@ -8,7 +11,7 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
-    from sharding_app.model.gateway import Gateway
+    from sharding_app.entities.gateway import Gateway
 
 
 class ShardingConfig(AppConfig):
@@ -20,24 +23,51 @@ class ShardingConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import every installed app's `entities`, as the admin does with `admin`: all models are loaded by now."""
-        from sharding_app import checks, conf, quoting
-        from sharding_app.model import gateway, transactions
-        from sharding_app.runserver import start_node_beside
-        from sharding_app.testing import names
+        """Import every installed app's `entities`, as the admin imports `admin`.
+
+        All models are loaded by now.
+        """
+        from sharding_app import checks, redaction
+        from sharding_app.entities import gateway, transactions
+        from sharding_app.management.runserver_node import start_node_beside
+        from sharding_app.runtime.telemetry import tracing
+        from sharding_app.settings import load, real_databases
 
         checks.register()
-        names.remember(settings.DATABASES)
+        real_databases.remember(settings.DATABASES)
         gateway.set_gateway(_gateway)
-        quoting.decide(conf.quotes_errors)
-        # From now on: a thread whose connection is opened before the first ref is used may have a transaction, too.
+        gateway.set_stand_in(_gateway_of_tests)
+        tracing.set_traced(_traced_parts)
+        redaction.decide(load.quotes_errors)
+        # From now on: a thread whose connection is opened before the first ref is used may have a
+        # transaction, too.
         transactions.are_used()
         autodiscover_modules("entities")
         start_node_beside()
 
 
 def _gateway() -> "Gateway":
-    """What refs lead to; made at first use, so that nothing is connected before."""
-    from sharding_app.bootstrap import make_gateway
+    """Make the target of refs, at first use, so that nothing is connected before."""
+    from sharding_app.wiring import make_gateway
 
     return make_gateway()
+
+
+def _traced_parts() -> Mapping[type[Any], type[Any]]:
+    """Return the parts of the engine with spans: OpenTelemetry is set up."""
+    from sharding_app.contrib.opentelemetry import TRACED
+
+    return TRACED
+
+
+def _gateway_of_tests() -> "Gateway | None":
+    """Lead refs to a cluster in memory while tests run, unless the present test asks for the real
+    one.
+    """
+    from sharding_app.settings.real_databases import in_tests
+
+    if not in_tests():
+        return None
+    from sharding_app.testing import modes
+
+    return None if modes.is_real() else modes.memory_cluster().gateway

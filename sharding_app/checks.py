@@ -1,14 +1,14 @@
-"""System checks: what would not work, found before it fails. Each id has a section in docs/checks.md.
+"""System checks, which find mistakes before they cause failures. docs/checks.md describes each id.
 
-Without a database tag they look at settings and declarations only. Those tagged `database` ask the server, and run with
-`check --database` and `migrate` for the cluster's own alias.
+Checks without a database tag read settings and declarations only. Those tagged `database` ask the
+server; they run with `check --database` and `migrate`, for the cluster's alias.
 """
 
 import importlib.metadata
 import ipaddress
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 from urllib.parse import urlsplit
 
 from django.apps import AppConfig
@@ -17,20 +17,20 @@ from django.core import checks, mail
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
+from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
-from sharding_app.adapters.postgres.failures import LOST, explain
-from sharding_app.conf import get_problems, get_settings
-from sharding_app.http.live_check import check_live_updates
-from sharding_app.knobs import Settings
-from sharding_app.lease_factory import lease_factory
-from sharding_app.model.registry import messages, registry
+from sharding_app.adapters.postgres.errors import LOST, explain
+from sharding_app.entities.registry import messages, registry
+from sharding_app.settings.live_updates import check_live_updates
+from sharding_app.settings.load import get_problems, get_settings
+from sharding_app.settings.schema import Settings
 
 CORE_LAYER = "channels_redis.core.RedisChannelLayer"
 PUBSUB_LAYER = "channels_redis.pubsub.RedisPubSubChannelLayer"
 MEMORY_LAYER = "channels.layers.InMemoryChannelLayer"
 CORE_CAPACITY = 100
-"channels_redis's default."
+"The default of channels_redis."
 
 Messages = list[checks.CheckMessage]
 Apps = Sequence[AppConfig] | None
@@ -48,7 +48,7 @@ def _warning(number: str, text: str, hint: str) -> checks.Warning:
     return checks.Warning(text, hint=f"{hint} {_page(number)}", id=f"sharding.{number}")
 
 
-# -- settings and declarations -------------------------------------------------------------------------------------
+# -- settings and declarations ---------------------------------------------------------------------
 
 
 def check_settings(app_configs: Apps = None, **_: Any) -> Messages:
@@ -64,7 +64,9 @@ def check_settings(app_configs: Apps = None, **_: Any) -> Messages:
 
 
 def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
-    """The aliases exist, are PostgreSQL, log in as one user, and the lifeline's looks direct."""
+    """Check that the aliases exist, are PostgreSQL, log in as one user, and the lifeline's is
+    direct.
+    """
     settings = _sound_settings()
     if settings is None:
         return []
@@ -74,44 +76,48 @@ def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
         "LIFELINE_DATABASE": settings.lifeline_database,
     }.items():
         if alias not in connections:
-            hint = f"Name one of DATABASES: {', '.join(sorted(connections))}."
+            hint = f"Use one of the aliases in DATABASES: {', '.join(sorted(connections))}."
             found.append(_error("E002", f"SHARDING[{key!r}] is {alias!r}, which is not in DATABASES.", hint))
         elif connections[alias].vendor != "postgresql":
-            hint = "The journal, the locks and the fence need PostgreSQL 14 or newer: name another alias."
+            hint = "The app needs PostgreSQL 14 or newer. Use another alias."
             text = f"SHARDING[{key!r}] is {alias!r}, which is {connections[alias].vendor}, not PostgreSQL."
             found.append(_error("E002", text, hint))
     if not found and probe.looks_pooled(_conninfo(settings.lifeline_database)):
-        hint = "If a pooler listens there, name a direct alias in SHARDING['LIFELINE_DATABASE']; else silence this."
-        text = (
-            f"The lifeline's database {settings.lifeline_database!r} is at port 6432, PgBouncer's usual one."
+        hint = (
+            "If a pooler listens there, set SHARDING['LIFELINE_DATABASE'] to a direct alias. "
+            "Otherwise silence this check."
         )
+        text = f"The lifeline's database {settings.lifeline_database!r} uses port 6432, the default port of PgBouncer."
         found.append(_warning("W001", text, hint))
     if not found and (text := _two_users(settings)):
         hint = (
-            "Use one USER in both, or GRANT the one of DATABASE to the other, so that a node may see and end the sessions "
-            "of both."
+            "Use the same USER in both, or GRANT the role of DATABASE to the other role, so that a node may "
+            "see and end the sessions of both."
         )
         found.append(_warning("W010", text, hint))
     return found
 
 
 def _two_users(settings: Settings) -> str:
-    """Say so if the two ways to the cluster's database log in as different users."""
+    """Return the text of W010 if the two aliases log in as different users."""
     aliases = {"DATABASE": settings.database, "LIFELINE_DATABASE": settings.lifeline_database}
     users = {key: _conninfo(alias).get("user", "") for key, alias in aliases.items()}
     if len(set(users.values())) == 1:
         return ""
     named = " and ".join(f"{aliases[key]!r} as {user or 'the default user'!r}" for key, user in users.items())
     return (
-        f"SHARDING's DATABASE and LIFELINE_DATABASE log in as different users: {named}. What `also=` has written may then "
-        "stay in doubt."
+        f"SHARDING's DATABASE and LIFELINE_DATABASE log in as different users: {named}. The outcome of "
+        "a commit with `in_transaction=` may then stay unknown."
     )
 
 
 def check_channel_layer(app_configs: Apps = None, **_: Any) -> Messages:
-    """The layer is there, reaches other processes, and is one Redis."""
+    """Check that the layer exists, reaches other processes, and uses one Redis.
+
+    With direct links alone there need be none.
+    """
     settings = _sound_settings()
-    if settings is None:
+    if settings is None or settings.links == "direct":
         return []
     alias = settings.channel_layer
     layer = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias)
@@ -125,7 +131,7 @@ def check_channel_layer(app_configs: Apps = None, **_: Any) -> Messages:
         ]
     backend, options = layer.get("BACKEND", ""), layer.get("CONFIG") or {}
     if backend == MEMORY_LAYER:
-        hint = "Use one of channels_redis's layers; tests use an in-memory cluster by themselves."
+        hint = "Use a layer of channels_redis. Tests use an in-memory cluster anyway."
         text = f"CHANNEL_LAYERS[{alias!r}] is in memory: it does not reach other processes"
         if max(settings.min_nodes, *settings.min_nodes_of_role.values(), 0) > 1:
             return [_error("E004", f"{text}, and more than one node is expected.", hint)]
@@ -138,21 +144,21 @@ def _redis_layer(
 ) -> Iterator[checks.CheckMessage]:
     hosts = options.get("hosts") or []
     if backend == CORE_LAYER and len(hosts) > 1:
-        text = f"CHANNEL_LAYERS[{alias!r}] spreads over {len(hosts)} Redis hosts, and the core layer loses messages so."
-        hint = "It sends to one host and receives from another. Use one host or one Sentinel master, or the pubsub layer."
+        text = f"CHANNEL_LAYERS[{alias!r}] uses {len(hosts)} Redis hosts, with which the core layer loses messages."
+        hint = "It sends to one host and receives from another. Use one host, one Sentinel master, or the pubsub layer."
         yield _error("E005", text, hint)
     if backend == CORE_LAYER and int(options.get("capacity", CORE_CAPACITY)) < settings.link_window_frames:
         text = f"CHANNEL_LAYERS[{alias!r}] has a capacity below SHARDING['LINK_WINDOW_FRAMES']."
-        hint = f'Set "capacity" to {10 * settings.link_window_frames} or more: what is refused is sent again, late.'
+        hint = f'Set "capacity" to {10 * settings.link_window_frames} or more. Refused messages are sent again, which delays them.'
         yield _warning("W004", text, hint)
     if (
         backend in {CORE_LAYER, PUBSUB_LAYER}
         and _redis_gives_up()
         and not all(map(_names_a_timeout, hosts or [None]))
     ):
-        text = f"CHANNEL_LAYERS[{alias!r}] leaves socket_timeout to redis-py, which since 8.0 is 5 seconds."
+        text = f"CHANNEL_LAYERS[{alias!r}] does not set socket_timeout; redis-py 8.0 and later default to 5 seconds."
         hint = (
-            "Your consumers on this layer end with a TimeoutError when nothing arrives for so long (nodes do not). Write "
+            "Consumers on this layer, except nodes, end with a TimeoutError when nothing arrives for that time. Write "
             'the host as {"address": "redis://...", "socket_timeout": None}.'
         )
         yield _warning("W003", text, hint)
@@ -175,7 +181,7 @@ def check_types(app_configs: Apps = None, **_: Any) -> Messages:
         _error(
             "E006",
             f"Two classes are the entity type {each.name!r}: {each.kept} and {each.refused}. The second is not hosted.",
-            'Rename one, or give it a name of its own: `name = "…"` in the class body.',
+            'Rename one, or set its name: `name = "…"` in the class body.',
         )
         for each in registry.duplicates()
     ]
@@ -183,7 +189,7 @@ def check_types(app_configs: Apps = None, **_: Any) -> Messages:
         _error(
             "E006",
             f"Two classes are the message {each.name!r}: {each.kept} and {each.refused}. The second would arrive as the first.",
-            'Rename one, or give it a name of its own: `@message(name="…")`.',
+            'Rename one, or set its name: `@message(name="…")`.',
         )
         for each in messages.duplicates()
     ]
@@ -193,12 +199,19 @@ def check_types(app_configs: Apps = None, **_: Any) -> Messages:
 def check_platform(app_configs: Apps = None, **_: Any) -> Messages:
     if os.name != "nt":
         return []
-    hint = "Run the project in WSL, where everything works as on Linux."
+    hint = "Run the project in WSL, which works as Linux does."
     return [_error("E007", "Nodes do not run on Windows.", hint)]
 
 
+def _has_readable_links(settings: Settings) -> bool:
+    """Whether other machines connect directly, over connections that the network can read."""
+    if settings.links == "channel_layer" or settings.link_place is None:
+        return False
+    return not (settings.encrypt or settings.link_tls or _is_here(settings.link_place[0]))
+
+
 def check_clear_text(app_configs: Apps = None, **_: Any) -> Messages:
-    """Whether others on the network could read what travels to and from the servers."""
+    """Check that the network cannot read the traffic to and from the servers."""
     settings = _sound_settings()
     if settings is None or django_settings.DEBUG:
         return []
@@ -206,15 +219,21 @@ def check_clear_text(app_configs: Apps = None, **_: Any) -> Messages:
     alias = settings.channel_layer
     layer = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias) or {}
     hosts = (layer.get("CONFIG") or {}).get("hosts") or []
-    if not settings.encrypt and any(map(_is_readable_redis, hosts)):
+    if settings.links != "direct" and not settings.encrypt and any(map(_is_readable_redis, hosts)):
         text = f"CHANNEL_LAYERS[{alias!r}] is redis:// on another machine, and SHARDING['ENCRYPT'] is off."
-        hint = "KEYS authenticate messages only: use rediss://, or set ENCRYPT, so that the network cannot read payloads."
+        hint = "KEYS only authenticate messages. Use rediss://, or set ENCRYPT, so that the network cannot read payloads."
+        found.append(_warning("W012", text, hint))
+    if _has_readable_links(settings):
+        text = (
+            f"SHARDING['LINK_ADDRESS'] is {settings.link_address!r}, and neither ENCRYPT nor LINK_TLS is set."
+        )
+        hint = "KEYS only authenticate messages. Set one of them, so that the network cannot read payloads."
         found.append(_warning("W012", text, hint))
     for alias in {settings.database, settings.lifeline_database} & set(connections):
         way = _conninfo(alias) if connections[alias].vendor == "postgresql" else {}
         if not _is_here(str(way.get("host", ""))) and way.get("sslmode") not in {"verify-full", "verify-ca"}:
-            text = f"The way to the database {alias!r} is not verified: its sslmode is {way.get('sslmode', 'prefer')!r}."
-            hint = 'Add "OPTIONS": {"sslmode": "verify-full"}, or silence this where a network of your own protects the way.'
+            text = f"The connection to the database {alias!r} is not verified: its sslmode is {way.get('sslmode', 'prefer')!r}."
+            hint = 'Add "OPTIONS": {"sslmode": "verify-full"}, or silence this check if a private network protects the connection.'
             found.append(_warning("W013", text, hint))
     return found
 
@@ -244,18 +263,18 @@ def check_deployment(app_configs: Apps = None, **_: Any) -> Messages:
     if settings is None or settings.keys or django_settings.DEBUG:
         return []
     text = (
-        "SHARDING['KEYS'] is empty: whoever reaches the channel layer's Redis can read what entities answer, send commands to every "
-        "entity, move shards and drain nodes. Nodes refuse wishes to erase entities and to shut down."
+        "SHARDING['KEYS'] is empty. A client of the channel layer's Redis can read replies, send commands to every "
+        "entity, move shards and drain nodes. Nodes refuse requests to erase entities and to shut down."
     )
-    hint = 'Make a key with: python -c "import secrets; print(secrets.token_urlsafe(32))", and keep it as a secret.'
+    hint = 'Generate a key: python -c "import secrets; print(secrets.token_urlsafe(32))". Keep it secret.'
     return [_warning("W005", text, hint)]
 
 
-# -- the server ----------------------------------------------------------------------------------------------------
+# -- the server ------------------------------------------------------------------------------------
 
 
 def check_server(app_configs: Apps = None, *, databases: Sequence[str] | None = None, **_: Any) -> Messages:
-    """Version, durability, and whether the lifeline's way is direct."""
+    """Check version, durability, and that the lifeline's connection is direct."""
     settings = _sound_settings()
     if settings is None or check_databases():
         return []
@@ -276,7 +295,7 @@ def _asking(alias: str, look: Callable[[str, dict[str, Any]], Messages]) -> Mess
     try:
         return look(alias, _conninfo(alias))
     except LOST as error:
-        hint = "Start the server, or correct DATABASES: nothing else could be checked."
+        hint = "Start the server, or correct DATABASES. The other database checks did not run."
         return [_error("E008", f"The database {alias!r} cannot be reached: {explain(error)}.", hint)]
 
 
@@ -285,56 +304,64 @@ def _server(alias: str, conninfo: dict[str, Any]) -> Messages:
     if facts.version_number < probe.OLDEST_VERSION:
         text = f"The database {alias!r} is PostgreSQL {facts.version}."
         return [
-            _error("E009", text, "PostgreSQL 14 or newer is needed: it ends the sessions of frozen nodes.")
+            _error(
+                "E009", text, "The app needs PostgreSQL 14 or newer, which ends the sessions of frozen nodes."
+            )
         ]
     found: Messages = []
     if facts.standby:
         text = f"The database {alias!r} is a standby: nothing can be written."
-        found.append(_error("E014", text, "Name the primary in DATABASES."))
+        found.append(_error("E014", text, "Use the primary in DATABASES."))
     if not facts.fsync:
-        text = f"fsync is off on the server of {alias!r}: a crash of that machine loses acknowledged events."
+        text = (
+            f"fsync is off on the server of {alias!r}: a crash of that machine can lose acknowledged events."
+        )
         hint = "Set fsync = on in postgresql.conf and reload the server."
         found.append((_warning if _under_test() else _error)("E010", text, hint))
     if facts.encoding != "UTF8":
-        text = f"The database {alias!r} stores {facts.encoding}, which cannot hold every entity id and event."
-        found.append(_error("E012", text, "Use a database that was created with ENCODING 'UTF8'."))
+        text = f"The database {alias!r} uses the encoding {facts.encoding}, which cannot store every entity id and event."
+        found.append(_error("E012", text, "Use a database created with ENCODING 'UTF8'."))
     if not facts.full_page_writes:
-        text = f"full_page_writes is off on the server of {alias!r}: a crash can tear pages of the journal."
+        text = f"full_page_writes is off on the server of {alias!r}: a crash can leave torn pages in the journal."
         hint = "Set full_page_writes = on, unless the file system never tears pages."
         found.append(_warning("W006", text, hint))
     # Missing tables are no finding: this runs before `migrate` makes them.
     if unfenced := probe.schema_facts(conninfo).unfenced_tables:
         text = f"Tables of {alias!r} without their fence: {', '.join(unfenced)}. Two nodes could write one entity."
-        hint = "A trigger was dropped or disabled, perhaps for a restore: enable it, or migrate sharding to zero and back."
+        hint = "A trigger was dropped or disabled, perhaps for a restore. Enable it, or migrate sharding to zero and back."
         found.append(_error("E013", text, hint))
     return found
 
 
 def _way(alias: str, conninfo: dict[str, Any]) -> Messages:
-    hint = "Name an alias that leads straight to PostgreSQL in SHARDING['LIFELINE_DATABASE']."
+    hint = "Set SHARDING['LIFELINE_DATABASE'] to an alias that connects directly to PostgreSQL."
     match probe.way_to(conninfo):
         case "transaction pooler":
-            text = f"The lifeline's database {alias!r} is reached through a transaction pooler: locks do not hold there."
+            text = f"The lifeline's database {alias!r} is reached through a transaction pooler, where locks do not work."
             return [_error("E011", text, hint)]
         case "session pooler":
             text = f"The lifeline's database {alias!r} is reached through a session pooler or a proxy."
-            return [_warning("W007", text, f"The end of a node is then seen late, or not at all. {hint}")]
-        case _:
+            return [_warning("W007", text, f"The end of a node is then noticed late, or not at all. {hint}")]
+        case "direct":
             return []
+        case way:
+            assert_never(way)
 
 
 def _under_test() -> bool:
-    """Django's test environment is set up: CI servers often run without fsync, and may."""
+    """Tell whether Django's test environment is set up: test servers may run without fsync."""
     return hasattr(mail, "outbox")
 
 
 def _sound_settings() -> Settings | None:
-    """The settings, unless E001 has something to say: then the other checks would only confuse."""
+    """Return the settings; None if E001 reports errors, after which other checks would only
+    confuse.
+    """
     return None if get_problems() else get_settings()
 
 
 def register() -> None:
-    """Make the checks known; called when the app is ready."""
+    """Register the checks; called when the app is ready."""
     for check in (check_settings, check_channel_layer, check_types, check_platform, check_live_updates):
         checks.register(check, "sharding")
     checks.register(check_databases, "sharding")

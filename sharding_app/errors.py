@@ -1,25 +1,26 @@
-"""Every error this app raises, in one tree, and how each one travels.
+"""All errors that this app raises, in one tree, and their form on the wire.
 
 ::
 
     ShardingError
      +-- Rejected              the entity said no: nothing was changed
      +-- AskTimeout            no reply in time (also a TimeoutError)
-     +-- BufferFull            a bounded buffer had no room
+     +-- BufferFull            a bounded buffer is full
      +-- Unavailable           no node can take the call now
-     +-- EntityFailed          the handler raised something else
-     |    +-- PartlyApplied    ... after an intermediate commit
-     +-- BadCall               wrong command or arguments (also a TypeError)
-     +-- BadEntityId           not an id (also a TypeError and a ValueError)
-     +-- NotStorable           a value that cannot be sent or stored exactly (also a ValueError)
-     +-- EventUnreadable       a journal holds an event that this code cannot read
-     |    +-- HistoryTooLong   ... or more of them than a recovery may read
-     +-- StateUnreadable       a stored state that this code cannot read
-     +-- WrongContext          right call, wrong place (also a RuntimeError)
-     +-- DeclarationError      an entity, event or message is declared wrongly (also a TypeError)
+     +-- EntityFailed          the handler raised another exception
+     |    +-- PartiallyApplied ... after an intermediate commit
+     +-- InvalidCall           wrong command or arguments (also a TypeError)
+     +-- InvalidEntityId       not an id (also a TypeError and a ValueError)
+     +-- NotSerializable       a value that cannot be sent or stored exactly (also a ValueError)
+     +-- UnreadableEvent       the journal has an event that this code cannot read
+     |    +-- HistoryTooLong   ... or more events than a recovery may read
+     +-- UnreadableState       a stored state that this code cannot read
+     +-- WrongContext          a valid call in the wrong place (also a RuntimeError)
+     +-- DeclarationError      a wrong declaration of an entity, event or message (also a TypeError)
 
-An error crosses the wire as ``(kind, message, params)``: see `to_wire` and `from_wire`. Only classes of
-this tree can come out at the other side, and subclasses of `Rejected` that are already imported there.
+An error crosses the wire as ``(kind, message, params)``: see `to_wire` and `from_wire`. Only
+classes of this tree can come out at the other side, and subclasses of `Rejected` that are already
+imported there.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from sharding_app.quoting import told
+from sharding_app.redaction import told
 
 __all__ = [
     "STORED",
     "AskTimeout",
-    "BadCall",
-    "BadEntityId",
     "BufferFull",
     "DeclarationError",
     "EntityFailed",
-    "EventUnreadable",
     "HistoryTooLong",
-    "NotStorable",
-    "PartlyApplied",
+    "InvalidCall",
+    "InvalidEntityId",
+    "NotSerializable",
+    "PartiallyApplied",
     "Rejected",
     "ShardingError",
-    "StateUnreadable",
     "Stored",
     "Unavailable",
+    "UnreadableEvent",
+    "UnreadableState",
     "WireError",
     "WrongContext",
     "from_wire",
@@ -61,6 +62,8 @@ STORED: Final[Mapping[str, Stored]] = {
     "entity_failed": "nothing",
     "partly_applied": "partly",
     "not_storable": "nothing",
+    "arguments_too_large": "nothing",
+    "not_encodable": "nothing",
     "reply_too_large": "nothing",
     "state_too_large": "nothing",
     "bad_call": "nothing",
@@ -88,12 +91,12 @@ STORED: Final[Mapping[str, Stored]] = {
     "declaration_error": "nothing",
     "sharding_error": "unknown",
 }
-"""What a call that failed with this code has stored in the journal. It is about this call: one that was made before with the
-same command id may have stored more. A code that is not here is a later release's, and says nothing."""
+"""The effect on the journal of a call that failed with this code. An earlier call with the same
+command id may have stored more. An unlisted code is from a later release: its effect is unknown."""
 
 
 class WireError(NamedTuple):
-    """An error as it travels: plain values only."""
+    """An error on the wire: plain values only."""
 
     kind: str
     message: str
@@ -101,12 +104,12 @@ class WireError(NamedTuple):
 
 
 class ShardingError(Exception):
-    """Anything that goes wrong in sharding; catch this to catch all of it."""
+    """The base of all errors of this app."""
 
     kind: ClassVar[str] = "sharding_error"
     retryable: ClassVar[bool] = False
     speaks_for_itself: ClassVar[bool] = True
-    "Its text is ours and quotes nothing: it may be repeated anywhere."
+    "The text is this app's and quotes no user data: it may be shown anywhere."
 
     def __init__(
         self, message: str = "", code: str | None = None, params: dict[str, Any] | None = None
@@ -118,19 +121,23 @@ class ShardingError(Exception):
 
     @property
     def stored(self) -> Stored:
-        """What this call has stored: "nothing", a part ("partly"), or "unknown": ask again with the same command id."""
+        """The effect of this call on the journal: "nothing", "partly" or "unknown".
+
+        If it is "unknown", ask again with the same command id.
+        """
         return STORED.get(self.code, "unknown")
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default would call the class with `args`, which a subclass's own __init__ may not take.
+        # The default would call the class with `args`, which a subclass's own __init__ may not
+        # take.
         return _rebuild, (type(self), self.message, self.code, self.params, _own_attributes(self))
 
 
 class Rejected(ShardingError):
-    """The entity refuses the command: nothing was changed. Show `message` to the user who asked.
+    """The entity refused the command; nothing was changed. `message` is meant for the user.
 
     Raise it, or a subclass, in a handler: ``raise Rejected("sold out", code="sold_out")``.
     """
@@ -146,9 +153,9 @@ class Rejected(ShardingError):
 
 
 class AskTimeout(ShardingError, TimeoutError):
-    """No reply came in time; the command may or may not have taken effect.
+    """No reply arrived in time; the command may or may not have taken effect.
 
-    Ask again with the same ``command_id`` to learn which, or raise ``timeout``.
+    Ask again with the same ``command_id`` to find out, or use a longer ``timeout``.
     """
 
     kind = "ask_timeout"
@@ -156,82 +163,87 @@ class AskTimeout(ShardingError, TimeoutError):
 
 
 class BufferFull(ShardingError):
-    """A bounded buffer was full, so the message was not taken. Slow down and try again."""
+    """A bounded buffer was full and the message was not accepted. Slow down and try again."""
 
     kind = "buffer_full"
     retryable = True
 
 
 class Unavailable(ShardingError):
-    """Nobody can take the call now: no node hosts the type, or a server is not reachable."""
+    """The call cannot be handled now: no node hosts the type, or a server cannot be reached."""
 
     kind = "unavailable"
     retryable = True
 
 
 class EntityFailed(ShardingError):
-    """The entity's handler raised; nothing it had staged was kept. The message names type, id, command and the
-    exception's class; its text, which may hold anything, only where `QUOTE_ERRORS` (as DEBUG) allows it."""
+    """The entity's handler raised an exception; nothing that it staged was stored.
+
+    The message names type, id, command and the exception's class. It contains the exception's text
+    only if `QUOTE_ERRORS` (default: as DEBUG) allows it, since the text may be confidential.
+    """
 
     kind = "entity_failed"
 
 
-class PartlyApplied(EntityFailed):
-    """The command failed after it had committed a part of its events; that part stays."""
+class PartiallyApplied(EntityFailed):
+    """The command failed after it had committed some of its events; these stay."""
 
     kind = "partly_applied"
 
 
-class BadCall(ShardingError, TypeError):
+class InvalidCall(ShardingError, TypeError):
     """The call does not fit the entity: an unknown command, or wrong arguments."""
 
     kind = "bad_call"
 
 
-class BadEntityId(ShardingError, TypeError, ValueError):
+class InvalidEntityId(ShardingError, TypeError, ValueError):
     """Not an entity id: use a str, int or UUID of 1 to 512 bytes of UTF-8 without NUL."""
 
     kind = "bad_entity_id"
 
 
-class NotStorable(ShardingError, ValueError):
-    """A value that cannot be sent or stored without changing it. The message names the field."""
+class NotSerializable(ShardingError, ValueError):
+    """A value that cannot be sent or stored without change. The message names the field."""
 
     kind = "not_storable"
 
 
-class EventUnreadable(ShardingError):
-    """The journal holds an event that this code cannot read or apply; the entity does not start.
+class UnreadableEvent(ShardingError):
+    """The journal has an event that this code cannot read or apply; the entity does not start.
 
-    Restore the event class or add an upcaster, or list its name in the class's ``ignore_events``.
+    Restore the event class, add an upcaster, or list its name in the class's ``ignore_events``.
     """
 
     kind = "event_unreadable"
 
 
-class HistoryTooLong(EventUnreadable):
-    """An entity has more events after its last snapshot than a recovery may read; it does not start.
+class HistoryTooLong(UnreadableEvent):
+    """An entity has more events after its last snapshot than a recovery may read; it does not
+    start.
 
-    The message names the setting to raise. With ``snapshot_every`` only what follows a snapshot is read.
+    The message names the setting to raise. ``snapshot_every`` avoids this: a recovery reads only
+    the events after the last snapshot.
     """
 
     kind = "history_too_long"
 
 
-class StateUnreadable(ShardingError):
+class UnreadableState(ShardingError):
     """A stored state or snapshot does not fit the class's annotated attributes."""
 
     kind = "state_unreadable"
 
 
 class WrongContext(ShardingError, RuntimeError):
-    """A right call in the wrong place, such as ``.sync`` on a thread with a running event loop."""
+    """A valid call in the wrong place, such as ``.sync`` on a thread with a running event loop."""
 
     kind = "wrong_context"
 
 
 class DeclarationError(ShardingError, TypeError):
-    """An entity, event or message class is declared wrongly; the message names the fix."""
+    """A wrong declaration of an entity, event or message class; the message names the fix."""
 
     kind = "declaration_error"
 
@@ -245,13 +257,13 @@ _KINDS: dict[str, type[ShardingError]] = {
         BufferFull,
         Unavailable,
         EntityFailed,
-        PartlyApplied,
-        BadCall,
-        BadEntityId,
-        NotStorable,
-        EventUnreadable,
+        PartiallyApplied,
+        InvalidCall,
+        InvalidEntityId,
+        NotSerializable,
+        UnreadableEvent,
         HistoryTooLong,
-        StateUnreadable,
+        UnreadableState,
         WrongContext,
         DeclarationError,
     )
@@ -261,7 +273,7 @@ _DEPTH = 8
 
 
 def to_wire(error: BaseException) -> WireError:
-    """What is sent for `error`. One that is not of this tree becomes an `EntityFailed` by name."""
+    """Return the wire form of `error`; another class becomes an `EntityFailed` with its name."""
     if not isinstance(error, ShardingError):
         name = type(error).__qualname__
         return WireError(EntityFailed.kind, _text(told(error)), {"params": {"error": _text(name)}})
@@ -279,7 +291,7 @@ def to_wire(error: BaseException) -> WireError:
 
 
 def from_wire(kind: str, message: str, params: dict[str, Any] | None = None) -> ShardingError:
-    """The error that `to_wire` described. Nothing is imported and no constructor of the user is run."""
+    """Return the error of that wire form, without imports and without running user constructors."""
     extra = params or {}
     cls: type[ShardingError] = _KINDS.get(kind, ShardingError)
     own: Any = None
@@ -293,7 +305,7 @@ def from_wire(kind: str, message: str, params: dict[str, Any] | None = None) -> 
 
 
 def _rejected_class(path: object) -> type[Rejected]:
-    """The imported subclass of that path; its nearest name may be unknown here, then `Rejected`."""
+    """Return the imported subclass of that path, or `Rejected` if it is not imported here."""
     known = Rejected._known.get(path) if isinstance(path, str) else None
     if known is None or known.__module__ not in sys.modules:
         return Rejected
@@ -329,12 +341,12 @@ def _path(cls: type) -> str:
 
 
 def _text(value: object) -> str:
-    """`value` as text that every codec takes: an error must never fail to travel."""
+    """Return `value` as text that every codec accepts, so that every error can be sent."""
     return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """`value` from plain parts only; what is not plain goes as its text."""
+    """Return `value` made of plain values; others become text."""
     if value is None or type(value) in (bool, float, bytes):
         return value
     if type(value) is int and -(2**63) <= value < 2**64:

@@ -1,19 +1,21 @@
-"""What happens to the cluster, as Django signals. A receiver that raises disturbs nothing.
+"""Django signals for events of the cluster. An error in a receiver affects nothing else.
 
-They are sent in the node's process, in their order, by one thread of their own: a receiver that blocks delays those behind
-it, and nothing else. Beyond `MAX_WAITING` signals are dropped, counted and logged. Each carries plain values by keyword,
-never an entity's state or a message's content.
+One thread in the node's process sends them in order: a receiver that blocks delays only later
+signals. Beyond `MAX_WAITING` signals are dropped, counted and logged. Each carries plain values by
+keyword, never an entity's state or a message's content.
 The sender is the entity's class where there is one, else None.
 
-==================== ===================================================================================
-``node_up``          incarnation, name: this node is up; at the coordinator's node also: another one is
-``node_down``        incarnation, name: this node ends; at the coordinator's: another one left, or is dead
-``coordinator_changed`` term, incarnation: who decides from now on (None: nobody at the moment)
+==================== ==============================================================================
+``node_up``          incarnation, name: this node is up; at the coordinator's node also: another
+                     one is
+``node_down``        incarnation, name: this node ends; at the coordinator's: another one left, or
+                     is dead
+``coordinator_changed`` term, incarnation: the coordinator from now on (None: there is none)
 ``shard_started``    entity_type, shard, epoch: this node is the home of the shard
 ``shard_stopped``    entity_type, shard, epoch: it no longer is
-``entity_failed``    entity_type, entity_id, command, error: a handler raised (`error` names its exception's
-                     class), or a recovery failed (`command` is empty)
-==================== ===================================================================================
+``entity_failed``    entity_type, entity_id, command, error: a handler raised (`error` names its
+                     exception's class), or a recovery failed (`command` is empty)
+==================== ==============================================================================
 """
 
 import logging
@@ -26,9 +28,9 @@ from typing import Any
 from django.db import close_old_connections
 from django.dispatch import Signal
 
-from sharding_app.core.ids import Epoch, Incarnation, ShardId, Term
-from sharding_app.model.types import EntityType
-from sharding_app.quoting import traceable
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.redaction import traceable
 
 logger = logging.getLogger("sharding.node")
 
@@ -43,7 +45,7 @@ entity_failed = Signal()
 
 
 class SignalListener:
-    """`runtime.listener.Listener`: sends the signals above, by `run`."""
+    """`runtime.base.interfaces.Listener`: sends the signals above, by `run`."""
 
     def __init__(self, run: Callable[[Callable[[], None]], None] = lambda work: work()) -> None:
         self._run = run
@@ -91,7 +93,9 @@ def _sent(signal: Signal, sender: type | None, facts: dict[str, Any]) -> None:
 
 
 class SignalThread:
-    """Runs receivers one after the other beside the event loop, so that one that blocks holds up no entity."""
+    """Runs receivers one after the other beside the event loop, so that one that blocks holds up no
+    entity.
+    """
 
     def __init__(self) -> None:
         self.dropped = 0

@@ -1,4 +1,6 @@
-"""What all tests share: the servers (started when the first test needs them) and the environment for child processes."""
+"""What all tests share: the servers (started when the first test needs them) and the environment
+for child processes.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,13 @@ from django.db import connection
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from project.servers import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
+from devtools.embedded_servers import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database, redis_host
 from tests.groups import group, place
-from tests.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
+from tests.support.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
 
-# A shell that runs this in the background has it ignore Ctrl-C, and so would every program that is started here.
+# A shell that runs this in the background has it ignore Ctrl-C, and so would every program that is
+# started here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # What was asked of this run is not asked of those that some tests start.
 os.environ.pop("PYTEST_ADDOPTS", None)
@@ -38,8 +41,16 @@ os.environ.setdefault("ACCEPTANCE_DRAW", str(random.randrange(1_000_000)))
 ChildEnvironment = Callable[[], dict[str, str]]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-golden", action="store_true", help="write the scripts of the protocol anew (tests/simulation/scripts)"
+    )  # fmt: skip
+
+
 def pytest_configure() -> None:
-    """Be PostgreSQL's superuser where the servers are our own: some tests make roles and change the server's settings."""
+    """Be PostgreSQL's superuser where the servers are our own: some tests make roles and change the
+    server's settings.
+    """
     if not os.environ.get("DATABASE_URL"):
         access = DataFolder(settings.DATA_FOLDER).access()
         settings.DATABASES["default"].update(database(access.admin_url))
@@ -50,7 +61,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take thousands of tests and all modules, which stay, out of what each collection of garbage looks through."""
+    """Take thousands of tests and all modules, which stay, out of what each collection of garbage
+    looks through.
+    """
     gc.collect()
     gc.freeze()
 
@@ -96,7 +109,9 @@ def django_db_modify_db_settings(
 
 @pytest.fixture
 def child_environment(servers: Servers) -> ChildEnvironment:
-    """Return what makes a child process (`manage.py …`) use this test's database and the same Redis."""
+    """Return what makes a child process (`manage.py …`) use this test's database and the same
+    Redis.
+    """
 
     def environment() -> dict[str, str]:
         now = connection.settings_dict

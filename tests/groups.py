@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 FIRST = (
-    "acceptance", "simulation", "browser", "commands", "lease", "postgres", "properties", "bench", "doctor", "docs",
+    "acceptance", "simulation", "browser", "acceptance/commands", "docs", "bench", "devtools", "typing", "badinput",
+    "integration/adapters/postgres", "integration/lives", "contract", "integration",
 )  # fmt: skip
 """Folders whose tests take long, so that no worker is left alone with them at the end."""
 TOGETHER = {
@@ -11,30 +12,38 @@ TOGETHER = {
     "acceptance/test_standby.py": "other servers",
     "acceptance/test_torture.py": "other servers",
     "browser": "browser",
-    "contract": "sessions",
-    "lease": "sessions",
-    "postgres": "sessions",
-    "properties": "sessions",
 }
-"""Folders and files whose tests share servers, or call their nodes alike on one server and so may end each other's
-sessions; by the name of their group."""
+"""Folders and files whose tests share servers of their own, by the name of their group. On the
+server of all tests each worker has databases of its own, and what ends sessions ends those of its
+database alone.
+"""
+BY_FILE = ("acceptance/commands", "acceptance/test_lifeline_processes.py")
+"""What stands in such a folder, and shares nothing with the rest of it."""
 APART = ("simulation",)
 """Folders whose tests share nothing and take long: each is a group of its own."""
 
 
 def group(test: str) -> str:
     """Return the name of the group of a test, which one worker runs."""
-    file, folder = _parts(test)
-    return test if folder in APART else TOGETHER.get(file) or TOGETHER.get(folder) or file
+    file, *folders = _places(test)
+    for each in (file, *folders):
+        if each in APART:
+            return test
+        if each in BY_FILE:
+            return file
+        if each in TOGETHER:
+            return TOGETHER[each]
+    return file
 
 
 def place(test: str) -> int:
     """Return how early a test comes: less is earlier."""
-    _, folder = _parts(test)
-    return FIRST.index(folder) if folder in FIRST else len(FIRST)
+    return next((FIRST.index(each) for each in _places(test) if each in FIRST), len(FIRST))
 
 
-def _parts(test: str) -> tuple[str, str]:
-    """Return the file of a test and its folder, seen from `tests`."""
-    file = test.partition("::")[0].removeprefix("tests/")
-    return file, file.partition("/")[0]
+def _places(test: str) -> list[str]:
+    """Return the file of a test, its folder, the folder around that and so on, seen from
+    `tests`.
+    """
+    parts = test.partition("::")[0].removeprefix("tests/").split("/")
+    return ["/".join(parts[:depth]) for depth in range(len(parts), 0, -1)]

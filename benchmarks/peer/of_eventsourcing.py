@@ -1,9 +1,9 @@
 """`eventsourcing`: aggregates in an `Application`, its Postgres recorder, its cache of aggregates.
 
-It is a synchronous library without processes of its own, so the callers are threads of this process and no message
-crosses a process border: an advantage over all others here. Each command saves one event in one transaction. The
-library locks the events' table for each save so that its notifications have no gaps; that is part of what it offers,
-and is left as it is.
+It is a synchronous library without processes of its own, so the callers are threads of this process
+and no message crosses a process border: an advantage over all others here. Each command saves one
+event in one transaction. The library locks the events' table for each save so that its
+notifications have no gaps; that is part of what it offers, and is left as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ NOTE = (
 
 
 def environment(url: str) -> dict[str, str]:
-    """How the library is told where its database is: persistent connections, one for each thread."""
+    """How the library is told where its database is: persistent connections, one for each
+    thread.
+    """
     parts = urlsplit(url)
     return {
         "PERSISTENCE_MODULE": "eventsourcing.postgres",
@@ -41,7 +43,7 @@ def environment(url: str) -> dict[str, str]:
         "POSTGRES_MAX_OVERFLOW": "0",
         "POSTGRES_PRE_PING": "n",
         "AGGREGATE_CACHE_MAXSIZE": str(2 * ENTITIES),
-        # Nobody else writes: the cache is always up to date.
+        # No other process writes: the cache is always up to date.
         "AGGREGATE_CACHE_FASTFORWARD": "n",
         "DEEPCOPY_FROM_AGGREGATE_CACHE": "n",
     }

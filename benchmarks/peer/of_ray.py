@@ -1,8 +1,9 @@
 """Ray: an asyncio actor in a process of its own, asked from this one.
 
-A Ray actor is a process; a thousand of them do not fit on a small machine. As is usual there, one actor holds all
-entities, as one node does here; a lock for each keeps its commands one after the other. Ray brings no journal: the
-durable command inserts its event on a pooled connection and answers after the commit.
+A Ray actor is a process; a thousand of them do not fit on a small machine. As is usual there, one
+actor holds all entities, as one node does here; a lock for each keeps its commands one after the
+other. Ray brings no journal: the durable command inserts its event on a pooled connection and
+answers after the commit.
 """
 
 from __future__ import annotations

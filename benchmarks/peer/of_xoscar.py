@@ -1,7 +1,8 @@
-"""xoscar: a thousand actors in one process of a pool, asked from another one, as entities on a node are here.
+"""xoscar: a thousand actors in one process of a pool, asked from another one, as entities on a node
+are here.
 
-An actor handles one message at a time, as an entity does. It brings no journal: the durable command inserts its event
-on a pooled connection of its process and answers after the commit.
+An actor handles one message at a time, as an entity does. It brings no journal: the durable command
+inserts its event on a pooled connection of its process and answers after the commit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from benchmarks.measuring import ENTITIES, PYTHONPATH, Calls
 from benchmarks.peer.store import CONNECTIONS, create_table, drop_table
-from project.servers.ports import free_port
+from devtools.embedded_servers.ports import free_port
 
 NAME = "xoscar"
 WORKLOADS = ("ask", "durable")

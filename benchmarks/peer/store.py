@@ -1,6 +1,8 @@
-"""A journal for peers that bring none: one row for each command, committed before the answer, on pooled connections.
+"""A journal for peers that bring none: one row for each command, committed before the answer, on
+pooled connections.
 
-The table has what an event needs and no more: its primary key keeps an entity's numbers without repetition.
+The table has what an event needs and no more: its primary key keeps an entity's numbers without
+repetition.
 """
 
 from __future__ import annotations

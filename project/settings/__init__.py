@@ -1,11 +1,13 @@
-"""The demo site on one machine: debug pages, loopback only. `project.settings.production` is for anything else."""
+"""The demo site on one machine: debug pages, loopback only. `project.settings.production` is for
+anything else.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 
-from project.servers import DataFolder
+from devtools.embedded_servers import DataFolder
 from project.settings.base import *
 from project.settings.urls import Secret
 
@@ -15,5 +17,6 @@ SECRET_KEY = Secret(
     os.environ.get("SECRET_KEY")
     or (DataFolder(DATA_FOLDER).access().secret_key if EMBEDDED else secrets.token_urlsafe(48))
 )
-# The demo makes itself an administrator with a random password, in its own database and never in yours.
+# The demo makes itself an administrator with a random password, in its own database and never in
+# yours.
 DEMO_ADMIN = EMBEDDED

@@ -1,4 +1,6 @@
-"""What every flavour of the demo site shares. Importing it starts nothing and connects to nothing."""
+"""What every flavour of the demo site shares. Importing it starts nothing and connects to
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,20 @@ import os
 from pathlib import Path
 from typing import Any
 
-from project.servers import DEFAULT_FOLDER, DataFolder
+from devtools.embedded_servers import DEFAULT_FOLDER, DataFolder
 from project.settings.urls import database, redis_host
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 DATA_FOLDER = DEFAULT_FOLDER
 
-# The URLs hold passwords: with these names they are no settings, so that no page or command shows them.
+# The URLs hold passwords: with these names they are no settings, so that no page or command shows
+# them.
 _database_url = os.environ.get("DATABASE_URL", "")
 _redis_url = os.environ.get("REDIS_URL", "")
 EMBEDDED = not (_database_url and _redis_url)
 if EMBEDDED:
-    # Ports and passwords are chosen at first sight and kept; `project.servers.ensure_servers` starts what they lead to.
+    # Ports and passwords are chosen at first sight and kept;
+    # `devtools.embedded_servers.ensure_servers` starts what they lead to.
     _access = DataFolder(DATA_FOLDER).access()
     _database_url = _database_url or _access.database_url
     _redis_url = _redis_url or _access.redis_url
@@ -78,7 +82,9 @@ CHANNEL_LAYERS = {"default": _channel_layer(_redis_url), "sharding": _channel_la
 
 DEFAULT_EXCEPTION_REPORTER = "project.settings.debug_page.Reporter"
 SHOP_NEEDS_LOGIN = False
-"""Whether a customer has to be logged in, and sees no cart but his own. The demo is tried with curl."""
+"""Whether a customer has to be logged in, and sees no cart but his own. The demo is tried with
+curl.
+"""
 
 SHARDING: dict[str, Any] = {}
 

@@ -1,8 +1,8 @@
 """Django's page about an error, without the site's secrets.
 
-Django hides settings by their names, and nothing of what the frames of a traceback hold while DEBUG is on: a database that
-does not answer has its password in a local variable. Here every secret of the settings is taken out of the finished text,
-wherever it stands.
+Django hides settings by their names, and nothing of what the frames of a traceback hold while DEBUG
+is on: a database that does not answer has its password in a local variable. Here every secret of
+the settings is taken out of the finished text, wherever it stands.
 """
 
 from __future__ import annotations

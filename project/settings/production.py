@@ -1,10 +1,11 @@
 """The site behind a TLS proxy. Everything that differs between machines comes from the environment:
-SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL. SHARDING_STEERING_KEYS
-where processes may steer that others may not.
+SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL.
+SHARDING_STEERING_KEYS where processes may steer that others may not.
 
-The ways to both servers have to be encrypted and their names verified: `postgresql://…?sslmode=verify-full` and
-`rediss://…`. CLEAR_TEXT names the servers, separated by commas, that a network of your own protects: `postgres,redis`.
-The proxy has to overwrite X-Forwarded-Proto: a client's own header would pass for one of the proxy's.
+The ways to both servers have to be encrypted and their names verified:
+`postgresql://…?sslmode=verify-full` and `rediss://…`. CLEAR_TEXT names the servers, separated by
+commas, that a network of your own protects: `postgres,redis`. The proxy has to overwrite
+X-Forwarded-Proto: a client's own header would pass for one of the proxy's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _clear_text = {name.strip() for name in os.environ.get("CLEAR_TEXT", "").split("
 
 
 def _encrypted(server: str, url: str, wanted: str, *, is_so: bool) -> None:
-    """Refuse a way to a server that others on the network can read, unless CLEAR_TEXT names the server."""
+    """Refuse a way to a server that others on the network can read, unless CLEAR_TEXT names the
+    server.
+    """
     local = not urlsplit(url).hostname
     if not (is_so or local or server in _clear_text):
         raise ImproperlyConfigured(

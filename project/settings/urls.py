@@ -1,4 +1,6 @@
-"""Reads DATABASE_URL and REDIS_URL into what Django and Channels want; no password is left in a text that gets printed."""
+"""Reads DATABASE_URL and REDIS_URL into what Django and Channels want; no password is left in a
+text that gets printed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 class Secret(str):
-    """A text that is itself for all who use it, and stars for all who print what holds it (`diffsettings`, debug pages)."""
+    """A text that is itself for all who use it, and stars for all who print what holds it
+    (`diffsettings`, debug pages).
+    """
 
     __slots__ = ()
 
@@ -19,7 +23,9 @@ class Secret(str):
 
 
 def _split(name: str, url: str) -> SplitResult:
-    """Take a URL apart. What is wrong with it is said without quoting it: it may hold a password."""
+    """Take a URL apart. What is wrong with it is said without quoting it: it may hold a
+    password.
+    """
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -31,7 +37,9 @@ def _split(name: str, url: str) -> SplitResult:
 
 
 def database(url: str) -> dict[str, Any]:
-    """Return one entry of DATABASES; what follows the question mark goes to libpq (`sslmode`, `host` for a socket…)."""
+    """Return one entry of DATABASES; what follows the question mark goes to libpq (`sslmode`,
+    `host` for a socket…).
+    """
     parts = _split("DATABASE_URL", url)
     if parts.scheme not in {"postgres", "postgresql"}:
         raise ImproperlyConfigured(
@@ -52,10 +60,13 @@ def database(url: str) -> dict[str, Any]:
 
 
 def redis_host(url: str) -> dict[str, Any]:
-    """Return one entry of a Redis layer's `hosts`: the address, and apart from it who we are there."""
+    """Return one entry of a Redis layer's `hosts`: the address, and apart from it who we are
+    there.
+    """
     parts = _split("REDIS_URL", url)
     address = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    # redis-py 8 gives up on a silent socket after five seconds; a subscriber may well hear nothing for longer.
+    # redis-py 8 gives up on a silent socket after five seconds; a subscriber may well hear nothing
+    # for longer.
     host: dict[str, Any] = {"address": address, "socket_timeout": None}
     if parts.username:
         host["username"] = unquote(parts.username)

@@ -1,4 +1,6 @@
-"""The demo's administrator: a random password for each data folder, kept in a file of mode 0600 and printed nowhere."""
+"""The demo's administrator: a random password for each data folder, kept in a file of mode 0600 and
+printed nowhere.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connections
 
-from project.servers import DataFolder
+from devtools.embedded_servers import DataFolder
 
 NAME = "admin"
 FILE = "admin-password.json"
 
 
 def after_migrate(using: str, **_ignored: Any) -> None:
-    """Make the administrator in the demo's own database, once `auth` has its tables; never in a test's or yours."""
+    """Make the administrator in the demo's own database, once `auth` has its tables; never in a
+    test's or yours.
+    """
     name = str(connections[using].settings_dict["NAME"])
     if not getattr(settings, "DEMO_ADMIN", False) or using != "default" or name.startswith("test_"):
         return

@@ -11,7 +11,9 @@ class ShopConfig(AppConfig):
     label = "shop"
 
     def ready(self) -> None:
-        """Give the demo its administrator once the tables are there, and tell of it when the cluster is up."""
+        """Give the demo its administrator once the tables are there, and tell of it when the
+        cluster is up.
+        """
         from project.shop.administrator import after_migrate
         from project.shop.hints import first_steps
         from sharding_app.management.hints import cluster_started

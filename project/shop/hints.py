@@ -6,9 +6,9 @@ from typing import Any
 
 from django.conf import settings
 
-from project.servers import DataFolder
+from devtools.embedded_servers import DataFolder
 from project.shop.administrator import FILE, NAME
-from sharding_app.management.console import manage_line, short_path
+from sharding_app.operations.console import manage_line, short_path
 
 TRY = "from project.shop.entities import Cart; print(Cart.ref('alice').sync.add('book', 2))"
 

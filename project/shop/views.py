@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 
 from project.shop.entities import Cart
 from sharding_app import Rejected, ShardingError
-from sharding_app.errors import BadCall, BadEntityId
+from sharding_app.errors import InvalidCall, InvalidEntityId
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -43,7 +43,7 @@ def _order(request: HttpRequest) -> tuple[str, int]:
 
 def _refusal(error: ShardingError) -> JsonResponse:
     """Tell what was wrong with the request, or that the shop cannot answer now."""
-    asked_wrongly = isinstance(error, Rejected | BadCall | BadEntityId)
+    asked_wrongly = isinstance(error, Rejected | InvalidCall | InvalidEntityId)
     return JsonResponse({"error": str(error)}, status=400 if asked_wrongly else 503)
 
 

@@ -1,1 +1,1 @@
-"""What stands behind the ports: Postgres, the channel layer, and a fake of both in memory."""
+"""The implementations of the ports: Postgres, the channel layer, and a fake of both in memory."""

@@ -1,4 +1,5 @@
-"""The cluster in Django's admin. `register(site)` adds it to a site of your own; the default site has it by itself.
+"""The cluster in Django's admin. `register(site)` adds it to your own site; the default site has it
+already.
 
 Imported by `django.contrib.admin`'s autodiscovery, and by nothing else of the app.
 """

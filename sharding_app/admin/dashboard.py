@@ -1,140 +1,19 @@
-"""The dashboard, as the admin of the model `Cluster`: so it needs no address of its own, and works on any admin site."""
+"""The dashboard, as the admin of the model `Cluster`: so it needs no address of its own, and works
+on any admin site.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from typing import Any
+from django.urls import URLPattern
 
-from django.contrib.admin.models import LogEntry
-from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, re_path
-from django.utils.translation import gettext_lazy as _
-from django.views.decorators.cache import never_cache
-
-from sharding_app.admin import steering
 from sharding_app.admin.model_admins import ReadOnlyAdmin
-from sharding_app.admin.pages import PAGES, build, pattern
-from sharding_app.admin.pages.page import Page
-from sharding_app.admin.permissions import Rights, may_view
-from sharding_app.admin.presenters.shard_map import table
-from sharding_app.db import ReadTooLong
-from sharding_app.http.collector import Unreachable, collector
-from sharding_app.models import Cluster
-
-TABS = (
-    ("overview", "", _("Overview")),
-    ("nodes", "nodes/", _("Nodes")),
-    ("types", "types/", _("Entity types")),
-    ("singletons", "singletons/", _("Singletons")),
-    ("timeline", "timeline/", _("Timeline")),
-    ("trouble", "trouble/", _("Drops and failures")),
-)
-HISTORY_SHOWN = 200
-OWN_TEMPLATES = frozenset(("overview", "type", "entity", "timeline"))
 
 
 class ClusterAdmin(ReadOnlyAdmin):
     """Its list is the overview; the other pages stand behind it."""
 
     def get_urls(self) -> list[URLPattern]:
-        own = [
-            re_path(pattern(address), self._guarded(self.page), name=f"sharding_cluster_{name}")
-            for name, address, _builder in PAGES
-            if address
-        ]
-        return [
-            path("", self._guarded(self.page), name="sharding_cluster_changelist"),
-            path("live/", self._guarded(self.live), name="sharding_cluster_live"),
-            path("steer/<slug:action>/", self._guarded(self.steer), name="sharding_cluster_steer"),
-            path("history/", self._guarded(self.history), name="sharding_cluster_steered"),
-            path("<int:object_id>/change/", self._guarded(self.to_overview), name="sharding_cluster_change"),
-            *own,
-        ]
+        # With the first address that is looked up, not with the app: see `admin.views`.
+        from sharding_app.admin.views import Views
 
-    def _guarded(self, view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-        """The site's own door, then the dashboard's."""
-
-        def guarded(request: HttpRequest, **parts: str) -> HttpResponse:
-            if not may_view(request.user):
-                raise PermissionDenied
-            request.current_app = self.admin_site.name
-            return view(request, **parts)
-
-        return self.admin_site.admin_view(never_cache(guarded))
-
-    # -- Views -----------------------------------------------------------------------------------------------------
-
-    def page(self, request: HttpRequest, **_parts: str) -> HttpResponse:
-        topic = request.get_full_path()[len(self.base()) :]
-        try:
-            page = build(topic, collector.look(), Rights.of(request.user), self.base())
-        except (Unreachable, ReadTooLong) as error:
-            return self.nothing(request, _("The cluster cannot be seen"), str(error), 503)
-        except Http404 as error:
-            return self.nothing(request, _("Not found"), str(error), 404)
-        return TemplateResponse(
-            request, f"sharding_app/pages/{self._template(page)}.html", self._context(request, page, topic)
-        )
-
-    def live(self, request: HttpRequest) -> JsonResponse:
-        """The live parts of a page: what the WebSocket pushes, for those who have none."""
-        try:
-            page = build(
-                request.GET.get("page", ""), collector.look(), Rights.of(request.user), self.base(), live=True
-            )
-        except (Unreachable, ReadTooLong) as error:
-            return JsonResponse({"trouble": str(error)}, status=503)
-        except Http404 as error:
-            return JsonResponse({"trouble": str(error)}, status=404)
-        return JsonResponse(page.live())
-
-    def steer(self, request: HttpRequest, action: str) -> HttpResponse:
-        return steering.steer(request, action, self)
-
-    def history(self, request: HttpRequest) -> HttpResponse:
-        """What operators have asked for, newest first."""
-        content_type = ContentType.objects.get_for_model(Cluster)
-        entries = LogEntry.objects.filter(content_type=content_type).select_related("user")
-        context = {
-            **self.admin_site.each_context(request),
-            "base": self.base(),
-            "title": _("What operators did"),
-            "entries": entries.order_by("-action_time", "-pk")[:HISTORY_SHOWN],
-        }
-        return TemplateResponse(request, "sharding_app/history.html", context)
-
-    def to_overview(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        """The admin's own history links to the cluster as to any object."""
-        return HttpResponseRedirect(self.base())
-
-    # -- Inside ----------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def _template(page: Page) -> str:
-        return page.template if page.template in OWN_TEMPLATES else "plain"
-
-    def _context(self, request: HttpRequest, page: Page, topic: str) -> dict[str, Any]:
-        return {
-            **self.admin_site.each_context(request),
-            **page.context,
-            "page": page,
-            "parts": [(part, f"sharding_app/parts/{part}.html") for part in page.parts],
-            "table": table(page.context["cells"], self.base(), page.context["type"]["number"])
-            if "cells" in page.context
-            else "",
-            "tabs": TABS,
-            "topic": f"{topic}{'&' if '?' in topic else '?'}{page.seen}" if page.seen else topic,
-            "socket": socket_address(request),
-            "site_name": self.admin_site.name,
-        }
-
-
-def socket_address(request: HttpRequest) -> str:
-    """Where this process takes WebSockets of the dashboard; empty: it does not, so that browsers look by polling."""
-    routing = sys.modules.get("sharding_app.http.routing")
-    found: str | None = routing.live_path() if routing is not None else None
-    return "" if found is None else f"{request.META.get('SCRIPT_NAME', '')}/{found}"
+        return Views(self).urls()

@@ -1,4 +1,6 @@
-"""The cluster's tables in the admin: to be looked at, never to be changed, whatever permissions the user has."""
+"""The cluster's tables in the admin: to be looked at, never to be changed, whatever permissions the
+user has.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +13,13 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from sharding_app.admin.jsontext import pretty
-from sharding_app.admin.keyset import KeysetChangeList, TypeFilter, parse_key, storable
-from sharding_app.admin.permissions import may_see_payloads, shown_command
-from sharding_app.admin.presenters.trouble import ACTIONS
-from sharding_app.core.ids import shard_of
-from sharding_app.db import ReadTooLong, bounded_reads
+from sharding_app.adapters.django.database import ReadTooLong, bounded_reads
+from sharding_app.dashboard.decision_tones import TONES
+from sharding_app.dashboard.jsontext import pretty
+from sharding_app.dashboard.keyset import KeysetChangeList, TypeFilter, parse_key, storable
+from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType
+from sharding_app.protocol.ids import shard_of
 
 
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the type checker alone
@@ -43,7 +45,9 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the typ
         return False
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
-        """Take what the declared filters ask for, and no other look-up: each would be a question about hidden columns."""
+        """Take what the declared filters ask for, and no other look-up: each would be a question
+        about hidden columns.
+        """
         return lookup in {
             each.parameter_name
             for each in self.list_filter
@@ -75,7 +79,7 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the typ
             with bounded_reads():
                 return view()
         except ReadTooLong as error:
-            return self.nothing(request, _("This takes too long"), str(error), 503)
+            return self.nothing(request, _("This took too long"), str(error), 503)
 
     def nothing(self, request: HttpRequest, title: Any, trouble: str, status: int) -> HttpResponse:
         """A page that says why there is nothing to see."""
@@ -162,7 +166,7 @@ class ActionFilter(SimpleListFilter):
     parameter_name = "action"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(name, name) for name in sorted(ACTIONS)]
+        return [(name, name) for name in sorted(TONES)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(action=self.value()) if self.value() else queryset
@@ -176,7 +180,7 @@ class DecisionAdmin(ReadOnlyAdmin):
 
 class ShardAdmin(KeysetAdmin):
     list_display = ("shard", "type", "home", "epoch", "step", "updated_at")
-    search_help_text = _("A shard's number.")
+    search_help_text = _("The number of a shard.")
 
     def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
         if not query:
@@ -186,7 +190,7 @@ class ShardAdmin(KeysetAdmin):
 
 class EventAdmin(KeysetAdmin):
     list_display = ("entity", "seq", "name", "at", "type", "asked", "shard", "epoch")
-    search_help_text = _("How an entity's id begins. Upper and lower case differ.")
+    search_help_text = _("The beginning of an entity's id. Case matters.")
     payloads = ("payload", "reply", "command")
     large = ("payload", "reply")
 
@@ -209,7 +213,7 @@ class SnapshotAdmin(KeysetAdmin):
 
 class RememberedEntityAdmin(KeysetAdmin):
     list_display = ("entity", "type", "shard", "epoch", "at")
-    search_help_text = _("An entity's whole id.")
+    search_help_text = _("The full id of an entity.")
 
     def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
         if not query:

@@ -21,7 +21,9 @@ def register(site: AdminSite) -> None:
 
 
 def _register(site: AdminSite, model: type[Model], model_admin: type[ModelAdmin[Any]]) -> None:
-    """Django's own `register` refuses keys of several columns: its pages take a key for one value. Ours do not."""
+    """Django's own `register` refuses keys of several columns: its pages take a key for one value.
+    Ours do not.
+    """
     if model._meta.is_composite_pk:
         site._registry[model] = model_admin(model, site)
     else:

@@ -9,15 +9,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from sharding_app.bootstrap import client_process
-from sharding_app.cluster_gateway import ClusterGateway
-from sharding_app.conf import get_settings
-from sharding_app.management.addresses import ADDRESSES
-from sharding_app.management.processes import manage
-from sharding_app.model.gateway import use_gateway
-from sharding_app.portal import Portal
-from sharding_app.runtime.process import Process
-from sharding_app.torture.proxy import Proxy
+from sharding_app.client.gateway import ClusterGateway
+from sharding_app.client.portal import Portal
+from sharding_app.entities.gateway import use_gateway
+from sharding_app.processes.addresses import ADDRESSES
+from sharding_app.processes.child_processes import manage
+from sharding_app.processes.proxy import Proxy
+from sharding_app.runtime.node.process import Process
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import client_process
 
 UP_SECONDS = 30.0
 ANSWER_SECONDS = 10.0
@@ -27,14 +27,14 @@ LINES_KEPT = 30
 
 
 class NodeFailed(Exception):
-    """A node did not come up, or ended without being asked to; the message holds its last words."""
+    """A node did not come up, or ended by itself; the message holds its last output."""
 
 
 class NodeProcess:
-    """One child. What it prints is kept for the case that it fails."""
+    """One child process. Its output is kept in case it fails."""
 
     def __init__(self, name: str, options: tuple[str, ...], proxies: Mapping[str, Proxy]) -> None:
-        """`proxies` by server: it reaches that server through one."""
+        """`proxies` by server: the node reaches that server through one."""
         self.name = name
         self.incarnation = ""
         self._options = options
@@ -79,7 +79,7 @@ class NodeProcess:
         return "\n".join(self._lines)
 
     async def figures(self) -> dict[str, float]:
-        """What it has used and done so far (`bench.node.figures`)."""
+        """Return its resource use and work so far (`bench.node.figures`)."""
         if self._process.stdin is None:
             raise NodeFailed(f"node {self.name} has no input")
         self._process.stdin.write(b"stats\n")
@@ -90,21 +90,23 @@ class NodeProcess:
             raise NodeFailed(f"node {self.name} says nothing:\n{self.last_words}") from None
 
     def signal(self, number: int) -> float:
-        """Send a signal if it still runs, and return when."""
+        """Send a signal if it still runs, and return the time."""
         now = time.perf_counter()
         if self._process.returncode is None:
             self._process.send_signal(number)
         return now
 
     def unplug(self) -> float:
-        """Let nothing pass between it and its servers any more, with no word to either, and return when."""
+        """Block all traffic between it and its servers, without closing a connection, and return
+        the time.
+        """
         now = time.perf_counter()
         for proxy in self._proxies.values():
             proxy.hang()
         return now
 
     async def end(self) -> None:
-        """Have it leave, and kill it if it does not."""
+        """Ask it to leave, and kill it if it does not."""
         try:
             await self._end()
         finally:
@@ -174,7 +176,7 @@ class BenchCluster:
         await node.end()
 
     async def figures(self) -> dict[str, float]:
-        """The figures of all nodes, added up."""
+        """Return the figures of all nodes, added up."""
         total: dict[str, float] = {}
         for each in await asyncio.gather(*(node.figures() for node in self.nodes.values())):
             for name, value in each.items():
@@ -182,7 +184,7 @@ class BenchCluster:
         return total
 
     async def homes(self, type_name: str) -> dict[int, str]:
-        """Which incarnation each shard of a type lives at now."""
+        """Return the incarnation at which each shard of a type lives now."""
         rows = await self.process.ports.store.shards([type_name])
         return {row.shard: row.home for row in rows if row.home is not None and row.step == "home"}
 
@@ -195,20 +197,22 @@ class BenchCluster:
 async def bench_cluster(
     nodes: int, options: tuple[str, ...] = (), *, proxied: bool = False
 ) -> AsyncIterator[BenchCluster]:
-    """N nodes, and refs of this loop that lead to them; all gone at the end. `options` are manage.py's own.
+    """Run N nodes, and route refs of this loop to them; all end with the block. `options` are
+    manage.py's own.
 
     With `proxied` the nodes reach their servers through proxies, which can be unplugged.
     """
     settings = get_settings()
     portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds)
-    process = client_process()
+    process = await client_process()
     cluster = BenchCluster(process, options, proxied=proxied)
     try:
         await cluster.add(nodes)
         await process.start()
         portal.joined(process)
         if nodes > 1:
-            # The coordinator looks at the members a few times a second: shards given out before would all be the first's.
+            # The coordinator reads the members a few times a second: the first node would get all
+            # shards that are placed earlier.
             await asyncio.sleep(MEMBERS_SECONDS)
         with use_gateway(ClusterGateway(portal)):
             yield cluster
@@ -219,7 +223,9 @@ async def bench_cluster(
 
 
 async def until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait for a condition. Raises NodeFailed, saying what for, after that time."""
+    """Wait for a condition. Raises NodeFailed, with the condition's name `what`, after that
+    time.
+    """
     deadline = time.perf_counter() + seconds
     while not condition():
         if time.perf_counter() > deadline:

@@ -1,7 +1,7 @@
-"""The database of a run: what kind of server it is, and that nothing of ours is left in it.
+"""The database of a run: its kind of server, and the removal of the benchmarks' rows.
 
-All of it happens on one thread with a Django connection of its own: Django allows none on a thread whose loop runs. A
-run holds a lock there, so that no two clean up each other's rows.
+All of it happens on one thread with a Django connection of its own: Django allows none on a thread
+whose loop runs. A run holds a lock there, so that no two clean up each other's rows.
 """
 
 import asyncio
@@ -36,23 +36,23 @@ class Busy(Exception):
 
 
 class Database:
-    """Its methods are for its own thread: `run` and `arun` lead there."""
+    """The database of a run. Its methods are for its own thread: `run` and `arun` lead there."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharding-bench")
 
     def run(self, work: Callable[..., T], *args: Any) -> T:
-        """Do it on the database's thread, and wait."""
+        """Run `work` on the database's thread, and wait."""
         return self._thread.submit(work, *args).result()
 
     async def arun(self, work: Callable[..., T], *args: Any) -> T:
-        """The same, on an event loop."""
+        """Do the same on an event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     @contextmanager
     def reserved(self) -> Iterator[None]:
-        """Nobody else runs a benchmark here meanwhile, and what it leaves is removed. Raises Busy."""
+        """Keep other benchmarks away, and remove the rows of this one at the end. Raises Busy."""
         try:
             if not self.run(self.value, "SELECT pg_try_advisory_lock(%s)", LOCK):
                 raise Busy("another sharding_bench runs on this database")
@@ -76,27 +76,29 @@ class Database:
                 cursor.execute(statement, wanted)
 
     def facts(self) -> dict[str, str]:
-        """The settings by which the figures of two servers differ most."""
+        """Return the settings that make the figures of two servers differ most."""
         return {name: str(self.value(f"SHOW {name}")) for name in FACTS}
 
     def others(self) -> list[str]:
-        """Names of nodes that are not ours."""
+        """Return the names of nodes that are not ours."""
         rows = self.rows("SELECT name FROM sharding_node WHERE incarnation NOT LIKE %s", f"{NODE_PREFIX}%")
         return [str(name) for (name,) in rows]
 
     def commits(self) -> int:
-        """How many transactions this database has ended so far."""
+        """Return how many transactions this database has ended so far."""
         query = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
         return int(self.value(query))
 
     def checkpoints(self) -> int:
-        """How many checkpoints this server has begun so far. PostgreSQL 17 counts them in a view of their own."""
+        """Return how many checkpoints this server has begun so far. PostgreSQL 17 counts them in
+        their own view.
+        """
         if self.value("SELECT current_setting('server_version_num')::integer") >= SERVER_17:
             return int(self.value("SELECT num_timed + num_requested FROM pg_stat_checkpointer"))
         return int(self.value("SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"))
 
     def journal_bytes(self) -> int:
-        """The size of the journal with its indexes."""
+        """Return the size of the journal with its indexes."""
         return int(self.value("SELECT pg_total_relation_size('sharding_event')"))
 
     def value(self, query: str, *params: str | int) -> Any:

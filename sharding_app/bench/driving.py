@@ -1,4 +1,6 @@
-"""Callers: N at once, each waiting for its answer before it asks again; or a fixed number each second."""
+"""Callers: N at once, each waiting for its answer before it asks again; or a fixed number each
+second.
+"""
 
 import asyncio
 import time
@@ -7,17 +9,17 @@ from collections.abc import Awaitable, Callable
 from sharding_app.errors import ShardingError
 
 Call = Callable[[int], Awaitable[object]]
-"""Make the operation of that number."""
+"""Run the operation with that number."""
 
 
 class Driven:
-    """What callers saw."""
+    """The callers' measurements."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self.elapsed = 0.0
         self.cpu_seconds = 0.0
-        "Of this process."
+        "CPU time of this process."
 
 
 async def at_once(call: Call, in_flight: int, *, seconds: float = 0.0, count: int = 0) -> Driven:
@@ -43,9 +45,10 @@ async def at_once(call: Call, in_flight: int, *, seconds: float = 0.0, count: in
 
 
 async def paced(call: Call, per_second: float, callers: int, *, seconds: float) -> Driven:
-    """So many calls a second, by callers that wait for their answers; times count from when a call was due.
+    """Make `per_second` calls a second, by callers that wait for their answers; times count from
+    when a call was due.
 
-    An outage does not hide: what is late because earlier answers were late counts as late.
+    An outage does not hide: a call that is late because earlier answers were late counts as late.
     """
     driven = Driven()
     note = driven.seconds.append
@@ -67,10 +70,12 @@ async def paced(call: Call, per_second: float, callers: int, *, seconds: float) 
 
 
 class FixedRate:
-    """N calls a second, whether answers come or not; `answered` hears of each that succeeds."""
+    """Makes N calls a second, whether answers come or not; `answered` gets each that succeeds."""
 
     def __init__(self, call: Call, per_second: int, answered: Callable[[int, float, float], None]) -> None:
-        """`answered(number, due, ended)`, by the clock of `time.perf_counter`: a late start counts as late."""
+        """`answered(number, due, ended)`, by the clock of `time.perf_counter`: a late start counts
+        as late.
+        """
         self.sent = 0
         self.succeeded = 0
         self.failures: dict[str, int] = {}
@@ -81,7 +86,7 @@ class FixedRate:
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:
-        """Send no more, and wait for what is under way."""
+        """Send no more, and wait for the calls under way."""
         self._task.cancel()
         await asyncio.wait([self._task])
         if self._under_way:

@@ -1,11 +1,13 @@
-"""What the benchmarks run: each command adds to a number, so that all that is measured is the way there and back.
+"""The benchmarks' entities: each command adds to a number, so that only the way there and back is
+measured.
 
-Importing this module registers nothing: the types exist only inside `bench.isolation.only_bench_types`.
+Importing this module registers nothing: the types exist only inside
+`bench.isolation.only_bench_types`.
 """
 
 from sharding_app import Entity, EventSourced, ShardingSettings, applies, command, event, query
-from sharding_app.model.registry import registry
-from sharding_app.model.types import EntityType
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.registry import registry
 
 
 @event
@@ -27,7 +29,7 @@ class BenchCounter(Entity):
 class BenchAccount(EventSourced):
     """One event for each command, acknowledged after its commit."""
 
-    settings = ShardingSettings(active_entity_limit=0)  # all that are counted stay in memory
+    settings = ShardingSettings(active_entity_limit=0)  # all counted entities stay in memory
     count: int = 0
 
     @command
@@ -45,7 +47,9 @@ class BenchAccount(EventSourced):
 
 
 class BenchHot(BenchAccount):
-    """The same, pipelined: the next command runs while the commit of the former is under way."""
+    """A pipelined `BenchAccount`: the next command runs while the commit of the former is under
+    way.
+    """
 
     settings = ShardingSettings(pipelined=True)
 
@@ -63,7 +67,7 @@ class BenchSpread(BenchAccount):
 
 
 class BenchRemembered(BenchAccount):
-    """What ran runs again, without being asked."""
+    """Entities that ran start again by themselves."""
 
     settings = ShardingSettings(remember_entities=True)
 

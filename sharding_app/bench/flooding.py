@@ -1,7 +1,9 @@
-"""A client that asks more than the nodes can do: a process of its own, and how the benchmark speaks with it.
+"""A client that asks more than the nodes can do, as a process of its own, and its protocol with the
+benchmark.
 
-Told "go 4000" on its standard input, it keeps 4,000 calls under way; told "halt", it stops, waits for these calls, and
-prints a line of figures. It ends with its input. Its log goes to a reader all the time: a full pipe would stop it.
+On "go 4000" on its standard input it keeps 4,000 calls under way. On "halt" it stops, waits for
+these calls, and prints a line of figures. It ends with its input. Its log is read all the time: a
+full pipe would stop it.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from sharding_app.bench.cluster import ANSWER_SECONDS, END_SECONDS, UP_SECONDS, 
 from sharding_app.bench.entities import BenchAccount
 from sharding_app.bench.machine import resident_bytes
 from sharding_app.errors import BufferFull, ShardingError
-from sharding_app.management.processes import manage
+from sharding_app.processes.child_processes import manage
 
 ENTITIES = 1000
 PATIENCE_SECONDS = 2.0
@@ -58,7 +60,7 @@ class _Flood:
                 await ref.increase()
             except ShardingError as error:
                 name = type(error).__name__
-                # A refusal may come without a wait: other callers and the links have their turn all the same.
+                # A refusal may come without a wait: this lets other callers and the links run.
                 await asyncio.sleep(0)
             else:
                 name = OK
@@ -68,7 +70,7 @@ class _Flood:
 
 
 async def run_flood() -> None:
-    """The process itself."""
+    """Run the flooding process."""
     loop = asyncio.get_running_loop()
     words: asyncio.Queue[str] = asyncio.Queue()
 
@@ -96,7 +98,7 @@ async def run_flood() -> None:
 
 
 class FloodProcess:
-    """That client, from the outside."""
+    """The flooding client, from the outside."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -105,7 +107,7 @@ class FloodProcess:
         self.reading = asyncio.ensure_future(self._read())
 
     async def up(self) -> None:
-        """Wait until it could begin. Raises NodeFailed."""
+        """Wait until it can begin. Raises NodeFailed."""
         await self._word("up", UP_SECONDS)
 
     async def go(self, callers: int) -> None:
@@ -137,7 +139,7 @@ class FloodProcess:
         raise NodeFailed("the flooding client failed:\n" + "\n".join(self._log))
 
     async def _read(self) -> None:
-        """Take all that it prints; an empty line in `_heard` is the end."""
+        """Read all its output; an empty line in `_heard` is the end."""
         if self._process.stdout is not None:
             async for raw in self._process.stdout:
                 line = raw.decode(errors="replace").rstrip()

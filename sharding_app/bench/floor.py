@@ -1,11 +1,13 @@
-"""`python -m sharding_app.bench.floor`: what machine, Redis, Postgres and libraries can do with no framework at all.
+"""`python -m sharding_app.bench.floor`: the speed of machine, Redis, Postgres and libraries without
+any framework.
 
-One process asks another one over the channel layer, in batches. The other one answers at once (`ask`), or first stores
-an event for each command, all that wait in one COPY (`durable`). It prints a line of JSON for each workload. The
-benchmark runs one in turns with its own workload and gives the ratio of the two: an absolute figure holds for one
-machine and one hour.
+One process asks another one over the channel layer, in batches. The other one answers at once
+(`ask`), or first stores an event for each command, all waiting ones in one COPY (`durable`). It
+prints a line of JSON for each workload. The benchmark runs one in turns with its own workload and
+gives the ratio of the two: an absolute figure holds for one machine and one hour.
 
-    DATABASE_URL=postgresql://... REDIS_URL=redis://... python -m sharding_app.bench.floor --in-flight 64 --n 20000
+    DATABASE_URL=postgresql://... REDIS_URL=redis://...
+        python -m sharding_app.bench.floor --in-flight 64 --n 20000
 """
 
 import argparse
@@ -22,13 +24,13 @@ import msgspec
 import psycopg
 from channels_redis.pubsub import RedisPubSubChannelLayer
 
-from sharding_app.bootstrap import new_loop
+from sharding_app.wiring import new_loop
 
 WORKLOADS = ("ask", "durable")
 ENTITIES = 1000
 WARM_CALLS = 200
 ALONE_CALLS = 3000
-"""With one caller a call takes long: fewer of them are enough."""
+"""A call takes long with one caller: fewer of them are enough."""
 START_SECONDS = 30.0
 TABLE = "sharding_bench_floor"
 NEW_TABLE = f"""
@@ -41,7 +43,7 @@ Answer = tuple[int, int]
 
 
 class Batches:
-    """All that is put while a send is under way goes out with the next one."""
+    """Sends together all items that were put while the last send was under way."""
 
     def __init__(self, layer: RedisPubSubChannelLayer, channel: str) -> None:
         self._layer, self._channel = layer, channel
@@ -111,7 +113,7 @@ class Host:
 
 
 def host(durable: bool, pipe: Connection) -> None:
-    """The other process, whole: it says its channel on the pipe and answers until it is ended."""
+    """Run the other process: send its channel over the pipe, and answer until it is killed."""
 
     async def main() -> None:
         layer = RedisPubSubChannelLayer(hosts=[os.environ["REDIS_URL"]])

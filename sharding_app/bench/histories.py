@@ -1,10 +1,12 @@
-"""Histories that stand in the journal before a measurement begins, written with SQL as the fence wants them."""
+"""Histories that are in the journal before a measurement begins, written with SQL in the form that
+the fence requires.
+"""
 
 from typing import Any
 
 from sharding_app.bench.cluster import NodeFailed
 from sharding_app.bench.database import Database
-from sharding_app.core.ids import shard_of
+from sharding_app.protocol.ids import shard_of
 
 _WRITE = """
 WITH written AS (
@@ -24,7 +26,9 @@ SELECT count(*) FROM written
 def write_histories(
     database: Database, type_name: str, entities: list[str], shards: int, events: int
 ) -> None:
-    """Write N events for each entity, on the database's thread. Its shards have homes. Raises NodeFailed."""
+    """Write N events for each entity, on the database's thread. The shards need homes. Raises
+    NodeFailed.
+    """
     numbers: Any = [shard_of(entity, shards) for entity in entities]
     wanted: Any = entities
     written = database.value(_WRITE, wanted, numbers, events, type_name)

@@ -1,15 +1,15 @@
-"""The types of the benchmarks exist inside this block only, and the project's own do not: neither disturbs the other."""
+"""Isolation: the benchmarks' types exist inside this block only, and the project's own do not."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sharding_app.bench.entities import TYPES
-from sharding_app.model.registry import registry
+from sharding_app.entities.registry import registry
 
 PREFIX = "sharding.Bench"
-"""How the names of all types begin that the benchmarks use."""
+"""Prefix of the names of all benchmark types."""
 NODE_PREFIX = "n-bench"
-"""How the incarnations of their nodes begin."""
+"""Prefix of the incarnations of their nodes."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the operating system says of processes and of the machine."""
+"""Facts of the operating system about processes and the machine."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def resident_bytes(pid: int) -> int:
-    """How much of that process lies in memory now."""
+    """Return the resident memory of a process."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:
@@ -19,7 +19,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def describe() -> str:
-    """The machine in one line, for later readers of the figures."""
+    """Describe the machine in one line, for later readers of the figures."""
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     return (
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {platform.python_implementation()} "

@@ -1,7 +1,8 @@
-"""A node of the benchmarks: like any other, but that it hosts their types alone, and tells what it has used up.
+"""A node of the benchmarks: like any other, but it hosts only their types, and reports its resource
+use.
 
-Told "stats" on its standard input, it prints a line of figures; at the end of that input it leaves, so that it never
-outlives the process that started it.
+On "stats" on its standard input it prints a line of figures. At the end of that input it leaves, so
+that it never outlives the process that started it.
 """
 
 import asyncio
@@ -19,18 +20,20 @@ import msgspec
 
 from sharding_app.bench.isolation import NODE_PREFIX
 from sharding_app.bench.machine import resident_bytes
-from sharding_app.bootstrap import entity_types, node_config, node_ports
-from sharding_app.conf import get_settings
-from sharding_app.runtime.clock import BootClock
-from sharding_app.runtime.config import NodeConfig
-from sharding_app.runtime.runner import NodeRunner
-from sharding_app.runtime.watchdog import Watchdog
+from sharding_app.runtime.base.clock import BootClock
+from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.liveness.watchdog import Watchdog
+from sharding_app.runtime.node.runner import NodeRunner
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import entity_types, node_config, node_ports
 
 LEAVE_SECONDS = 10.0
 
 
 def bench_config(name: str) -> NodeConfig:
-    """As the settings say, but that one node alone is enough and any may coordinate."""
+    """Return the configuration of the settings, but with one node enough and every node a
+    candidate.
+    """
     config = node_config(name)
     alone = msgspec.structs.replace(config.coordinator, min_members=1, min_members_of_role={})
     return dataclasses.replace(config, coordinator=alone, candidate=True)
@@ -65,7 +68,7 @@ async def run_node(name: str) -> None:
 
 
 def figures(runner: NodeRunner) -> dict[str, float]:
-    """What this process has used and done since it began."""
+    """Return the resource use and work of this process since it began."""
     found: dict[str, float] = {
         "cpu_seconds": time.process_time(),
         "resident_bytes": resident_bytes(os.getpid()),
@@ -86,7 +89,7 @@ def figures(runner: NodeRunner) -> dict[str, float]:
             ),
             "shards": sum(len(host.shards) for host in node.hosts.values()),
             "coordinator": node.coordinator is not None,
-            "worst_lag_seconds": float(getattr(node.node_ports.watch, "worst_lag_seconds", 0.0)),
+            "worst_lag_seconds": node.node_ports.watch.worst_lag_seconds,
         }
     return found
 

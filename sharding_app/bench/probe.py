@@ -1,4 +1,5 @@
-"""The floor (`bench.floor`: the same path with no framework), run in turns with ours, for the ratio of the two.
+"""The floor (`bench.floor`: the same path without a framework), run in turns with our workload for
+the ratio of the two.
 
 It gets the servers as DATABASE_URL and REDIS_URL.
 """
@@ -10,10 +11,10 @@ import sys
 from collections.abc import Mapping
 
 from sharding_app.bench.result import Result
-from sharding_app.management.addresses import NoAddress, database_url, redis_url
+from sharding_app.processes.addresses import NoAddress, database_url, redis_url
 
 PER_SECOND = 5_000
-"""Calls of the floor for each second for which ours is measured."""
+"""Calls of the floor for each second of our measurement."""
 RATIOS = ("ops_per_s", "p50_ms", "p99_ms")
 
 
@@ -22,7 +23,9 @@ class ProbeFailed(Exception):
 
 
 async def probe(workload: str, in_flight: int, seconds: float) -> dict[str, float]:
-    """Run it once, longer where ours was measured for longer; return its figures. Raises ProbeFailed."""
+    """Run the floor once, longer after a longer measurement; return its figures. Raises
+    ProbeFailed.
+    """
     calls = max(in_flight, int(PER_SECOND * seconds))
     try:
         servers = {"DATABASE_URL": database_url(), "REDIS_URL": redis_url()}
@@ -44,7 +47,7 @@ async def probe(workload: str, in_flight: int, seconds: float) -> dict[str, floa
 
 
 def compare(ours: Result, theirs: Mapping[str, float]) -> None:
-    """Note our figures as parts of theirs, and theirs."""
+    """Note the ratios of our figures to the floor's, and the floor's."""
     found = {f"probe_{name}": getattr(ours, name) / theirs[name] for name in RATIOS}
     ours.ratio = {**(ours.ratio or {}), **found}
     ours.note = (

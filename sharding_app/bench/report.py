@@ -1,4 +1,6 @@
-"""What the command prints: one JSON line for each result, or a table at the end; progress beside it."""
+"""The command's output: one JSON line for each result, or a table at the end; progress beside
+it.
+"""
 
 import json
 import sys
@@ -7,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import TextIO
 
 from sharding_app.bench.result import Result
-from sharding_app.management.console import columns
+from sharding_app.operations.console import columns
 
 HEADINGS = {
     "workload": "workload", "in_flight": "in flight", "nodes": "nodes", "ops_per_s": "ops/s", "p50_ms": "p50 ms",
     "p99_ms": "p99 ms", "client_cpu_us": "client us/op", "node_cpu_us": "node us/op",
 }  # fmt: skip
-"""The columns that most results have; what else one has is written behind them."""
+"""The columns that most results have; the other values of a result follow them."""
 HIDDEN = {"count", "rows_per_op", "commits_per_op", "messages_per_op", "frames_per_op", "max_ms"}
 """In the JSON only, except where a result is about them."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclasses.dataclass(kw_only=True)
 class Result:
-    """Only `workload` is always there; the others as they apply."""
+    """Figures of one measurement. Only `workload` is always there; the others as they apply."""
 
     workload: str
     in_flight: int | None = None
@@ -18,10 +18,10 @@ class Result:
     p99_ms: float | None = None
     max_ms: float | None = None
     count: int | None = None
-    "How many operations, or moved shards, the figures are of."
+    "Number of operations, or of moved shards, behind the figures."
     failed: int | None = None
     rejected: int | None = None
-    "Calls that were told at once that there was no room for them."
+    "Calls that were refused at once for lack of room."
     client_cpu_us: float | None = None
     "CPU time of the client's process for each operation, in microseconds."
     node_cpu_us: float | None = None
@@ -44,7 +44,7 @@ class Result:
     rows_per_op: float | None = None
     commits_per_op: float | None = None
     ratio: dict[str, float] | None = None
-    "To what was measured beside it: the bare probe, or the same work done with Django's ORM."
+    "Ratio to the measurement beside it: the bare probe, or the same work done with Django's ORM."
     note: str | None = None
 
     def timed(self, seconds: Sequence[float]) -> "Result":

@@ -1,4 +1,4 @@
-"""One run of the command: its options, its database, and what every workload needs of both."""
+"""One run of the command: its options, its database, and the parts that every workload needs."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ WARM_SECONDS = 1.0
 
 @dataclass(kw_only=True)
 class Run:
-    """What the command line asks for; 0 or empty where a workload's own default counts."""
+    """The options of the command line; 0 or empty: the workload's own default."""
 
     database: Database
     in_flight: tuple[int, ...] = ()
@@ -22,18 +22,18 @@ class Run:
     seconds: float = 0.0
     entities: int = 0
     minutes: float = 0.0
-    "How long `soak` goes on."
+    "Duration of `soak`."
     journal: int = 0
-    "How many events of other entities stand in the journal before `soak` begins."
+    "Number of older events of other entities in the journal of `soak`."
     kills: int = 0
     how: str = "kill"
     "How `failover` takes a node away: kill, freeze or cable."
     probe: bool = False
-    "Measure the floor in turns, and give ours as a part of it."
+    "Measure the floor in turns, and give ours as a ratio to it."
     rounds: int = 1
-    "How often each measurement is repeated."
+    "Repetitions of each measurement."
     options: tuple[str, ...] = ()
-    "Options of manage.py that the nodes get as well."
+    "Options of manage.py that are passed on to the nodes."
     progress: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -47,7 +47,7 @@ async def warm(call: Call, entities: int = ENTITIES) -> None:
 
 
 async def measured(cluster: BenchCluster, name: str, in_flight: int, driving: Awaitable[Driven]) -> Result:
-    """What driving the cluster gave, and what it took of all processes."""
+    """Drive the cluster; return the result, with its cost in all processes."""
     before = await cluster.figures()
     driven = await driving
     after = await cluster.figures()

@@ -1,4 +1,4 @@
-"""How much memory nodes and client hold while something goes on."""
+"""The memory of nodes and client during a measurement."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ MEGABYTE = 1e6
 
 
 class Watched:
-    """Looks at the nodes' memory from the outside, a few times a second, as long as the block goes on."""
+    """Reads the nodes' memory from the outside, a few times a second, during the block."""
 
     def __init__(self, cluster: BenchCluster) -> None:
         self._cluster = cluster

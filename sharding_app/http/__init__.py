@@ -1,1 +1,3 @@
-"""The cluster over HTTP: health, metrics, and what the dashboard shows live. Nothing runs between requests."""
+"""The cluster over HTTP: health, metrics, and the dashboard's live news. Nothing runs between
+requests.
+"""

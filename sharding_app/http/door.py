@@ -1,9 +1,10 @@
-"""Who may open the dashboard's WebSocket: the admin site itself is asked, as its pages ask it.
+"""Decides which users may open the dashboard's WebSocket, by asking the admin site as its pages do.
 
-Django's middleware does not run for a WebSocket, so the request that the site is asked about is made here, from the
-handshake: its headers, address, session and user. A second factor that a site's `has_permission` reads from the session or
-from the user's row counts. One that only a middleware knows cannot be seen here: then `has_permission` raises or says no, the
-socket is refused, and the page polls.
+Django's middleware does not run for a WebSocket, so the request that the site is asked about is
+made here, from the handshake: its headers, address, session and user. A second factor that a site's
+`has_permission` reads from the session or from the user's row counts. One that only a middleware
+knows cannot be seen here: then `has_permission` raises or returns False, the socket is refused, and
+the page polls.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest
 from django.utils.http import is_same_domain
 
-from sharding_app.admin.permissions import may_view
+from sharding_app.dashboard.permissions import may_view
 from sharding_app.models import Cluster
 
 logger = logging.getLogger("sharding.client")
@@ -39,7 +40,9 @@ def site_name(scope: Mapping[str, Any]) -> str:
 
 
 def request_of(scope: Mapping[str, Any]) -> HttpRequest:
-    """Return the handshake as a request, with its session and its user as the database has them now."""
+    """Return the handshake as a request, with its session and its user as the database has them
+    now.
+    """
     scheme = "https" if scope.get("scheme") == "wss" else "http"
     request = ASGIRequest({**scope, "type": "http", "method": "GET", "scheme": scheme}, BytesIO())
     store = import_module(settings.SESSION_ENGINE).SessionStore
@@ -49,7 +52,9 @@ def request_of(scope: Mapping[str, Any]) -> HttpRequest:
 
 
 def user_of(scope: Mapping[str, Any]) -> Any:
-    """Return the user who may watch through this socket, as all that is asked says now; None: there is none."""
+    """Return the user who may watch through this socket, by the present session, user and site;
+    None: there is none.
+    """
     request = request_of(scope)
     user = request.user
     if not user.is_active or not may_view(user):
@@ -59,7 +64,8 @@ def user_of(scope: Mapping[str, Any]) -> Any:
     try:
         return user if sites and all(site.has_permission(request) for site in sites) else None
     except Exception:
-        # It may ask for something that only a middleware adds. What it would say with it is not known: the door stays shut.
+        # It may need a value that only a middleware adds. Its answer is unknown then, so the socket
+        # is refused.
         logger.warning(
             "no live updates: has_permission of the admin site %r fails for a WebSocket",
             name, exc_info=True, extra={"action": "live_refused"},
@@ -68,9 +74,10 @@ def user_of(scope: Mapping[str, Any]) -> Any:
 
 
 def from_own_page(scope: Mapping[str, Any]) -> bool:
-    """Tell whether a page of this site opens the socket: host and port are its own, or CSRF_TRUSTED_ORIGINS names them.
+    """Tell whether a page of this site opens the socket: host and port are its own, or
+    CSRF_TRUSTED_ORIGINS names them.
 
-    The browser sends the user's cookie along whichever page opens a socket.
+    The browser sends the user's cookie whichever page opens a socket.
     """
     request = ASGIRequest({**scope, "type": "http", "method": "GET", "scheme": "http"}, BytesIO())
     try:

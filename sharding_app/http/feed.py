@@ -1,9 +1,11 @@
-"""News for those who watch the dashboard through a WebSocket: one look a second for all of them, and none without them.
+"""News for browsers that watch the dashboard through a WebSocket: one look a second for all of
+them, none without them.
 
-Contract: looking and rendering happen on one thread beside the loop, with a database connection of its own that is closed
-when the last one has left. Each browser gets only the parts that have changed since it got them last. Whether a browser may
-still watch is asked every few seconds: who has logged out, or lost the permission, is shown out (`http.door`). A browser
-whose news cannot be made or sent is shown out too: it disturbs no other one.
+Contract: looking and rendering happen on one thread beside the loop, with a database connection of
+its own, which is closed when the last browser has left. Each browser gets only the parts that have
+changed since it last got them. Every few seconds its right to watch is checked again: a user who
+has logged out, or lost the permission, is disconnected (`http.door`). So is a browser whose news
+cannot be made or sent: it disturbs no other one.
 """
 
 from __future__ import annotations
@@ -25,22 +27,23 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import translation
 
 from sharding_app.adapters.channels.live import End, Say
-from sharding_app.http.collector import Collector, Unreachable, collector
+from sharding_app.operations.cache import Collector, Unreachable, collector
 
 logger = logging.getLogger("sharding.client")
 
 EVERY_SECONDS = 1.0
 ASK_AGAIN_SECONDS = 10.0
 QUIET_SECONDS = 20.0
-"""The longest silence in seconds, so that no proxy on the way takes the connection for dead."""
+"""The longest silence, so that no proxy on the way takes the connection for dead."""
 SAY_SECONDS = 5.0
-"""A browser that does not take a message within this time is shown out; the others get theirs meanwhile."""
+"""A browser that does not take a message within this time is disconnected; the others still get
+theirs."""
 MAX_WATCHERS = 200
 
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """One browser, and what it knows already."""
+    """One browser, and the parts that it has."""
 
     scope: Mapping[str, Any]
     "Its handshake."
@@ -51,20 +54,24 @@ class Seat:
     language: str = ""
     user: Any = None
     asked_at: float = 0.0
-    "When the database was asked last who that is."
+    "When the user was last read from the database."
     said_at: float = 0.0
     knows: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What came of a look for one seat: parts by name; None: it may not watch any more."""
+    """The result of a look for one seat: parts by name; None: it may not watch any more."""
 
     parts: dict[str, Any] | None
 
 
 def find_user(scope: Mapping[str, Any]) -> Any:
-    """Ask the admin site. Its module needs Django's apps, which may not be ready yet when routes are read."""
+    """Return the admin site's user for a handshake.
+
+    Imported late: the site's module needs Django's apps, which may not be ready when routes are
+    read.
+    """
     from sharding_app.http.door import user_of
 
     return user_of(scope)
@@ -124,7 +131,7 @@ class Feed:
         self.seats.pop(seat, None)
         self._wake.set()
 
-    # -- Inside ----------------------------------------------------------------------------------------------------
+    # -- Inside ------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -181,7 +188,7 @@ class Feed:
         message["parts"] = {name[5:]: value for name, value in fresh.items() if name.startswith("part:")}
         await seat.say(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
 
-    # -- On the thread ---------------------------------------------------------------------------------------------
+    # -- On the thread -----------------------------------------------------------------------------
 
     def _look(self, seats: list[Seat], now: float) -> dict[Seat, News]:
         try:
@@ -192,7 +199,7 @@ class Feed:
         return {seat: self._news_or_end(seat, look, now) for seat in seats}
 
     def _news_or_end(self, seat: Seat, look: Any, now: float) -> News:
-        """Make one browser's news; whatever goes wrong with them ends this browser's watching and no other's."""
+        """Make one browser's news; an error disconnects this browser and no other."""
         try:
             return self._news(seat, look, now)
         except Exception:
@@ -200,8 +207,8 @@ class Feed:
             return News(None)
 
     def _news(self, seat: Seat, look: Any, now: float) -> News:
-        from sharding_app.admin.pages import build
-        from sharding_app.admin.permissions import Rights
+        from sharding_app.dashboard.pages import build
+        from sharding_app.dashboard.permissions import Rights
 
         try:
             if now - seat.asked_at >= self._ask_again:
@@ -221,7 +228,7 @@ class Feed:
 
 
 class Feeds:
-    """One feed for each event loop: what `sharding_app.http.routing` gives to the consumer."""
+    """One feed for each event loop; `sharding_app.http.routing` gives it to the consumer."""
 
     def __init__(self) -> None:
         self._feeds: WeakKeyDictionary[asyncio.AbstractEventLoop, Feed] = WeakKeyDictionary()

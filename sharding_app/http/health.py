@@ -1,7 +1,9 @@
-"""Health of a web process, for probes: it only asks, so it is ready once it is connected to the cluster.
+"""Health of a web process, for probes: it only asks, so it is ready once it is connected to the
+cluster.
 
-Sticky, as a node's is: who was ready stays so, since a database or a Redis that is away for a moment is no reason to take all
-web processes out of service. Open to everybody, so it says yes or no: what a server or its driver said stands in the log.
+Readiness is sticky, as a node's is: a database or a Redis that is away for a moment is no reason to
+take all web processes out of service. The pages are public, so they answer yes or no; messages of
+servers and drivers go to the log.
 """
 
 import logging
@@ -10,7 +12,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from sharding_app import bootstrap
+from sharding_app import wiring
 from sharding_app.errors import WrongContext
 
 logger = logging.getLogger("sharding.client")
@@ -18,9 +20,9 @@ _was_ready = False
 
 
 def connected() -> bool:
-    """Is this process connected to the cluster? The first call begins to connect; the log says what it waits for."""
+    """Tell whether this process is connected to the cluster; the first call begins to connect."""
     try:
-        portal = bootstrap.portal()
+        portal = wiring.portal()
     except WrongContext as error:
         logger.warning("cannot connect to the cluster: %s", error, extra={"action": "client_refused"})
         return False
@@ -38,7 +40,9 @@ def _verdict(ok: bool, text: str) -> JsonResponse:
 @require_safe
 @never_cache
 def ready(request: HttpRequest) -> JsonResponse:
-    """Connected to the cluster, now or before. `/startup` asks the same."""
+    """Answer whether the process is, or was, connected to the cluster. `/startup` answers the
+    same.
+    """
     global _was_ready
     _was_ready = _was_ready or connected()
     why = (
@@ -52,5 +56,5 @@ def ready(request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def alive(request: HttpRequest) -> JsonResponse:
-    """It answers, so it lives. Neither the database nor Redis is looked at."""
+    """Answer that the process lives, without a look at the database or Redis."""
     return _verdict(True, "it answers")

@@ -1,6 +1,8 @@
-"""The site's metrics: the cluster by its rows, and what this web process asks of it. Each node has metrics of its own.
+"""The site's metrics: the cluster by its rows, and this web process's calls. Each node has metrics
+of its own.
 
-For members of staff who may see the dashboard, and for clients with `SHARDING["METRICS_TOKEN"]` as their bearer token.
+For members of staff who may see the dashboard, and for clients with `SHARDING["METRICS_TOKEN"]` as
+their bearer token.
 """
 
 from collections import Counter
@@ -11,24 +13,26 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from sharding_app import bootstrap
-from sharding_app.conf import get_settings
-from sharding_app.http.rows import Rows, read_rows
-from sharding_app.runtime.asker import Asker
-from sharding_app.runtime.exposition import CONTENT_TYPE, Family, Sample, render
+from sharding_app import wiring
+from sharding_app.operations.snapshot import ClusterSnapshot, read_snapshot
+from sharding_app.runtime.asking.regions import RegionClient
+from sharding_app.runtime.telemetry.exposition import CONTENT_TYPE, Family, Sample, render
+from sharding_app.settings.load import get_settings
 
 
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """What Prometheus reads. Where the database does not answer, the rest is still told."""
+    """Serve the metrics for Prometheus, without those of the rows if the database does not
+    answer.
+    """
     if not _may_read(request):
         return HttpResponse(
-            "A bearer token, or a member of staff who may see the dashboard, is needed.\n", status=403
+            "This needs the bearer token, or a login of staff who may see the dashboard.\n", status=403
         )
-    families = own_families(_asker())
+    families = own_families(_region_client())
     try:
-        families += cluster_families(read_rows())
+        families += cluster_families(read_snapshot())
         up = 1
     except DatabaseError:
         up = 0
@@ -50,32 +54,32 @@ def _may_read(request: HttpRequest) -> bool:
     )
 
 
-def _asker() -> Asker | None:
-    process = bootstrap.portal().process
-    return None if process is None else process.asker
+def _region_client() -> RegionClient | None:
+    process = wiring.portal().process
+    return None if process is None else process.region_client
 
 
-def own_families(asker: Asker | None) -> list[Family]:
-    """What this process asks of the cluster."""
+def own_families(client: RegionClient | None) -> list[Family]:
+    """Return the metrics of this process's calls."""
     connected = Family(
         "sharding_client_connected", "gauge", "1 if this process is connected to the cluster.",
-        [Sample({}, asker is not None)],
+        [Sample({}, client is not None)],
     )  # fmt: skip
-    if asker is None:
+    if client is None:
         return [connected]
     drops = [
-        Sample({"type": name, "reason": why}, count) for (name, why), count in sorted(asker.drops.items())
+        Sample({"type": name, "reason": why}, count) for (name, why), count in sorted(client.drops.items())
     ]
     return [
         connected,
         Family(
             "sharding_client_asks_total", "counter", "Commands that this process has asked for.",
-            [Sample({}, asker.asks)],
+            [Sample({}, client.asks)],
         ),
-        Family("sharding_client_answers_total", "counter", "Answers that it got.", [Sample({}, asker.answers)]),
+        Family("sharding_client_answers_total", "counter", "Answers that it got.", [Sample({}, client.answers)]),
         Family(
             "sharding_client_pending_asks", "gauge", "Commands that are not answered yet.",
-            [Sample({}, len(asker.pending))],
+            [Sample({}, len(client.pending))],
         ),
         Family(
             "sharding_client_dropped_total", "counter", "Commands that were not delivered or not answered in time.",
@@ -84,8 +88,8 @@ def own_families(asker: Asker | None) -> list[Family]:
     ]  # fmt: skip
 
 
-def cluster_families(rows: Rows) -> list[Family]:
-    """What the rows say."""
+def cluster_families(rows: ClusterSnapshot) -> list[Family]:
+    """Return the metrics of the rows."""
     nodes = Counter(each.state for each in rows.members)
     known = {each.incarnation for each in rows.members}
     shards: Counter[tuple[str, str]] = Counter()

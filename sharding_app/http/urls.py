@@ -1,4 +1,6 @@
-"""Health and metrics of the site: `path("sharding/", include("sharding_app.http.urls"))`, at any place."""
+"""Health and metrics of the site: `path("sharding/", include("sharding_app.http.urls"))`, at any
+place.
+"""
 
 from django.urls import path
 

@@ -1,4 +1,7 @@
-"""What every command of ours has: help that keeps its lines, and no system checks, which might need what is examined."""
+"""The base of all commands: help keeps its line breaks, and system checks do not run.
+
+A system check might need the server that the command examines.
+"""
 
 from argparse import RawDescriptionHelpFormatter
 from typing import Any

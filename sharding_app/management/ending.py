@@ -1,4 +1,7 @@
-"""The end of a process whose threads do not end: a handler that blocks for ever must not keep a node that has left."""
+"""Ends a process whose threads do not end.
+
+A handler that blocks forever must not keep the process of a node that has left.
+"""
 
 import logging
 import os
@@ -11,9 +14,10 @@ PATIENCE_SECONDS = 5.0
 
 
 def end_despite_threads(seconds: float = PATIENCE_SECONDS) -> None:
-    """End this process, successfully, after that time at the latest. All that has to be done has been done.
+    """End this process with exit code 0 within that time. All its work is done.
 
-    Python waits for every thread that is not a daemon, without a limit. A process that ends before does not notice this.
+    Python waits for every non-daemon thread, without a limit. A process that ends earlier is not
+    affected.
     """
     timer = threading.Timer(seconds, _end)
     timer.daemon = True
@@ -25,7 +29,7 @@ def _end() -> None:
     names = sorted(each.name for each in threading.enumerate() if each not in (me, main) and not each.daemon)
     try:
         logger.warning(
-            "the node has left; its process ends while threads still run: %s", ", ".join(names) or "none of Python's",
+            "the node has left; its process ends while threads are still running: %s", ", ".join(names) or "none of Python's",
             extra={"action": "threads_left"},
         )  # fmt: skip
         logging.shutdown()

@@ -1,6 +1,7 @@
-"""How a project adds lines to what `runcluster` prints when all is up.
+"""The signal by which a project adds lines to the welcome text of `runcluster`.
 
-A receiver of `cluster_started` gets `site`, the web address (None without one), and returns pairs of a label and a text::
+A receiver of `cluster_started` gets `site`, the web address (None without a site), and returns
+pairs of a label and a text::
 
     @receiver(cluster_started)
     def hints(site, **_):

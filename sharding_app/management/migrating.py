@@ -1,4 +1,6 @@
-"""Migrations that are missing are applied by the commands of development, so that their first run needs no other one."""
+"""Applies missing migrations in the commands for development, so that `migrate` is not needed
+first.
+"""
 
 from collections.abc import Callable
 
@@ -6,11 +8,11 @@ from django.core.management import call_command
 from django.db import DatabaseError, connections
 from django.db.migrations.executor import MigrationExecutor
 
-from sharding_app.management.reach import database_trouble
+from sharding_app.operations.connectivity import database_trouble
 
 
 def apply_migrations(alias: str, say: Callable[[str], object]) -> None:
-    """Bring that database up to date. Raises CannotReach."""
+    """Apply the missing migrations to that database; raise CannotReach."""
     try:
         executor = MigrationExecutor(connections[alias])
         pending = executor.migration_plan(executor.loader.graph.leaf_nodes())

@@ -1,4 +1,6 @@
-"""How far a command is: one line that is drawn anew on a terminal, a line for each step elsewhere; on standard error."""
+"""The progress of a command, on standard error: one line redrawn on a terminal, else a line a
+step.
+"""
 
 from django.core.management.base import OutputWrapper
 
@@ -6,7 +8,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class Progress:
-    """`quiet` prints no progress: beside --json it has no reader."""
+    """Create it. `quiet` prints no progress, as with --json."""
 
     def __init__(self, stream: OutputWrapper, *, quiet: bool = False) -> None:
         self._stream = stream
@@ -21,7 +23,7 @@ class Progress:
         self._write(f"{CLEAR_LINE}{text} ..." if self._redraws else f"{text}\n")
 
     def done(self) -> None:
-        """Leave nothing behind on a terminal."""
+        """Clear the line on a terminal."""
         if self._redraws and self._shown:
             self._write(CLEAR_LINE)
         self._shown = ""

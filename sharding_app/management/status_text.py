@@ -1,12 +1,13 @@
-"""A status report for people: a page, or one line where lines are collected."""
+"""The status report as text: a page for people, or one line for logs."""
 
 from collections.abc import Callable
 from datetime import datetime
 
 from django.core.management.color import Style
 
-from sharding_app.management.console import age_text, columns
-from sharding_app.management.status import NodeStatus, Report, TypeStatus
+from sharding_app.operations.console import age_text, columns
+from sharding_app.operations.diagnosis import text
+from sharding_app.operations.status import NodeStatus, Report, TypeStatus
 
 
 def page(report: Report, style: Style) -> str:
@@ -30,19 +31,15 @@ def page(report: Report, style: Style) -> str:
     if report.types:
         head = ["TYPE", "PLACED", "HANDING OFF", "STOPPED", "ENTITIES", "ROLE", "CONFIGURATION", "HOMES"]
         lines += ["", *_table(head, [_type(each) for each in report.types], style.MIGRATE_HEADING)]
-    if report.problems:
-        lines += [
-            "",
-            style.MIGRATE_HEADING("Problems"),
-            *(f"  {style.ERROR(each)}" for each in report.problems),
-        ]
-    if report.notes:
-        lines += ["", style.MIGRATE_HEADING("Notes"), *(f"  {each}" for each in report.notes)]
+    for title, findings in (("Problems", report.problems), ("Notes", report.notes)):
+        if findings:
+            lines += ["", style.MIGRATE_HEADING(title)]
+            lines += [line for each in findings for line in text.entry(each, style)]
     return "\n".join(lines)
 
 
 def line(report: Report) -> str:
-    """The same in one line."""
+    """Return the report in one line."""
     words = [
         f"{report.at:%Y-%m-%dT%H:%M:%SZ}",
         "healthy" if report.healthy else "unhealthy",
@@ -53,7 +50,7 @@ def line(report: Report) -> str:
         f"moving={sum(each.handing_off + each.stopped for each in report.types)}",
         f"entities={report.entities}",
     ]
-    return " ".join(words) + "".join(f" | {each}" for each in report.problems)
+    return " ".join(words) + "".join(f" | {each.id} {each.what}" for each in report.problems)
 
 
 def _verdict(report: Report, style: Style) -> str:
@@ -65,7 +62,7 @@ def _verdict(report: Report, style: Style) -> str:
 
 def _coordinator(report: Report) -> str:
     since = "" if report.elected is None else f" for {_age(report.elected, report.at)}"
-    who = "Nobody coordinates" if report.coordinator is None else f"{report.coordinator} coordinates{since}"
+    who = "No node coordinates" if report.coordinator is None else f"{report.coordinator} coordinates{since}"
     return (
         f"{who}, term {report.term}. About {report.events} events in the journal. Cluster {report.cluster}."
     )

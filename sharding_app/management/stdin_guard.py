@@ -1,4 +1,4 @@
-"""A child that ends with its parent: the parent holds the other end of its standard input, and says nothing there."""
+"""Ends a child with its parent, which holds the other end of the child's standard input."""
 
 import os
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def at_end_of_input(do: Callable[[], object]) -> None:
-    """Call `do` on a thread when standard input ends: the process that started this one is gone, even if by kill -9."""
+    """Call `do` on a thread when standard input ends: the parent has ended, even by kill -9."""
 
     def wait() -> None:
         while os.read(0, 4096):

@@ -1,4 +1,4 @@
-"""Serves the project's ASGI application for a look on one machine: with Daphne, else with uvicorn or hypercorn."""
+"""Serves the project's ASGI application on one machine, with Daphne, uvicorn or hypercorn."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ PORTS_TO_TRY = 100
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches what listens there."""
+    """Tell whether only this machine reaches that address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -31,7 +31,7 @@ def choose_port(host: str, port: int) -> int:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, OverflowError) as error:
-        raise CommandError(f"{host}:{port} is no address to serve the site on: {error}.") from error
+        raise CommandError(f"The site cannot be served on {host}:{port}: {error}.") from error
     for candidate in range(port, min(port + PORTS_TO_TRY, 65536)):
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -39,23 +39,23 @@ def choose_port(host: str, port: int) -> int:
                 probe.bind((address[0], candidate))
             except PermissionError as error:
                 raise CommandError(
-                    f"Port {candidate} is not allowed: choose one above 1023 with --port."
+                    f"Port {candidate} is not permitted. Choose one above 1023 with --port."
                 ) from error
             except OSError:
                 continue
         return candidate
-    raise CommandError(f"No port from {port} on is free at {host}: choose another with --port.")
+    raise CommandError(f"No port from {port} on is free on {host}. Choose another with --port.")
 
 
 def listens(host: str, port: int) -> bool:
-    """Tell whether a server takes connections there."""
+    """Tell whether a server accepts connections there."""
     with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=0.5):
         return True
     return False
 
 
 def application() -> Any:
-    """The project's ASGI application; with DEBUG it serves static files too, as `runserver` does."""
+    """Return the project's ASGI application; with DEBUG it serves static files too."""
     path = getattr(settings, "ASGI_APPLICATION", None)
     found = import_string(path) if path else get_asgi_application()
     if settings.DEBUG and apps.is_installed("django.contrib.staticfiles"):
@@ -66,7 +66,7 @@ def application() -> Any:
 
 
 def server() -> str | None:
-    """Return the web server that is installed."""
+    """Return the name of the first web server that is installed."""
     return next((name for name in SERVERS if find_spec(name) is not None), None)
 
 
@@ -103,5 +103,6 @@ SERVERS: dict[str, Callable[[Any, str, int], None]] = {
     "hypercorn": _hypercorn,
 }
 NO_SERVER = (
-    "No web server is installed: run `pip install daphne` (or uvicorn, or hypercorn), or add --no-site."
+    "No web server is installed, so the site is not served. Run `pip install daphne` "
+    "(or uvicorn, or hypercorn) to serve it."
 )

@@ -1,4 +1,7 @@
-"""All tables, the fence and the coordinator's functions. The models below are state only: the SQL makes the tables."""
+"""All tables, the fence and the coordinator's functions.
+
+The models below are state only: the SQL makes the tables.
+"""
 # ruff: noqa: RUF012 - Django reads these as class attributes
 
 import django.db.models.deletion
@@ -16,7 +19,10 @@ class Migration(migrations.Migration):
     operations = [
         migrations.SeparateDatabaseAndState(
             database_operations=[
-                RunFiles(("0001_tables", "0001_fence", "0001_coordinator"), ("0001_drop",)),
+                RunFiles(
+                    ("0001_tables", "0001_fence", "0001_sessions", "0001_coordinator", "0001_locations"),
+                    ("0001_drop",),
+                ),
             ],
             state_operations=[
                 migrations.CreateModel(
@@ -53,6 +59,7 @@ class Migration(migrations.Migration):
                         ("term", models.BigIntegerField()),
                         ("incarnation", models.TextField(null=True)),
                         ("elected_at", models.DateTimeField(null=True)),
+                        ("lineage", models.TextField(null=True)),
                     ],
                     options={
                         "db_table": "sharding_coordinator",
@@ -93,6 +100,7 @@ class Migration(migrations.Migration):
                         ("role", models.TextField()),
                         ("store_mode", models.TextField()),
                         ("changeable", models.BooleanField()),
+                        ("locations_change", models.BigIntegerField(default=0)),
                         ("registered_at", models.DateTimeField()),
                     ],
                     options={
@@ -138,11 +146,15 @@ class Migration(migrations.Migration):
                         ),
                         ("roles", models.JSONField()),
                         ("app_version", models.TextField()),
+                        ("asked", models.TextField(null=True)),
                         ("candidate", models.BooleanField()),
                         ("types", models.JSONField()),
                         ("deaf", models.BooleanField()),
+                        ("wire", models.JSONField(default=list)),
+                        ("addresses", models.JSONField(default=list)),
                         ("server_started", models.TextField(null=True)),
                         ("server_timeline", models.BigIntegerField(null=True)),
+                        ("server_system", models.TextField(null=True)),
                         ("backends", models.JSONField()),
                         ("lock_key_1", models.BigIntegerField()),
                         ("lock_key_2", models.BigIntegerField()),
@@ -152,48 +164,6 @@ class Migration(migrations.Migration):
                     options={
                         "db_table": "sharding_node",
                         "ordering": ("age",),
-                        "abstract": False,
-                        "required_db_vendor": "postgresql",
-                        "base_manager_name": "objects",
-                        "default_permissions": ("view",),
-                    },
-                ),
-                migrations.CreateModel(
-                    name="DurableState",
-                    fields=[
-                        (
-                            "pk",
-                            models.CompositePrimaryKey(
-                                "type_id",
-                                "entity",
-                                blank=True,
-                                editable=False,
-                                primary_key=True,
-                                serialize=False,
-                            ),
-                        ),
-                        ("entity", models.TextField()),
-                        ("revision", models.BigIntegerField()),
-                        ("shard", models.IntegerField()),
-                        ("epoch", models.BigIntegerField()),
-                        ("state", sharding_app.models.readonly.StoredJSON()),
-                        ("command_id", models.TextField(null=True)),
-                        ("command", models.TextField(null=True)),
-                        ("reply", models.BinaryField(null=True)),
-                        ("at", models.DateTimeField()),
-                        (
-                            "type",
-                            models.ForeignKey(
-                                db_constraint=False,
-                                db_index=False,
-                                on_delete=django.db.models.deletion.DO_NOTHING,
-                                related_name="states",
-                                to="sharding.entitytype",
-                            ),
-                        ),
-                    ],
-                    options={
-                        "db_table": "sharding_state",
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
@@ -244,6 +214,43 @@ class Migration(migrations.Migration):
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",
                         "default_permissions": ("view",),
+                    },
+                ),
+                migrations.CreateModel(
+                    name="Location",
+                    fields=[
+                        (
+                            "pk",
+                            models.CompositePrimaryKey(
+                                "type_id",
+                                "shard",
+                                blank=True,
+                                editable=False,
+                                primary_key=True,
+                                serialize=False,
+                            ),
+                        ),
+                        ("shard", models.IntegerField()),
+                        ("node", models.TextField()),
+                        ("at", models.DateTimeField()),
+                        (
+                            "type",
+                            models.ForeignKey(
+                                db_constraint=False,
+                                db_index=False,
+                                on_delete=django.db.models.deletion.DO_NOTHING,
+                                related_name="locations",
+                                to="sharding.entitytype",
+                            ),
+                        ),
+                    ],
+                    options={
+                        "db_table": "sharding_location",
+                        "ordering": ("type_id", "shard"),
+                        "abstract": False,
+                        "default_permissions": ("view",),
+                        "required_db_vendor": "postgresql",
+                        "base_manager_name": "objects",
                     },
                 ),
                 migrations.CreateModel(

@@ -1,13 +1,15 @@
-"""An operation that runs files of `sql/` on the cluster's PostgreSQL alias, and does nothing elsewhere.
+"""An operation that runs files of `sql/` on the cluster's PostgreSQL alias, and does nothing
+elsewhere.
 
-In the files, @schema@ stands for the schema that the tables are made in: functions and triggers name it, so that no
-search path and no temporary table can lead a write around the fence.
+In the files, @schema@ stands for the schema that the tables are made in: functions and triggers
+name it, so that no search path and no temporary table can lead a write around the fence.
 
-Whatever waits for a table's lock makes everything wait that comes after it, and a dump holds its locks until it is through.
-So a migration waits for a moment only, gives up what it holds, and tries again: nodes work on in between.
+Whatever waits for a table's lock makes everything wait that comes after it, and a dump holds its
+locks until it is through. So a migration waits for a moment only, gives up what it holds, and tries
+again: nodes work on in between.
 
-An index that is built CONCURRENTLY and interrupted stays behind, unfinished: no query uses it, and `IF NOT EXISTS` takes it
-for an index. It is dropped before it is built again.
+An index that is built CONCURRENTLY and interrupted stays behind, unfinished: no query uses it, and
+`IF NOT EXISTS` takes it for an index. It is dropped before it is built again.
 """
 
 import re
@@ -20,7 +22,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations.base import Operation
 
-from sharding_app.db import holds_our_tables
+from sharding_app.adapters.django.database import holds_our_tables
 
 LOCK_NOT_AVAILABLE = "55P03"
 LOCK_SECONDS = 1.0

@@ -1,4 +1,6 @@
-"""The cluster's tables, for reading. The migrations' SQL is what makes them; docs/tables.md explains them."""
+"""The cluster's tables, for reading. The migrations' SQL is what makes them; docs/tables.md
+explains them.
+"""
 
 from sharding_app.models.cluster import (
     Cluster,

@@ -1,4 +1,6 @@
-"""Who is in the cluster and what lives where. The SQL of these tables stands in `migrations/sql`."""
+"""Who is in the cluster and what lives where. The SQL of these tables stands in
+`migrations/sql`.
+"""
 
 from django.db import models
 
@@ -64,6 +66,7 @@ class Node(ReadOnlyModel):
     types = models.JSONField()
     deaf = models.BooleanField()
     wire = models.JSONField(default=list)
+    addresses = models.JSONField(default=list)
     server_started = models.TextField(null=True)  # noqa: DJ001 - its lifeline is not established yet
     server_timeline = models.BigIntegerField(null=True)
     server_system = models.TextField(null=True)  # noqa: DJ001 - its lifeline is not established yet

@@ -1,4 +1,6 @@
-"""What entities leave behind: events, snapshots, and which of them shall run without being asked."""
+"""What entities leave behind: events, snapshots, and which of them shall run without being
+asked.
+"""
 
 from django.db import models
 

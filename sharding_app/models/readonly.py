@@ -1,21 +1,21 @@
-"""Models that can be looked at and not changed: the cluster writes its tables itself, fenced, outside the ORM."""
+"""Read-only models: the cluster writes its tables itself, fenced, outside the ORM."""
 
 from typing import Any, NoReturn, TypeVar
 
 from django.db import models
 
-from sharding_app.db import journal_alias
+from sharding_app.adapters.django.database import journal_alias
 
 M = TypeVar("M", bound=models.Model)
 
 _REASON = (
-    "{0} is read-only: the cluster writes its tables itself. Change entities by commands; `sharding_remove_data` and "
-    "`sharding_erase` remove what the cluster keeps."
+    "{0} is read-only: the cluster writes its tables itself. Change entities by commands. `sharding_remove_data` and "
+    "`sharding_erase` remove data."
 )
 
 
 class ReadOnlyError(TypeError):
-    """One of the cluster's tables was to be changed through the ORM."""
+    """An attempt to change one of the cluster's tables through the ORM."""
 
 
 def _refuse(model: type[models.Model]) -> NoReturn:

@@ -1,1 +1,1 @@
-"""The doors: what the runtime asks of the outside, as Protocols. Adapters implement them, the simulation too."""
+"""The doors: Protocols for everything outside the runtime. The adapters implement them."""

@@ -5,11 +5,12 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from sharding_app.core.ids import Epoch, ShardId
-from sharding_app.core.records import Lineage
+from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.protocol.records import Lineage
 
 TRIM_LIMIT = 2000
-"""Events that one statement deletes: rows that lie scattered are a page of the write-ahead log each."""
+"""Most events that one statement deletes: scattered rows cost a page of the write-ahead log
+each."""
 
 
 class EventRow(NamedTuple):
@@ -25,18 +26,22 @@ class EventRow(NamedTuple):
     payload: bytes
     "JSON text."
     command_id: str | None
-    "On the last event of a command: what makes its retry safe."
+    "On the last event of a command: makes its retry safe."
     command: str | None
-    "The command of that id, with its arguments in short: an id used again for another command is an error."
+    """The command of that id, with its arguments in short: an id used again for another command is
+    an error."""
     reply: bytes | None
-    "On the last event of a command: its encoded result, as it went out (MessagePack)."
+    "On the last event of a command: its encoded result as it was sent (MessagePack)."
     partial: bool = False
     "On the last event of an intermediate commit: the command went on after it."
 
 
 class JournalUnavailable(Exception):
-    """The connection was lost or the server refused for now. An append may or may not have been committed:
-    `settle` tells. `answered`: the server itself has said so, and may say it at once again."""
+    """The connection was lost, or the server refused for now. An append may or may not be
+    committed: `settle` tells.
+
+    `answered`: the server itself has said so, and may say it at once again.
+    """
 
     def __init__(self, reason: str, *, answered: bool = False) -> None:
         super().__init__(reason)
@@ -44,7 +49,9 @@ class JournalUnavailable(Exception):
 
 
 class ShardsLocked(JournalUnavailable):
-    """Nothing of the batch was written: others hold the rows of these (type_id, shard). `holders` says who they are."""
+    """Nothing of the batch was written: other sessions, named in `holders`, lock the rows of these
+    (type_id, shard).
+    """
 
     def __init__(self, holders: Mapping[tuple[int, ShardId], str]) -> None:
         super().__init__(f"{len(holders)} shard(s) are locked by others (55P03)", answered=True)
@@ -60,7 +67,9 @@ class ShardsFenced(Exception):
 
 
 class RowRefused(Exception):
-    """Nothing of the batch was written: the server will not take a row of it. `index` names it where known."""
+    """Nothing of the batch was written: the server will not take a row of it. `index` names it
+    where known.
+    """
 
     def __init__(self, reason: str, index: int | None = None) -> None:
         super().__init__(reason)
@@ -86,7 +95,7 @@ class StoredEvent(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """An entity runs (and is to run again), or does not any more."""
+    """Whether an entity runs, so that it is started again after a move or a crash."""
 
     type_id: int
     shard: ShardId
@@ -96,7 +105,9 @@ class Mark(NamedTuple):
 
 
 class Former(NamedTuple):
-    """The values of a durable-state entity before a number; those before `since` have lost their payload already."""
+    """The values of a durable-state entity before a number; those before `since` have lost their
+    payload already.
+    """
 
     entity: str
     shard: ShardId
@@ -106,7 +117,7 @@ class Former(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """How much one read brings at most; a row that is larger than all of it comes alone."""
+    """The most that one read returns. A row that is larger than all of it comes alone."""
 
     events: int = 10_000
     "Of each entity."
@@ -116,7 +127,7 @@ class Bounds(NamedTuple):
 
 
 class History(msgspec.Struct):
-    """What an entity is rebuilt from, or a part of it."""
+    """The rows from which an entity is rebuilt, or a part of them."""
 
     snapshot: Snapshot | None
     "The newest one."
@@ -127,11 +138,11 @@ class History(msgspec.Struct):
 
 
 EVERYTHING = Bounds()
-"""As much as a command of an operator, or a test, may read at once."""
+"""Bounds of a read for an operator's command or a test."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What an earlier attempt of a command left in the journal."""
+    """The result of an earlier attempt of a command, as the journal has it."""
 
     seq: int
     command: str
@@ -140,7 +151,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Erasure(msgspec.Struct, frozen=True):
-    """How many rows of an entity were erased, and whether none is left."""
+    """The number of rows of an entity that were erased, and whether none is left."""
 
     events: int = 0
     snapshots: int = 0
@@ -157,38 +168,43 @@ class Erasure(msgspec.Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """One append at a time for each instance; reads go beside it."""
+    """Runs one append at a time for each instance; reads go beside it."""
 
     def live_in(self, lineage: Lineage) -> None:
-        """From now on only a server of that lineage is used: on any other, every call raises JournalUnavailable, those
-        that are under way too. Before the first of these calls any server will do."""
+        """Use only a server of that lineage from now on. On any other server every call raises
+        JournalUnavailable, also a call under way. Before the first of these calls any server will
+        do.
+        """
         ...
 
     async def connect(self) -> None:
-        """Open the connections that are not open. Raises JournalUnavailable; does nothing where all are there."""
+        """Open the connections that are not open. Raises JournalUnavailable."""
         ...
 
     async def append(self, rows: Sequence[EventRow]) -> None:
-        """Commit all rows or none. Raises ShardsFenced, ShardsLocked, RowRefused, JournalUnavailable.
+        """Commit all rows or none. Raises ShardsFenced, ShardsLocked, RowRefused,
+        JournalUnavailable.
 
-        Where the shard's next home has taken a number already, it is ShardsFenced: the row itself is not to blame.
+        If the shard's next home has taken a number already, it raises ShardsFenced: the row itself
+        is not at fault.
         """
         ...
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
-        """After JournalUnavailable: end the old backend, see it gone, and say whether the batch was committed.
+        """After JournalUnavailable: end the old backend, see it gone, and tell whether the batch
+        was committed.
 
-        Yes is said only of a commit that a synchronous standby has, where the server has one; until then it raises
-        JournalUnavailable, and is to be asked again.
+        Returns True only for a commit that a synchronous standby has, if the server has one. Until
+        then it raises JournalUnavailable, and is to be called again.
         """
         ...
 
     async def locked(self, shards: Collection[tuple[int, ShardId]]) -> Mapping[tuple[int, ShardId], str]:
-        """Find which of these shards an append would have to wait for, and who holds them."""
+        """Return which of these shards an append would have to wait for, and who holds each."""
         ...
 
     async def secure(self) -> None:
-        """Return when all that was visible at the call is as safe as a commit that was acknowledged.
+        """Return when everything visible at the call is as safe as an acknowledged commit.
 
         Raises JournalUnavailable while that cannot be said.
         """
@@ -197,9 +213,11 @@ class Journal(Protocol):
     async def read(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
     ) -> dict[str, History]:
-        """Read what these entities are rebuilt from, in one query; an id without history has an empty one.
+        """Read the histories of these entities in one query; an id without history has an empty
+        one.
 
-        One that is not in the answer was not reached within the bounds. The first one is always in it.
+        An entity that is missing in the answer was not reached within the bounds. The first one is
+        always in it.
         """
         ...
 
@@ -208,7 +226,7 @@ class Journal(Protocol):
         ...
 
     async def read_snapshot(self, type_id: int, entity: str, before: int) -> Snapshot | None:
-        """Read the newest snapshot of an entity before a number, where a newer one is of no use."""
+        """Read the newest snapshot of an entity before a number, when a newer one is of no use."""
         ...
 
     async def last_seq(self, type_id: int, entity: str) -> int:
@@ -218,19 +236,26 @@ class Journal(Protocol):
     async def read_last(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
     ) -> dict[str, StoredEvent | None]:
-        """Read the newest event of each of these entities: a durable-state entity's value; None: there is none.
+        """Read the newest event of each of these entities: a durable-state entity's value. None:
+        there is none.
 
-        One that is not in the answer was not reached within the bounds. The first one is always in it.
+        An entity that is missing in the answer was not reached within the bounds. The first one is
+        always in it.
         """
         ...
 
     async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:
-        """Forget former values of durable-state entities that are older than the retry window, and of the others all but
-        what a retry needs. Raises ShardsFenced as `append` does: then nothing is done."""
+        """Delete former values of durable-state entities that are older than the retry window. Of
+        the others keep only the parts that a retry needs.
+
+        Raises ShardsFenced as `append` does: then nothing is done.
+        """
         ...
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
-        """Find what an earlier attempt of this command, not older than that, committed."""
+        """Return the committed outcome of an earlier attempt of this command, no older than
+        `age_ms`.
+        """
         ...
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
@@ -246,17 +271,23 @@ class Journal(Protocol):
         window_seconds: float,
         limit: int = TRIM_LIMIT,
     ) -> bool:
-        """Forget all but the newest snapshots, and events before a number that are older than the retry window: so many
-        of them at most. True: there may be more of these."""
+        """Delete all but the newest snapshots, and at most `limit` events before a number that are
+        older than the retry window.
+
+        True: there may be more of these events.
+        """
         ...
 
     async def remember(self, marks: Sequence[Mark]) -> None:
-        """Store which entities run, fenced as events are. Raises as `append` does; what an earlier call that raised
-        `JournalUnavailable` may still do has come to an end before anything of this one is stored."""
+        """Store which entities run, fenced as events are. Raises as `append` does.
+
+        An earlier call that raised `JournalUnavailable` may still execute: it has come to an end
+        before anything of this call is stored.
+        """
         ...
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
-        """Read the entities of these shards that ran."""
+        """Read which entities of these shards ran."""
         ...
 
     async def remembered_shards(self, type_id: int) -> list[ShardId]:
@@ -274,12 +305,13 @@ class Journal(Protocol):
         before: Erasure,
         by: str,
     ) -> Erasure:
-        """Erase one piece of an entity: its last events, at most that many; with the first one all else.
+        """Erase one piece of an entity: its last `at_most` events; together with the first event
+        everything else.
 
-        `before` counts the earlier pieces. The timeline notes the sum, and who wanted it. Raises ShardsFenced; and
-        JournalUnavailable, after which the caller asks again: no statement of an earlier call can execute any more
-        when this one does. The caller sees to it that nothing of this entity runs, or is written, until the last
-        piece is erased.
+        `before` counts the earlier pieces. The timeline notes the sum and `by`. Raises ShardsFenced
+        and JournalUnavailable. After JournalUnavailable the caller asks again: once a call
+        executes, no statement of an earlier call can execute any more. Until the last piece is
+        erased the caller makes sure that nothing of this entity runs or is written.
         """
         ...
 

@@ -1,38 +1,44 @@
-"""A direct Postgres session that shows the process is alive: the lifeline holds two."""
+"""A direct Postgres session that shows that the process is alive: the lifeline holds two."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 
-from sharding_app.core.ids import Incarnation, Term
-from sharding_app.core.records import Backend, Server
+from sharding_app.protocol.ids import Incarnation, Term
+from sharding_app.protocol.records import Backend, Server
 
 
 class SessionLost(Exception):
-    """The session is gone or did not answer in time. What it held is, or soon will be, free."""
+    """The session is gone or did not answer in time. Its locks are free, or soon will be."""
 
 
 class SessionRefused(SessionLost):
-    """The server is there, and takes no session of ours: it has no room, or we have no right. Only `open` raises it."""
+    """The server is there and refuses our session: it has no room, or we have no right. Only `open`
+    raises it.
+    """
 
 
 class Pulse(msgspec.Struct, frozen=True):
-    """What one ping brought back."""
+    """The answer to one ping."""
 
     server: Server
     coordinator_locked: bool
-    "Whether anybody holds the coordinator's lock now."
+    "Whether any session holds the coordinator's lock now."
 
 
 class LifelineSession(Protocol):
-    """Every method raises SessionLost, and `open` SessionRefused too; after that only `open` may be called."""
+    """Every method raises SessionLost, and `open` SessionRefused too; after that only `open` may be
+    called.
+    """
 
     older: int
-    "How many older live candidates the last `elect` has found, to whom the lock is left."
+    "The number of older live candidates that the last `elect` found, to whom the lock is left."
 
     async def open(self) -> Backend:
-        """Connect, with the timeouts that end a frozen or cut-off session (`idle_session_timeout` and the rest)."""
+        """Connect, with the timeouts that end a frozen or cut-off session (`idle_session_timeout`
+        and the rest).
+        """
         ...
 
     async def lock(self, key: int) -> bool:
@@ -42,13 +48,17 @@ class LifelineSession(Protocol):
     async def unlock(self, key: int) -> None: ...
 
     async def ping(self) -> Pulse:
-        """Show that this session is there. Reads no table, and nothing that grows with the cluster."""
+        """Show that this session is there. Reads no table, and nothing that grows with the
+        cluster.
+        """
         ...
 
     async def elect(self, incarnation: Incarnation) -> Term | None:
-        """Become coordinator on this session: take the coordinator's lock unless an older live candidate is there
-        ('up', not deaf, both locks held), then raise the term. None: not elected. Repeated calls by the holder
-        return the same term."""
+        """Become coordinator on this session, and return the new term. None: not elected.
+
+        Takes the coordinator's lock unless an older live candidate is there ('up', not deaf, both
+        locks held), then raises the term. Repeated calls by the holder return the same term.
+        """
         ...
 
     async def resign(self) -> None:
@@ -56,8 +66,12 @@ class LifelineSession(Protocol):
         ...
 
     def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
-        """While nothing is asked: call `heard` when the server says something, above all that the session has ended.
-        It may be called more than once. Returns what ends the watch; before that nothing else may be called."""
+        """Call `heard` when the server sends something unasked, above all that the session has
+        ended.
+
+        It may be called more than once. Returns a function that ends the watch; before that no
+        other method may be called.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -1,10 +1,10 @@
-"""The truth that arbitrates: members, homes and the term, as rows (promises 1, 7 and 11)."""
+"""The rows that arbitrate: members, homes and the term (promises 1, 7 and 11)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sharding_app.core.ids import Incarnation, ShardId, Term
-from sharding_app.core.records import (
+from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.records import (
     CoordinatorRow,
     Decision,
     HomeChange,
@@ -19,8 +19,12 @@ from sharding_app.core.records import (
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be reached, or did not answer in time. Whether a write took effect is not known. `answered`: the
-    server was reached, and has said itself that it does not do this now (a table is locked, say)."""
+    """The store cannot be reached, or did not answer in time. Whether a write took effect is not
+    known.
+
+    `answered`: the server was reached, and has said itself that it does not do this now (for
+    example because a table is locked).
+    """
 
     def __init__(self, reason: str = "", *, answered: bool = False) -> None:
         super().__init__(reason)
@@ -28,10 +32,10 @@ class StoreUnavailable(Exception):
 
 
 class StoreRefused(StoreUnavailable):
-    """The store was reached and answered that it cannot take this, now or later: a value of the call is at fault.
+    """The store answered that it cannot take this call, now or later: a value of it is at fault.
 
-    Nothing of the call took effect. Where one call carries what many wait for, the caller finds the value and goes on
-    without it (the coordinator does); elsewhere it is a failure like any other.
+    Nothing of the call took effect. If one call carries the changes of many, the caller finds the
+    value and goes on without it (the coordinator does). Elsewhere it is a failure like any other.
     """
 
 
@@ -49,7 +53,9 @@ class ClusterStore(Protocol):
     async def register_types(
         self, configs: Sequence[TypeConfig]
     ) -> tuple[dict[str, int], dict[str, TypeConfig]]:
-        """Make the types known; return the number of each type, and for those that differ what the cluster has."""
+        """Make the types known; return the number of each type, and the cluster's configuration of
+        those that differ.
+        """
         ...
 
     async def type_ids(self) -> dict[str, int]: ...
@@ -70,30 +76,39 @@ class ClusterStore(Protocol):
         unsettled: bool = False,
         member: Member | None = None,
     ) -> bool:
-        """Change the given fields (or, with `member`, roles, types and backends); False: the row is gone.
+        """Change the given fields (or, with `member`, roles, types and backends); False: the row is
+        gone.
 
-        `server` is where both locks are held, `unsettled` says that they are not."""
+        `server` is the server on which both locks are held, `unsettled` says that they are not.
+        """
         ...
 
     async def come_back(
         self, incarnation: Incarnation, server: Server | None
     ) -> tuple[Server, list[ShardRow]] | None:
-        """Write where both of the member's locks are held (None: they are not), and read its homes: on one server, which is
-        returned with them. None: the member's row is gone."""
+        """Write where both of the member's locks are held (None: they are not), and read its homes.
+
+        Both are done on one server, which is returned with the homes. None: the member's row is
+        gone.
+        """
         ...
 
     async def leave(self, incarnation: Incarnation) -> None:
-        """Remove one's own row; its shards, if any are left, are the coordinator's to move."""
+        """Remove the member's own row. The coordinator moves its shards, if any are left."""
         ...
 
     async def members(self) -> tuple[Server, list[Member]]:
-        """Return the server that answered, and every member with its locks as held now, oldest first."""
+        """Return the server that answered, and every member with its locks as held now, oldest
+        first.
+        """
         ...
 
     async def coordinator(self) -> CoordinatorRow: ...
 
     async def news(self, incarnation: Incarnation) -> News:
-        """Return what a node looks for at rest: the term, what is asked of this member, and what its row says of it."""
+        """Return the values that a node at rest looks for: the term, requests to this member, and
+        the state of its row.
+        """
         ...
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]: ...
@@ -103,38 +118,50 @@ class ClusterStore(Protocol):
     async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]: ...
 
     async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
-        """Say where the application wants these shards, by node name; False: the type is not known."""
+        """Set the locations that the application wants for these shards, by node name; False: the
+        type is not known.
+        """
         ...
 
     async def locations(
         self, type_name: str, known: int | None = None
     ) -> tuple[int, dict[ShardId, str]] | None:
-        """Return what was said of the type, with the number of its last change; None: nothing since `known`."""
+        """Return the type's locations, with the number of their last change; None: no change since
+        `known`.
+        """
         ...
 
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""
     ) -> list[Incarnation]:
-        """Write an operator's request into these members' rows, or take it back; return those that have a row.
+        """Write an operator's request into these members' rows, or take it back; return those that
+        have a row.
 
-        The timeline notes `by` whom, if it is said.
+        The timeline notes `by`, if given.
         """
         ...
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
-        """Write all changes whose row still has the expected epoch, in one transaction guarded by the term; return
-        every named row as it is afterwards. Raises StoreRefused, and writes none, if one of them can never be a row."""
+        """Write all changes whose row still has the expected epoch, in one transaction guarded by
+        the term.
+
+        Returns every named row as it is afterwards. Raises StoreRefused, and writes none, if one of
+        them can never be a row.
+        """
         ...
 
     async def bury(self, term: Term, incarnation: Incarnation) -> bool:
-        """End the dead member's backends and remove its row. Its shards' epochs are raised by `decide` after it.
+        """End the dead member's backends and remove its row; its shards' epochs are raised by
+        `decide` after it.
 
-        False: it holds a lock again, so it is not dead, and nothing is done. A member that comes back writes to its
-        row once it has its locks: either that write comes first, or it finds no row."""
+        False: it holds a lock again, so it is not dead, and nothing is done. A member that comes
+        back writes to its row once it has its locks: either that write comes first, or it finds no
+        row.
+        """
         ...
 
     async def record(self, decisions: Sequence[Decision]) -> None:
-        """Append to the timeline; what is older than the newest few thousand lines is forgotten."""
+        """Append to the timeline; only its newest few thousand lines are kept."""
         ...
 
     async def close(self) -> None: ...

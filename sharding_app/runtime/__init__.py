@@ -1,1 +1,1 @@
-"""The engine room: asyncio shells around the machines. Nothing of Django, Postgres or Channels."""
+"""The engine room: asyncio shells around the machines. No Django, Postgres or Channels here."""

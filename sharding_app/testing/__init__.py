@@ -1,4 +1,4 @@
-"""The test kit: an entity alone, a cluster in one process, virtual time, writes that fail. Public, and a pytest plugin.
+"""The public test kit and pytest plugin: single entities, in-memory clusters, virtual time, faults.
 
 The names are imported at first use: the plugin is loaded before Django is set up.
 """

@@ -1,8 +1,9 @@
-"""Virtual time for a cluster in memory: a real event loop whose clock a test may move on.
+"""Virtual time for a cluster in memory: a real event loop whose clock a test can advance.
 
-Time passes as it does outside, and `Clock.advance(60)` lets a minute pass in a moment: every timer that is due on the
-way runs, in its order and at its time, and so does what it leads to. Threads and sockets that are under way are waited for
-in real time. Only the loop's own time moves: timers, timeouts, passivation, leases; ``datetime.now()`` does not.
+Time passes as usual, and `Clock.advance(60)` lets a minute pass at once: every timer due in it
+runs, in order and at its time, with its consequences. Work in threads and on sockets is awaited in
+real time. Only the loop's time moves (timers, timeouts, passivation, leases), not
+``datetime.now()``.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ REAL_WAIT_SECONDS = 0.005
 
 
 class _Selector(selectors.DefaultSelector):
-    """Asks the loop, which wants to sleep until its next timer, whether time is to be made instead."""
+    """A selector that skips time, if allowed, where the loop would sleep until its next timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,9 +51,9 @@ class TravelLoop(asyncio.SelectorEventLoop):
         return time.monotonic() + self._skipped
 
     async def travel(self, seconds: float) -> None:
-        """Return when so much time has passed, as quickly as that goes."""
+        """Let this much time pass as quickly as possible."""
         if self._target is not None:
-            raise RuntimeError("time is on the move already")
+            raise RuntimeError("time is already being advanced")
         self._arrived = self.create_future()
         self._target = self.time() + seconds
         try:
@@ -61,7 +62,7 @@ class TravelLoop(asyncio.SelectorEventLoop):
             self._target = self._arrived = None
 
     async def hurry(self, work: Awaitable[T]) -> T:
-        """Do some work and skip all the time in which it only waits."""
+        """Do some work, and skip the time in which it only waits."""
         self._jumping += 1
         try:
             return await work
@@ -78,7 +79,7 @@ class TravelLoop(asyncio.SelectorEventLoop):
         self._threads -= 1
 
     def _skip(self, timeout: float | None) -> float | None:
-        """The loop has nothing to do for so long (None: no timer at all): how long it really waits."""
+        """Return the real time to wait; the loop is idle for `timeout` (None: it has no timer)."""
         if self._target is None and not self._jumping:
             return timeout
         if self._threads:
@@ -96,15 +97,15 @@ class TravelLoop(asyncio.SelectorEventLoop):
 
 
 class Clock:
-    """The time of one loop, for code on any other thread."""
+    """The time of one loop, for code on other threads."""
 
     def __init__(self, loop: TravelLoop) -> None:
         self._loop = loop
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass at once."""
+        """Let this many seconds pass at once."""
         if seconds < 0:
-            raise ValueError("time only moves on")
+            raise ValueError("time cannot go backwards")
         asyncio.run_coroutine_threadsafe(self._loop.travel(seconds), self._loop).result()
 
     def now(self) -> float:

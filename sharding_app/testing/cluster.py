@@ -1,7 +1,7 @@
-"""`MemoryCluster`: real nodes over an in-memory Postgres and channel layer, all on one event loop.
+"""`MemoryCluster`: real nodes on an in-memory journal and channel layer, on one event loop.
 
-What runs here is what runs in production (coordinator, regions, shards, group commit, recovery, lease), but for the
-servers. Nodes may leave, be killed and join while commands are under way.
+It runs the code of production (coordinator, regions, shards, group commit, recovery, lease) without
+servers. Nodes may leave, be killed and join while commands are in flight.
 
     async with MemoryCluster([Cart], nodes=2) as cluster:
         with cluster.in_use():                       # refs of this process lead here
@@ -28,25 +28,23 @@ from sharding_app.adapters.memory import (
     MemoryTransport,
 )
 from sharding_app.adapters.memory.journal_rows import Committed
-from sharding_app.cluster_gateway import ClusterGateway
-from sharding_app.core.ids import Incarnation, shard_of
-from sharding_app.core.lease import Lease
-from sharding_app.core.lockkeys import lifeline_keys
-from sharding_app.errors import BadCall
-from sharding_app.model import gateway, naming
-from sharding_app.model.registry import registry
-from sharding_app.model.settings import ShardingSettings
-from sharding_app.model.types import EntityType
-from sharding_app.portal import Portal
+from sharding_app.client.gateway import ClusterGateway
+from sharding_app.client.portal import Portal
+from sharding_app.entities import gateway, identifiers
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.registry import registry
+from sharding_app.entities.settings import ShardingSettings
+from sharding_app.errors import InvalidCall
 from sharding_app.ports.journal import EventRow, Journal, Snapshot
-from sharding_app.runtime.config import NodeConfig, NodePorts, ProcessPorts
-from sharding_app.runtime.lifeline import Lifeline
-from sharding_app.runtime.lifeline_types import LifelineCallbacks, LifelineSettings
-from sharding_app.runtime.listener import Listener, NoListener
-from sharding_app.runtime.node import Node
-from sharding_app.runtime.owner import Together
-from sharding_app.runtime.process import Process
-from sharding_app.runtime.threads import PlainThreads, Threads
+from sharding_app.protocol.ids import Incarnation, shard_of
+from sharding_app.protocol.liveness.locks import lifeline_keys
+from sharding_app.protocol.liveness.node_lease import Lease
+from sharding_app.runtime.base.config import LifelineSettings, NodeConfig, NodePorts, ProcessPorts
+from sharding_app.runtime.base.interfaces import LifelineCallbacks, Listener, NoListener, Together
+from sharding_app.runtime.base.threads import PlainThreads, Threads
+from sharding_app.runtime.liveness.lifeline import Lifeline
+from sharding_app.runtime.node.node import Node
+from sharding_app.runtime.node.process import Process
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
 from sharding_app.testing.together import MemoryTogether
@@ -58,14 +56,16 @@ EntityId = str | int | UUID
 
 
 class LoopClock:
-    """`ports.clock.Clock` of everything on one event loop: where its time is made to pass, the cluster's does too."""
+    """`ports.clock.Clock` of everything on one event loop: where its time is made to pass, the
+    cluster's does too.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.now = loop.time
 
 
 class MemoryCluster:
-    """One cluster in this process. All its methods belong on its event loop."""
+    """A cluster in this process. Call its methods on its event loop."""
 
     def __init__(
         self,
@@ -78,23 +78,22 @@ class MemoryCluster:
         threads: Threads | None = None,
         listener: Listener | None = None,
     ) -> None:
-        """`types`: entity classes (all that are declared, if not given); `defaults`: what ``SHARDING`` says of types."""
+        """Create it with these entity classes (default: all declared) and defaults of types."""
         self.loop = asyncio.get_running_loop()
         self.clock = LoopClock(self.loop)
         self.config = config or NodeConfig()
         self.nodes: dict[str, Node] = {}
         "By name; those that are up."
         self.write_failures = WriteFailures()
-        "What `fail_next_write` has planned."
+        "The failures planned by `fail_next_write`."
         declared = registry.all().values() if types is None else [_entity_type(each) for each in types]
         over = defaults or ShardingSettings()
         self.types = {each.name: each.renamed(each.name, each.settings.over(over)) for each in declared}
         self._faults = DeadProcesses()
         self.server = MemoryServer(now=self.loop.time, faults=self._faults)
         self.network = MemoryNetwork(faults=self._faults)
-        self.client = Process(
-            "p-client", dataclasses.replace(self.config, name="client"), self._ports("p-client"), self._list()
-        )
+        client, ports = dataclasses.replace(self.config, name="client"), self._ports("p-client")
+        self.client = Process("p-client", client, ports, self._list(), self.server.cluster_id)
         self.portal = Portal(self.loop, self.config.ask_timeout_seconds, self.config.region)
         self._make_together = make_together or (
             lambda journal: MemoryTogether(journal, lambda _: contextlib.nullcontext())
@@ -105,18 +104,18 @@ class MemoryCluster:
         self._numbers = itertools.count(1)
         self._writes_wait: asyncio.Future[None] | None = None
 
-    # -- Life ------------------------------------------------------------------------------------------------------
+    # -- Life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the nodes, and what asks them."""
+        """Start the nodes and the client."""
         for _ in range(self._wanted):
             await self.add_node()
         await self._quickly(self.client.start())
         self.portal.joined(self.client)
 
     async def close(self) -> None:
-        """End everything at once; whoever still waits is told."""
-        self.portal.close("the cluster of this test is over")
+        """End all nodes at once; waiting callers get an error."""
+        self.portal.close("the cluster of this test has ended")
         await self.client.close()
         for name in list(self.nodes):
             await self.kill_node(name)
@@ -139,33 +138,35 @@ class MemoryCluster:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[ClusterGateway]:
-        """Let all refs of this process lead to this cluster for a while."""
+        """Route all refs of this process to this cluster within the block."""
         with gateway.use_gateway(ClusterGateway(self.portal)) as made:
             yield made
 
-    # -- Nodes -----------------------------------------------------------------------------------------------------
+    # -- Nodes -------------------------------------------------------------------------------------
 
     async def add_node(self, name: str = "", roles: tuple[str, ...] | None = None) -> Node:
-        """Start one more node, and return when it is up. It has every role that a type asks for, unless you say."""
+        """Start a node and wait until it is up. By default it has all roles that types need."""
         number = next(self._numbers)
         name = name or f"node{number}"
         if name in self.nodes:
-            raise BadCall(f"there is a node called {name!r} already")
+            raise InvalidCall(f"there is already a node named {name!r}")
         incarnation = f"n-{name}-{number}"
         wanted = sorted({each.settings.role for each in self.types.values() if each.settings.role})
         config = dataclasses.replace(self.config, name=name, roles=tuple(wanted) if roles is None else roles)
-        node = self.nodes[name] = Node(incarnation, config, self._node_ports(incarnation), self._list())
+        node = self.nodes[name] = Node(
+            incarnation, config, self._node_ports(incarnation), self._list(), self.server.cluster_id
+        )
         await self._quickly(node.start())
         return node
 
     async def stop_node(self, name: str) -> None:
-        """Let a node leave in order: its shards move first."""
+        """Let a node leave in order; its shards move first."""
         node = self._node(name)
         await self._quickly(node.stop(LEAVE_SECONDS))
         del self.nodes[name]
 
     async def kill_node(self, name: str) -> None:
-        """End a node as ``kill -9`` does: nothing more of it reaches anybody."""
+        """End a node as ``kill -9`` does: it sends nothing more."""
         node = self._node(name)
         self.cut_off(name)
         del self.nodes[name]
@@ -173,14 +174,14 @@ class MemoryCluster:
         await node.close()
 
     def cut_off(self, name: str) -> None:
-        """Take a node off every network, for good: what it sends from now on arrives nowhere."""
+        """Disconnect a node from every network permanently."""
         self._faults.killed.add(self._node(name).incarnation)
 
     def home_of(self, entity: type[Any], entity_id: EntityId) -> str:
-        """The name of the node where the entity's shard lives now; empty while it lives nowhere."""
+        """Return the name of the node that is the shard's home; empty if it has none."""
         entity_type = self._type(entity)
         count = entity_type.settings.number_of_shards or self.config.number_of_shards
-        wanted = naming.entity_id(entity_id)
+        wanted = identifiers.entity_id(entity_id)
         extractor = entity_type.extractor
         shard = shard_of(wanted, count) if extractor is None else extractor.checked_shard_id(wanted)
         for name, node in self.nodes.items():
@@ -190,13 +191,13 @@ class MemoryCluster:
         return ""
 
     def is_in_memory(self, entity: type[Any], entity_id: EntityId) -> bool:
-        """Whether the entity's object is there now."""
-        wanted, name = naming.entity_id(entity_id), self._type(entity).name
+        """Tell whether the entity is in memory."""
+        wanted, name = identifiers.entity_id(entity_id), self._type(entity).name
         hosts = [node.hosts[name] for node in self.nodes.values() if name in node.hosts]
         return any(wanted in shard.slots for host in hosts for shard in host.shards.values())
 
     def forget(self, entity: type[Any] | None = None) -> int:
-        """Throw all idle objects away, as if nobody had called them for long; the next call recovers them."""
+        """Drop all idle entities from memory, as passivation does; the next call recovers them."""
         dropped = 0
         for node in self.nodes.values():
             for name, host in node.hosts.items():
@@ -204,35 +205,35 @@ class MemoryCluster:
                     dropped += host.entity_life.forget_idle()
         return dropped
 
-    # -- The journal -----------------------------------------------------------------------------------------------
+    # -- The journal -------------------------------------------------------------------------------
 
     def events(self, entity: type[Any], entity_id: EntityId) -> list[Any]:
-        """All events of an entity that the journal holds, oldest first."""
+        """Return all events of an entity in the journal, oldest first."""
         decode = self._type(entity).event_codec.decode
         events = [decode(*record) for record in self.events_raw(entity, entity_id)]
         return [each for each in events if each is not None]
 
     def events_raw(self, entity: type[Any], entity_id: EntityId) -> list[tuple[str, int, bytes]]:
-        """The same as plain records: name, version, JSON. Of a durable-state entity: its values."""
+        """Return records (name, version, JSON); for a durable-state entity its values."""
         rows = [each.row for each in self._rows(entity, entity_id).values()]
         return [(row.name, row.version, row.payload) for row in rows]
 
     def snapshots(self, entity: type[Any], entity_id: EntityId) -> list[Snapshot]:
-        """Its snapshots, oldest first."""
+        """Return its snapshots, oldest first."""
         kept = self.server.journal.snapshots.get(self._key(entity, entity_id), {})
         return [kept[seq] for seq in sorted(kept)]
 
     def append(self, entity: type[Any], entity_id: EntityId, *events: object) -> None:
-        """Put events into the journal before the entity is called, as if it had stored them long ago."""
+        """Put events into the journal before the entity is called."""
         entity_type = self._type(entity)
         encoded = [entity_type.event_codec.encode(event) for event in events]
         self.append_raw(entity, entity_id, *encoded)
 
     def append_raw(self, entity: type[Any], entity_id: EntityId, *records: tuple[str, int, bytes]) -> None:
-        """The same with plain records (name, version, JSON): what former code of yours may have left."""
+        """Put records (name, version, JSON) into the journal, such as those of former code."""
         if self.is_in_memory(entity, entity_id):
-            raise BadCall(
-                "the entity is in memory already and would not see these events: `forget()` it before"
+            raise InvalidCall(
+                "the entity is already in memory and would not see these events: call `forget()` first"
             )
         key = type_id, wanted = self._key(entity, entity_id)
         rows = self.server.journal.events.setdefault(key, {})
@@ -247,17 +248,17 @@ class MemoryCluster:
         entity: type[Any] | None = None,
         entity_id: EntityId | None = None,
         *,
-        reason: str = "the test wants this write to fail",
+        reason: str = "the test makes this write fail",
         times: int = 1,
     ) -> None:
-        """Let the server refuse the next write (of that type, of that entity): its command fails, nothing is stored."""
+        """Make the next write (of that type or entity) fail; nothing is stored."""
         type_id = None if entity is None else self.server.cluster.type_ids[self._type(entity).name]
-        wanted = None if entity_id is None else naming.entity_id(entity_id)
+        wanted = None if entity_id is None else identifiers.entity_id(entity_id)
         self.write_failures.add(type_id, wanted, reason, times)
 
     @contextlib.contextmanager
     def writes_wait(self) -> Iterator[None]:
-        """Hold every write of the cluster back for as long as the block lasts."""
+        """Hold back all writes of the cluster within the block."""
         self._writes_wait = self.loop.create_future()
         try:
             yield
@@ -265,10 +266,10 @@ class MemoryCluster:
             self._writes_wait.set_result(None)
             self._writes_wait = None
 
-    # -- Inside ----------------------------------------------------------------------------------------------------
+    # -- Inside ------------------------------------------------------------------------------------
 
     async def _quickly(self, work: Coroutine[Any, Any, None]) -> None:
-        """Where time can be skipped, what only waits takes none."""
+        """Skip waiting time, if the loop's time can be skipped."""
         if isinstance(self.loop, TravelLoop):
             await self.loop.hurry(work)
         else:
@@ -281,13 +282,13 @@ class MemoryCluster:
         name = _entity_type(entity).name
         found = self.types.get(name)
         if found is None:
-            raise BadCall(
+            raise InvalidCall(
                 f"this cluster does not know {name!r}: declare it before the first call of the test"
             )
         return found
 
     def _key(self, entity: type[Any], entity_id: EntityId) -> tuple[int, str]:
-        return self.server.cluster.type_ids[self._type(entity).name], naming.entity_id(entity_id)
+        return self.server.cluster.type_ids[self._type(entity).name], identifiers.entity_id(entity_id)
 
     def _rows(self, entity: type[Any], entity_id: EntityId) -> dict[int, Committed]:
         rows = self.server.journal.events.get(self._key(entity, entity_id), {})
@@ -296,7 +297,7 @@ class MemoryCluster:
     def _node(self, name: str) -> Node:
         found = self.nodes.get(name)
         if found is None:
-            raise BadCall(f"no node is called {name!r}: there are {', '.join(self.nodes) or 'none'}")
+            raise InvalidCall(f"no node is named {name!r} (nodes: {', '.join(self.nodes) or 'none'})")
         return found
 
     def _ports(self, client: str) -> ProcessPorts:
@@ -343,5 +344,5 @@ def _entity_type(entity: type[Any] | EntityType) -> EntityType:
         return entity
     found = getattr(entity, "_sharding_type", None)
     if not isinstance(found, EntityType):
-        raise BadCall(f"{entity!r} is not an entity class")
+        raise InvalidCall(f"{entity!r} is not an entity class")
     return found

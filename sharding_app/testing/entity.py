@@ -1,11 +1,12 @@
-"""One entity alone in memory: given what has happened, when it is asked, then events, reply and state.
+"""One entity alone in memory: given events, when a command, then events, reply and state.
 
     given(ItemAdded("book", 1)).when(Cart.add, "book", 2).then(
         events=[ItemAdded("book", 2)], reply=3, state={"items": {"book": 3}}
     )
 
-No cluster, no loop, no database: calls run as a host runs them, arguments and replies go through their codecs, and after
-each call the entity is rebuilt from its journal and compared: a handler that changes state past its events fails the test.
+This needs no cluster, loop or database. Calls run as on a node: arguments and replies go through
+their codecs. After each call the entity is rebuilt from its journal and compared, so a handler that
+changes state outside its events fails the test.
 """
 
 import asyncio
@@ -15,19 +16,19 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from sharding_app.errors import BadCall, NotStorable, ShardingError
-from sharding_app.model.local import LocalHost
-from sharding_app.model.remote import Unbound
-from sharding_app.model.staging import Record
-from sharding_app.model.types import EntityType
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.remote import Unbound
+from sharding_app.entities.staging import Record
+from sharding_app.errors import InvalidCall, NotSerializable, ShardingError
+from sharding_app.testing.local import LocalHost
 
 T = TypeVar("T")
 UNSAID: Any = object()
-"""What `then` was not told is not looked at."""
+"""Stands for an argument of `then` that is not compared."""
 
 
 class Given:
-    """What an entity starts from."""
+    """The history that an entity starts from."""
 
     def __init__(self, events: tuple[object, ...], state: Mapping[str, Any] | None, entity_id: str) -> None:
         self._events = events
@@ -35,7 +36,7 @@ class Given:
         self._entity_id = entity_id
 
     def when(self, call: Any, /, *args: Any, **kwargs: Any) -> "Scenario":
-        """Make the entity and call it: ``when(Cart.add, "book", 2)``."""
+        """Create the entity and call it: ``when(Cart.add, "book", 2)``."""
         name, entity_type = _called(call)
         state = None if self._state is None else msgspec.json.encode(self._state)
         host = _Host(entity_type, self._entity_id, events=self._events, state=state)
@@ -43,14 +44,14 @@ class Given:
 
 
 class Scenario:
-    """An entity in the middle of a test: what came of the last call, and the next one."""
+    """An entity in a test: the results of the last call, and further calls."""
 
     def __init__(self, host: "_Host") -> None:
         self._host = host
         self.reply: Any = None
-        "What the last call returned."
+        "The reply to the last call."
         self.error: ShardingError | None = None
-        "What it raised."
+        "The error of the last call."
 
     @property
     def events(self) -> list[object]:
@@ -66,16 +67,16 @@ class Scenario:
         """Call it again."""
         name, entity_type = _called(call)
         if entity_type.cls is not self._host.entity_type.cls:
-            raise BadCall(f"this test is about {self._host.entity_type.name}, not {entity_type.name}")
+            raise InvalidCall(f"this test is about {self._host.entity_type.name}, not {entity_type.name}")
         return self._call(name, args, kwargs)
 
-    def next_write_fails(self, reason: str = "the test wants this write to fail") -> Self:
-        """Let the server refuse what the next call wants to store."""
+    def next_write_fails(self, reason: str = "the test makes this write fail") -> Self:
+        """Make the next call's write fail."""
         self._host.refuse = reason
         return self
 
     def then(self, *, events: Any = UNSAID, reply: Any = UNSAID, state: Any = UNSAID) -> Self:
-        """Compare what came of the last call, which must have succeeded."""
+        """Compare the results of the last call, which must have succeeded."""
         if self.error is not None:
             raise AssertionError(f"the call raised {type(self.error).__name__}: {self.error}") from self.error
         return self._compare(events, reply, state)
@@ -83,12 +84,12 @@ class Scenario:
     def then_raises(
         self, kind: type[ShardingError], said: str = "", *, events: Any = UNSAID, state: Any = UNSAID
     ) -> Self:
-        """The last call must have raised this, with `said` in its text."""
+        """Check that the last call raised this error, with `said` in its text."""
         if self.error is None:
-            raise AssertionError(f"{kind.__name__} was expected, and the call returned {self.reply!r}")
+            raise AssertionError(f"expected {kind.__name__}, but the call returned {self.reply!r}")
         if not isinstance(self.error, kind) or said not in str(self.error):
             raise AssertionError(
-                f"{kind.__name__} with {said!r} was expected, not {type(self.error).__name__}: {self.error}"
+                f"expected {kind.__name__} with {said!r}, not {type(self.error).__name__}: {self.error}"
             ) from self.error
         return self._compare(events, UNSAID, state)
 
@@ -109,7 +110,7 @@ class Scenario:
 
 
 def given(*events: object, state: Mapping[str, Any] | None = None, entity_id: str = "1") -> Given:
-    """What has happened before: events, or the last `state` of a durable-state entity."""
+    """Return a history: events, or the last `state` of a durable-state entity."""
     return Given(events, state, entity_id)
 
 
@@ -119,20 +120,20 @@ class _Host(LocalHost):
     refuse: str | None = None
 
     def check_fold(self) -> None:
-        """The state must be what the journal gives, whatever the handler did."""
+        """Check that the state equals the one that the journal gives."""
         if self.entity_type.kind != "event_sourced":
             return
         now, folded = self.state(), self.entity_type.dump_state(self._recovered())
         if now != folded:
             raise AssertionError(
                 f"its state is {now.decode()}, but its events give {folded.decode()}:"
-                " something changes it outside of its @applies methods"
+                " it is changed outside its @applies methods"
             )
 
     def _append(self, records: list[Record]) -> None:
         if self.refuse is not None and records:
             reason, self.refuse = self.refuse, None
-            raise NotStorable(
+            raise NotSerializable(
                 f"{self.entity_type.name} {self.entity_id!r}: its events were refused: {reason}"
             )
         super()._append(records)
@@ -141,7 +142,9 @@ class _Host(LocalHost):
 def _called(call: Any) -> tuple[str, EntityType]:
     entity_type = getattr(call.owner, "_sharding_type", None) if isinstance(call, Unbound) else None
     if not isinstance(entity_type, EntityType):
-        raise BadCall(f"when() takes a command or query of an entity class, such as Cart.add, not {call!r}")
+        raise InvalidCall(
+            f"when() needs a command or query of an entity class, such as Cart.add, not {call!r}"
+        )
     return call.name, entity_type
 
 
@@ -155,4 +158,4 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 def _equal(what: str, found: Any, wanted: Any) -> None:
     if wanted is not UNSAID and found != wanted:
-        raise AssertionError(f"{what}: {found!r}, not {wanted!r}")
+        raise AssertionError(f"{what}: got {found!r}, expected {wanted!r}")

@@ -1,4 +1,4 @@
-"""What a test may break in the in-memory cluster: a process that is dead, and journal writes that fail."""
+"""Faults of the in-memory cluster: dead processes, and failing journal writes."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from sharding_app.ports.journal import EventRow, RowRefused
 
 
 class DeadProcesses:
-    """`ServerFaults` and `NetworkFaults` at once: whoever was killed reaches nothing any more, and nobody reaches it."""
+    """`ServerFaults` and `NetworkFaults` of killed processes: all their traffic is lost."""
 
     def __init__(self) -> None:
         self.killed: set[str] = set()

@@ -1,7 +1,8 @@
-"""Where refs lead while tests run: to a cluster in memory, a new one for each test, or to the real one if a test says so.
+"""Routes refs in tests: to a new in-memory cluster per test, or to the real one if a test asks.
 
-Django's test runner and pytest-django set up a test environment; from then on no gateway of this process leads to a real
-journal unless a test has asked for the real mode, and then only to one in a database that the test framework has made.
+Django's test runner and pytest-django set up a test environment; from then on no gateway of this
+process leads to a real journal unless a test has asked for the real mode, and then only to one in a
+database that the test framework has made.
 """
 
 import contextlib
@@ -14,14 +15,11 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import SimpleTestCase
 
-from sharding_app.conf import get_settings
-from sharding_app.errors import WrongContext
-from sharding_app.model import gateway
+from sharding_app.entities import gateway
 from sharding_app.ports.journal import Journal
-from sharding_app.runtime.owner import Together
-from sharding_app.runtime.threads import PlainThreads
-from sharding_app.testing import names
-from sharding_app.testing.names import in_tests
+from sharding_app.runtime.base.interfaces import Together
+from sharding_app.runtime.base.threads import PlainThreads
+from sharding_app.settings.load import get_settings
 from sharding_app.testing.thread import ClusterThread
 from sharding_app.testing.together import MemoryTogether
 
@@ -33,15 +31,6 @@ _real = 0
 def is_real() -> bool:
     """Whether the present test wants the real cluster."""
     return _real > 0
-
-
-def refuse_real_database(alias: str) -> None:
-    """Raise if a test would reach a database that is not a test's."""
-    if in_tests() and names.is_real(alias, connections[alias].settings_dict["NAME"]):
-        raise WrongContext(
-            f"a test would use the real journal in database {alias!r}: no test database is set up. Let refs lead to the"
-            " cluster in memory, as they do by default, or mark the test with django_db(transaction=True)"
-        )
 
 
 def memory_cluster() -> ClusterThread:
@@ -62,13 +51,13 @@ def memory_cluster() -> ClusterThread:
 
 
 def settings_of_this_site() -> dict[str, Any]:
-    """What ``SHARDING`` says, as far as it concerns a cluster in memory."""
+    """Return the settings of ``SHARDING`` that apply to a cluster in memory."""
     ours = get_settings()
     return {"config": ours.node(name="test"), "defaults": ours.type_defaults}
 
 
 def reset() -> None:
-    """End the cluster of the last test, if it made one; the next use makes another."""
+    """End the cluster of the last test, if any; the next use creates another."""
     global _cluster
     with _lock:
         cluster, _cluster = _cluster, None
@@ -79,7 +68,7 @@ def reset() -> None:
 
 @contextlib.contextmanager
 def real() -> Iterator[None]:
-    """Let refs lead to the real cluster for a while; our connections are closed at the end."""
+    """Route refs to the real cluster within the block; close our connections at the end."""
     global _real
     reset()
     gateway.forget()
@@ -87,18 +76,18 @@ def real() -> Iterator[None]:
     try:
         yield
     finally:
-        from sharding_app import bootstrap
+        from sharding_app import wiring
 
-        bootstrap.close_client()
+        wiring.close_client()
         _real -= 1
         gateway.forget()
 
 
-# -- The test's own database connections ------------------------------------------------------------------------------
+# -- The test's own database connections -----------------------------------------------------------
 
 
 def _open_connections() -> dict[str, BaseDatabaseWrapper]:
-    """Connections of this thread that are inside a test's transaction: what others write elsewhere they never see."""
+    """Return this thread's connections in a test's transaction, which do not see others' writes."""
     return {each.alias: each for each in connections.all(initialized_only=True) if each.in_atomic_block}
 
 
@@ -116,7 +105,9 @@ def _together(journal: Journal, shared: dict[str, BaseDatabaseWrapper]) -> Toget
 
 @contextlib.contextmanager
 def _borrowed(shared: dict[str, BaseDatabaseWrapper]) -> Iterator[None]:
-    """Use the test's connections in the present thread for a while; others that are opened meanwhile are closed."""
+    """Use the test's connections in the present thread for a while; others that are opened
+    meanwhile are closed.
+    """
     for each in shared.values():
         connections[each.alias] = each
     try:
@@ -132,14 +123,15 @@ def _borrowed(shared: dict[str, BaseDatabaseWrapper]) -> Iterator[None]:
 def _close(own: BaseDatabaseWrapper) -> None:
     """Close a connection that a thread of ours has opened.
 
-    The `close` of Django's sqlite backend leaves a database in memory open: closing its last connection would empty it. The
-    test has one of its own, and a connection that is dropped without being closed is a ResourceWarning since Python 3.13.
+    The `close` of Django's sqlite backend leaves a database in memory open: closing its last
+    connection would empty it. The test has one of its own, and a connection that is dropped without
+    being closed is a ResourceWarning since Python 3.13.
     """
     BaseDatabaseWrapper.close(own)
 
 
 class _Threads(PlainThreads):
-    """Handlers in threads see what the test has written, too, and leave no connection behind."""
+    """Runs handlers in threads on the test's connections, and leaves no connection open."""
 
     def __init__(self, shared: dict[str, BaseDatabaseWrapper]) -> None:
         super().__init__()
@@ -151,7 +143,7 @@ class _Threads(PlainThreads):
 
 
 async def _share(shared: dict[str, BaseDatabaseWrapper]) -> None:
-    """Let handlers that use the async ORM see what the test has written, and roll back with it."""
+    """Run the async ORM on the test's connections, so that its writes are rolled back too."""
 
     def take_over() -> None:
         for each in shared.values():
@@ -163,7 +155,9 @@ async def _share(shared: dict[str, BaseDatabaseWrapper]) -> None:
 
 
 async def _give_back(shared: dict[str, BaseDatabaseWrapper]) -> None:
-    """Leave no connection behind in the thread of the async ORM: the test's are the test's, others are closed."""
+    """Leave no connection behind in the thread of the async ORM: the test's are the test's, others
+    are closed.
+    """
 
     def give_back() -> None:
         for alias, each in shared.items():
@@ -176,13 +170,15 @@ async def _give_back(shared: dict[str, BaseDatabaseWrapper]) -> None:
     await sync_to_async(give_back)()
 
 
-# -- Django's own test cases ------------------------------------------------------------------------------------------
+# -- Django's own test cases -----------------------------------------------------------------------
 
 _wrapped = False
 
 
 def _reset_around_each_test_case() -> None:
-    """From the first use on, each test case begins and ends without a cluster; `run` is unittest's public method."""
+    """From the first use on, each test case begins and ends without a cluster; `run` is unittest's
+    public method.
+    """
     global _wrapped
     if _wrapped:
         return

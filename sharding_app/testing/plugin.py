@@ -1,7 +1,9 @@
-"""The pytest plugin: refs lead to a cluster in memory, a new one for each test, unless the test asks for the real one.
+"""The pytest plugin: each test has a new in-memory cluster, unless it asks for the real one.
 
-*Fixtures.* ``sharding_cluster``: that cluster (`sharding_app.testing.ClusterThread`); ``sharding_clock``: its time.
-*Marks.* ``@pytest.mark.sharding_real``: a node and a client on the test database and the real channel layer.
+*Fixtures.* ``sharding_cluster``: the cluster (`sharding_app.testing.ClusterThread`);
+``sharding_clock``: its time.
+*Marks.* ``@pytest.mark.sharding_real``: a node and a client on the test database and the real
+channel layer.
 """
 
 import sys
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 MARK = "sharding_real"
 NEEDS_TRANSACTION = (
-    "@pytest.mark.sharding_real needs @pytest.mark.django_db(transaction=True): what a test writes inside a transaction is"
+    "@pytest.mark.sharding_real needs @pytest.mark.django_db(transaction=True): writes of a test inside a transaction are"
     " invisible to the cluster's own connections, and the other way round"
 )
 
@@ -24,13 +26,13 @@ NEEDS_TRANSACTION = (
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        f"{MARK}: refs lead to the real cluster, in the test database; needs django_db(transaction=True)",
+        f"{MARK}: use the real cluster, with the test database; needs django_db(transaction=True)",
     )
 
 
 @pytest.fixture(autouse=True)
 def _sharding_gateway(request: pytest.FixtureRequest) -> Iterator[None]:
-    """End what the test has made, before its database goes."""
+    """End the cluster of the test before its database is removed."""
     if request.node.get_closest_marker(MARK) is not None:
         request.getfixturevalue("_sharding_real")
     elif _wants_database(request):
@@ -55,9 +57,12 @@ def _sharding_real(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def sharding_cluster(request: pytest.FixtureRequest) -> "ClusterThread":
-    """The in-memory cluster that refs of this test lead to."""
+    """Return the in-memory cluster of this test."""
     if request.node.get_closest_marker(MARK) is not None:
-        pytest.fail("sharding_cluster is the cluster in memory: a sharding_real test has none", pytrace=False)
+        pytest.fail(
+            "sharding_cluster is the in-memory cluster, which a sharding_real test does not have",
+            pytrace=False,
+        )
     from sharding_app.testing import modes
 
     return modes.memory_cluster()
@@ -65,7 +70,7 @@ def sharding_cluster(request: pytest.FixtureRequest) -> "ClusterThread":
 
 @pytest.fixture
 def sharding_clock(sharding_cluster: "ClusterThread") -> "Clock":
-    """The time of that cluster."""
+    """Return the time of that cluster."""
     return sharding_cluster.clock
 
 

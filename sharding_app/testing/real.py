@@ -1,16 +1,18 @@
-"""The real mode: one node of the cluster in this process, on the test's database and the real channel layer."""
+"""The real mode: one node of the cluster in this process, on the test's database and the real
+channel layer.
+"""
 
 import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
 
-from sharding_app import bootstrap
-from sharding_app.conf import get_settings
+from sharding_app import wiring
 from sharding_app.errors import Unavailable
-from sharding_app.runtime.clock import BootClock
-from sharding_app.runtime.runner import NodeRunner
-from sharding_app.runtime.watchdog import Watchdog
+from sharding_app.runtime.base.clock import BootClock
+from sharding_app.runtime.liveness.watchdog import Watchdog
+from sharding_app.runtime.node.runner import NodeRunner
+from sharding_app.settings.load import get_settings
 
 UP_SECONDS = 20.0
 LEAVE_SECONDS = 5.0
@@ -20,21 +22,21 @@ class RealNode:
     """A node on a thread with a loop of its own."""
 
     def __init__(self) -> None:
-        self._loop = bootstrap.new_loop()
+        self._loop = wiring.new_loop()
         self._settled = threading.Event()
         self._runner: NodeRunner | None = None
         self._trouble: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="sharding-real-node", daemon=True)
 
     def start(self) -> None:
-        """Return when it is up."""
+        """Start the node; return when it is up."""
         self._thread.start()
         if not self._settled.wait(UP_SECONDS) or self._trouble is not None:
             self.stop()
-            raise Unavailable(f"the node of this test did not come up: {self._trouble or 'it took too long'}")
+            raise Unavailable(f"the node of this test did not start: {self._trouble or 'it took too long'}")
 
     def stop(self) -> None:
-        """Let it leave; its connections are closed when this returns."""
+        """Let the node leave. Its connections are closed when this returns."""
         runner = self._runner
         if runner is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(runner.request_stop, LEAVE_SECONDS)
@@ -56,10 +58,10 @@ class RealNode:
         watchdog = Watchdog(clock, settings.handler_warning_seconds)
         watchdog.start()
         self._runner = NodeRunner(
-            bootstrap.node_config("test"),
-            bootstrap.entity_types(settings),
-            bootstrap.node_ports(settings, watchdog, clock),
-            bootstrap.new_incarnation,
+            wiring.node_config("test"),
+            wiring.entity_types(settings),
+            wiring.node_ports(settings, watchdog, clock),
+            wiring.new_incarnation,
         )
         running = asyncio.ensure_future(self._runner.run())
         up = asyncio.ensure_future(self._runner.up.wait())
@@ -74,7 +76,7 @@ class RealNode:
 
 @contextlib.contextmanager
 def node() -> Iterator[RealNode]:
-    """Run a node for as long as the block lasts."""
+    """Run a node inside the block."""
     made = RealNode()
     made.start()
     try:

@@ -1,6 +1,6 @@
-"""A `MemoryCluster` on a thread of its own: for tests that block, and for tests with a loop of their own.
+"""A `MemoryCluster` on its own thread, for tests that block or have their own loop.
 
-Everything that `MemoryCluster` does is here without `await`; `clock` moves its time on.
+It has the methods of `MemoryCluster` without `await`; `clock` advances its time.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from sharding_app.cluster_gateway import ClusterGateway
-from sharding_app.model.settings import ShardingSettings
+from sharding_app.client.gateway import ClusterGateway
+from sharding_app.entities.settings import ShardingSettings
 from sharding_app.ports.journal import Journal, Snapshot
-from sharding_app.runtime.config import NodeConfig
-from sharding_app.runtime.owner import Together
-from sharding_app.runtime.threads import Threads
+from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.base.interfaces import Together
+from sharding_app.runtime.base.threads import Threads
 from sharding_app.testing.clock import Clock, TravelLoop
 from sharding_app.testing.cluster import EntityId, MemoryCluster
 
@@ -23,7 +23,7 @@ START_SECONDS = 30.0
 
 
 class ClusterThread:
-    """One in-memory cluster for one test; made at first use, closed by whoever made it."""
+    """The in-memory cluster of one test, created at first use; its creator closes it."""
 
     def __init__(
         self,
@@ -36,7 +36,9 @@ class ClusterThread:
         prepare: Callable[[], Awaitable[None]] | None = None,
         finish: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`prepare` is awaited on the cluster's loop before anything else, `finish` after everything."""
+        """`prepare` is awaited on the cluster's loop before anything else, `finish` after
+        everything.
+        """
         self._finish = finish
         self._loop = TravelLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sharding-test", daemon=True)
@@ -67,7 +69,7 @@ class ClusterThread:
             self._end()
             raise
         self.gateway = ClusterGateway(self.cluster.portal)
-        "What refs lead to."
+        "The gateway of refs."
 
     def close(self) -> None:
         """End the cluster and its thread."""
@@ -84,19 +86,19 @@ class ClusterThread:
         finally:
             self._end()
 
-    # -- Nodes -----------------------------------------------------------------------------------------------------
+    # -- Nodes -------------------------------------------------------------------------------------
 
     @property
     def nodes(self) -> list[str]:
-        """The names of the nodes that are up."""
+        """Return the names of the nodes that are up."""
         return self._call(lambda: list(self.cluster.nodes))
 
     def add_node(self, name: str = "", roles: tuple[str, ...] | None = None) -> str:
-        """Start one more node; its name."""
+        """Start a node; return its name."""
         return self._wait(self.cluster.add_node(name, roles)).config.name
 
     def stop_node(self, name: str) -> None:
-        """Let a node leave in order: its shards move first."""
+        """Let a node leave in order; its shards move first."""
         self._wait(self.cluster.stop_node(name))
 
     def kill_node(self, name: str) -> None:
@@ -104,33 +106,33 @@ class ClusterThread:
         self._wait(self.cluster.kill_node(name))
 
     def cut_off(self, name: str) -> None:
-        """Take a node off every network, for good: what it sends from now on arrives nowhere."""
+        """Disconnect a node from every network permanently."""
         self._call(lambda: self.cluster.cut_off(name))
 
     def home_of(self, entity: type[Any], entity_id: EntityId) -> str:
-        """The name of the node where the entity lives now; empty while it lives nowhere."""
+        """Return the name of the node that is the entity's home; empty if it has none."""
         return self._call(lambda: self.cluster.home_of(entity, entity_id))
 
     def is_in_memory(self, entity: type[Any], entity_id: EntityId) -> bool:
-        """Whether the entity's object is there now."""
+        """Tell whether the entity is in memory."""
         return self._call(lambda: self.cluster.is_in_memory(entity, entity_id))
 
     def forget(self, entity: type[Any] | None = None) -> int:
-        """Throw all idle objects away; the next call recovers them."""
+        """Drop all idle entities from memory; the next call recovers them."""
         return self._call(lambda: self.cluster.forget(entity))
 
-    # -- The journal -----------------------------------------------------------------------------------------------
+    # -- The journal -------------------------------------------------------------------------------
 
     def events(self, entity: type[Any], entity_id: EntityId) -> list[Any]:
-        """All events of an entity, oldest first."""
+        """Return all events of an entity, oldest first."""
         return self._call(lambda: self.cluster.events(entity, entity_id))
 
     def events_raw(self, entity: type[Any], entity_id: EntityId) -> list[tuple[str, int, bytes]]:
-        """The same as plain records: name, version, JSON. Of a durable-state entity: its values."""
+        """Return records (name, version, JSON); for a durable-state entity its values."""
         return self._call(lambda: self.cluster.events_raw(entity, entity_id))
 
     def snapshots(self, entity: type[Any], entity_id: EntityId) -> list[Snapshot]:
-        """Its snapshots, oldest first."""
+        """Return its snapshots, oldest first."""
         return self._call(lambda: self.cluster.snapshots(entity, entity_id))
 
     def append(self, entity: type[Any], entity_id: EntityId, *events: object) -> None:
@@ -138,7 +140,7 @@ class ClusterThread:
         self._call(lambda: self.cluster.append(entity, entity_id, *events))
 
     def append_raw(self, entity: type[Any], entity_id: EntityId, *records: tuple[str, int, bytes]) -> None:
-        """The same with plain records: name, version, JSON."""
+        """Put records (name, version, JSON) into the journal."""
         self._call(lambda: self.cluster.append_raw(entity, entity_id, *records))
 
     def fail_next_write(
@@ -146,15 +148,15 @@ class ClusterThread:
         entity: type[Any] | None = None,
         entity_id: EntityId | None = None,
         *,
-        reason: str = "the test wants this write to fail",
+        reason: str = "the test makes this write fail",
         times: int = 1,
     ) -> None:
-        """Let the server refuse the next write (of that type, of that entity)."""
+        """Make the next write (of that type or entity) fail."""
         self._call(lambda: self.cluster.fail_next_write(entity, entity_id, reason=reason, times=times))
 
     @contextmanager
     def writes_wait(self) -> Iterator[None]:
-        """Hold every write back for as long as the block lasts."""
+        """Hold back all writes within the block."""
         block = self.cluster.writes_wait()
         self._call(block.__enter__)
         try:
@@ -162,7 +164,7 @@ class ClusterThread:
         finally:
             self._call(lambda: block.__exit__(None, None, None))
 
-    # -- Inside ----------------------------------------------------------------------------------------------------
+    # -- Inside ------------------------------------------------------------------------------------
 
     def _call(self, work: Callable[[], T]) -> T:
         async def run() -> T:

@@ -1,7 +1,9 @@
-"""`persist(..., also=fn)` in the in-memory cluster: the user's rows in the test's database, the events in memory.
+"""`persist(..., in_transaction=fn)` in the in-memory cluster: the user's rows in the test's
+database, the events in memory.
 
-The events are appended inside the function's transaction, as its last step, so that both are there or neither. (A commit
-that fails after that, such as a deferred constraint's, is the one difference: only the real mode has one transaction.)
+The events are appended inside the function's transaction, as its last step, so that both are there
+or neither. (A commit that fails after that, such as a deferred constraint's, is the one difference:
+only the real mode has one transaction.)
 """
 
 import asyncio
@@ -15,12 +17,12 @@ logger = logging.getLogger("sharding.journal")
 
 
 class MemoryTogether:
-    """`runtime.owner.Together`."""
+    """`runtime.base.interfaces.Together`."""
 
     def __init__(
         self, journal: Journal, atomic: Callable[[Callable[[], None]], AbstractContextManager[object]]
     ) -> None:
-        """`atomic`: a transaction that calls what it is given after its commit, before any hook of the user's."""
+        """A transaction that calls functions after its commit, before any hook of the user."""
         self._journal = journal
         self._atomic = atomic
 

@@ -1,7 +1,8 @@
-"""The cluster of a run: nodes behind proxies, loads that call entities, and what the database says of both.
+"""The cluster of a run: nodes behind proxies, loads that call entities, and the database's view of
+both.
 
-Where processes come from, and how the database is asked, is told by a subclass: `own` for the project's servers, and the
-fault tests for servers that they start and break themselves.
+Subclasses start the processes and reach the database: `own` on the project's servers, and the fault
+tests on servers that they start and break themselves.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sharding_app.core.lockkeys import coordinator_key
+from sharding_app.processes.proxy import Proxy
+from sharding_app.protocol.liveness.locks import coordinator_key
 from sharding_app.torture.judge import Decided, Home, Row
 from sharding_app.torture.processes import Load, Node, until
-from sharding_app.torture.proxy import Proxy
 
 HOME_LOG = """
 CREATE TABLE sharding_torture_home (
@@ -55,22 +56,22 @@ class Cluster(ABC):
         self.loads: list[Load] = []
         self.proxies: dict[str, dict[str, Proxy]] = {}
         "By node and server (`postgres`, `redis`)."
-        # Postgres' clock and ours are of one machine: this is what lies between them.
+        # Postgres and this process run on one machine: this is the offset between their clocks.
         self._wall = time.time() - time.monotonic()
 
-    # -- Processes -----------------------------------------------------------------------------------------------------
+    # -- Processes ---------------------------------------------------------------------------------
 
     @abstractmethod
     def node(self, name: str, extra: Iterable[str]) -> Node:
-        """Start a node, behind its proxies where it has them."""
+        """Start a node, behind its proxies if it has some."""
 
     @abstractmethod
     def load(self, number: int, through: Mapping[str, Proxy], **options: object) -> Load:
-        """Start a load, which reaches its servers through these proxies, if any."""
+        """Start a load that reaches its servers through these proxies, if any."""
 
     @abstractmethod
     def expect(self, nodes: int) -> None:
-        """Give out no shards before this many nodes are there; to be called before they start."""
+        """Place no shards before this many nodes are up. Call it before they start."""
 
     @abstractmethod
     def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -78,14 +79,16 @@ class Cluster(ABC):
 
     @abstractmethod
     def hold(self, statement: str) -> Any:
-        """Run a statement in a transaction that stays open until the returned connection is closed. Raises NoAnswer."""
+        """Run a statement in a transaction that stays open until the returned connection is closed.
+        Raises NoAnswer.
+        """
 
     @abstractmethod
     def address(self, server: str) -> tuple[str, int]:
-        """Return where a server listens: `postgres` or `redis`."""
+        """Return the address of a server: `postgres` or `redis`."""
 
     def launch(self, name: str, *extra: str) -> Node:
-        """Start a node; one of that name that was there before is ended."""
+        """Start a node, and end any former one of that name."""
         if name in self.nodes:
             self.nodes[name].end()
         node = self.nodes[name] = self.node(name, extra)
@@ -97,7 +100,7 @@ class Cluster(ABC):
         return [node.wait_up() for node in started]
 
     def proxy(self, name: str, server: str) -> Proxy:
-        """Put a proxy between a node that is yet to start and one server."""
+        """Put a proxy between a server and a node that is yet to start."""
         host, port = self.address(server)
         made = self.proxies.setdefault(name, {})[server] = Proxy(port, host)
         return made
@@ -115,7 +118,7 @@ class Cluster(ABC):
             for proxy in proxies.values():
                 proxy.close()
 
-    # -- What the database says ----------------------------------------------------------------------------------------
+    # -- The database's view -----------------------------------------------------------------------
 
     def rows(self, round_number: int) -> list[Row]:
         """Return the events of a round's entities."""
@@ -127,7 +130,7 @@ class Cluster(ABC):
         return [Row(*each) for each in found]
 
     def homes(self) -> list[Home]:
-        """Return every change of the home of a register's shard, as our trigger has noted it."""
+        """Return every change of the home of a register's shard, from our trigger's notes."""
         found = self.sql(
             "SELECT h.shard, h.epoch, h.home, h.step, extract(epoch FROM h.at)::float8 FROM sharding_torture_home h"
             " JOIN sharding_type t ON t.id = h.type_id WHERE t.name = %s ORDER BY h.n", self.type_name,
@@ -135,7 +138,9 @@ class Cluster(ABC):
         return [Home(each[0], each[1], each[2], each[3], each[4] - self._wall) for each in found]
 
     def decided(self) -> list[Decided]:
-        """Return who wrote each change of a home of any type, and who was the coordinator then."""
+        """Return the writer of each change of a home, of any type, with the coordinator of that
+        moment.
+        """
         found = self.sql(
             "SELECT shard, epoch, writer, term, coordinator FROM sharding_torture_home ORDER BY n"
         )
@@ -155,19 +160,20 @@ class Cluster(ABC):
         }
 
     def coordinator(self) -> str:
-        """Return the name of the node that coordinates now, or nothing."""
+        """Return the name of the node that coordinates now; empty if there is none."""
         cluster_id = self.sql("SELECT cluster_id FROM sharding_cluster")[0][0]
         found = self.sql(
-            "SELECT n.name FROM sharding_coordinator c JOIN sharding_node n USING (incarnation) WHERE EXISTS ("
-            " SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND"
-            " l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND"
-            " (l.classid::bigint << 32) | l.objid::bigint = %s)",
+            "SELECT n.name FROM sharding_coordinator c JOIN sharding_node n USING (incarnation)"
+            " WHERE EXISTS (SELECT FROM sharding_locks_v1() held WHERE held.key = %s)",
             coordinator_key(cluster_id),
         )
         return found[0][0] if found else ""
 
     def busiest_but_the_coordinator(self) -> str:
-        """Return the node with the most shards that does not coordinate: one that has just joined has none yet."""
+        """Return the node with the most shards that does not coordinate.
+
+        A node that has just joined has none yet.
+        """
         coordinator = self.coordinator()
         shards = {name: len(self.shards_of(name)) for name in self.members() if name != coordinator}
         return max(shards, key=lambda name: shards[name])

@@ -1,4 +1,6 @@
-"""The state of a register in two numbers: how many tokens it holds, and a digest over all of them in their order."""
+"""The state of a register in two numbers: the number of its tokens, and a digest over them in
+order.
+"""
 
 from zlib import crc32
 

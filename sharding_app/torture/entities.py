@@ -1,9 +1,10 @@
-"""`Register`: an append-only list of tokens that answers with how many there are and a digest over all of them.
+"""`Register`: an append-only list of tokens that answers with their number and a digest over them.
 
-The digest depends on every token and on their order, so one answer shows whether anything before it was lost, doubled
-or moved. Each event names the process that wrote it, so the journal shows who wrote at which epoch. Every handler says
-first that it begins (`instances`). A register that is called often also beats by a timer of its own, and so does `Ticker`,
-a singleton: an instance that should be gone would show itself.
+The digest depends on every token and on their order, so one answer shows whether any token was
+lost, doubled or moved. Each event names the process that wrote it, so the journal shows the writers
+of each epoch. Every handler first reports that it begins (`instances`). A register that is called
+often also beats by a timer of its own, and so does `Ticker`, a singleton: an instance that should
+be gone would show itself.
 
 Importing this module registers nothing: the types exist only inside `only_torture_types`.
 """
@@ -27,8 +28,8 @@ from sharding_app import (
     message,
     query,
 )
-from sharding_app.model.registry import registry
-from sharding_app.model.types import EntityType
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.registry import registry
 from sharding_app.torture import instances
 from sharding_app.torture.digest import EMPTY, after
 
@@ -36,7 +37,7 @@ TYPE = "sharding.TortureRegister"
 TICKER = "sharding.torture"
 SHARDS = 48
 BEATING = 20
-"N of a round's entities beat: those that are called most."
+"The first N entities of a round, which are called most, beat."
 BEAT_SECONDS = 0.5
 TICK_SECONDS = 0.05
 
@@ -48,7 +49,7 @@ class Appended:
 
 
 class Register(EventSourced, name=TYPE):
-    """The tokens of a register, told in two numbers."""
+    """The tokens of a register, in two numbers."""
 
     count: int
     digest: int
@@ -87,12 +88,12 @@ class Register(EventSourced, name=TYPE):
 
     @command
     def swell(self, megabytes: int) -> int:
-        """Ask for N megabytes of memory, for a moment."""
+        """Allocate N megabytes of memory, for a moment."""
         return len(bytearray(megabytes << 20))
 
     @command
     def beat(self) -> None:
-        """A timer's: it shows that this object is there."""
+        """Show that this object is there. Called by a timer."""
         instances.handles(self, self.number)
         self._beats_on()
 
@@ -117,7 +118,7 @@ class Register(EventSourced, name=TYPE):
 
 @message
 class Tick:
-    """Begin to tick; the singleton goes on by itself then."""
+    """Begin to tick. The singleton goes on by itself then."""
 
 
 class Ticker(Entity):
@@ -145,7 +146,9 @@ _withdrawn(Ticker)
 
 @contextmanager
 def only_torture_types() -> Iterator[SingletonProxy]:
-    """Host these types inside the block, and none of the project's own; return the way to the singleton."""
+    """Host only these types inside the block, none of the project's; yield the singleton's
+    proxy.
+    """
     with registry.isolated() as own:
         for known in own.all().values():
             own.discard(known)

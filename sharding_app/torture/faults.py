@@ -1,7 +1,8 @@
-"""The faults that need no power over the servers. Each is made, lasts for a while, and is undone; several may overlap.
+"""Faults that need no power over the servers. Each is made, lasts for a while, and is undone.
 
-A fault is a function of the stage that makes it; it returns its name in words, and how it is undone. Chance comes from the
-run's seed alone, so that the same seed makes the same faults at the same moments.
+Several may overlap. A fault is a function of the stage; it returns its name in words, and its undo.
+Chance comes from the run's seed alone, so that the same seed makes the same faults at the same
+moments.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from sharding_app.torture.scenario import Scenario
 
 LEAVE_SECONDS = 5.0
 ROLL_SECONDS = 8.0
-"""Of all nodes together. A free cluster needs less; where others hold it up, it must not keep up their end in turn."""
+"""Of all nodes together. A free cluster needs less. If other faults hold it up, it must not delay
+their end.
+"""
 CROWD = 10
 SWELLING, SWOLLEN_MEGABYTES = 12, 64
 
@@ -34,13 +37,13 @@ class Made(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """What faults may touch."""
+    """The parts of a run that faults may touch."""
 
     run: Scenario[Any]
     names: tuple[str, ...]
-    "The nodes that should be there."
+    "Nodes that should be there."
     starved: set[str]
-    "Nodes that got nothing of what a process needs: one that is just starting may have ended for it."
+    "Nodes that were denied a resource. One that is just starting may have ended because of that."
 
     @property
     def cluster(self) -> Cluster:
@@ -48,7 +51,7 @@ class Stage(NamedTuple):
         return found
 
     def pick(self, what: str = "any") -> Node:
-        """Choose a node by chance, or the coordinator's where the database can say who it is."""
+        """Choose a node by chance, or the coordinator's if the database can name it."""
         name = ""
         if what == "coordinator":
             with suppress(NoAnswer):
@@ -60,7 +63,7 @@ Fault = Callable[[Stage], Made]
 
 
 def nothing() -> None:
-    """There is nothing to undo: it is over by itself."""
+    """Undo nothing: the fault is over by itself."""
 
 
 def kill(stage: Stage, what: str = "any") -> Made:
@@ -74,10 +77,10 @@ def kill_coordinator(stage: Stage) -> Made:
 
 
 def leave(stage: Stage) -> Made:
-    """An orderly end, and another version of the application in its place."""
+    """End a node in order, and start another version of the application in its place."""
     node = stage.pick()
     node.signal(signal.SIGTERM)
-    # While versions differ, nothing is rebalanced: mostly they do not.
+    # While versions differ, nothing is rebalanced. So mostly they do not.
     version = stage.cluster.chance.choice(["0.0.0", "0.0.0", "0.0.0", "0.0.1"])
 
     def replace() -> None:
@@ -100,7 +103,7 @@ def freeze_coordinator(stage: Stage) -> Made:
 
 
 def join(stage: Stage, count: int = 2) -> Made:
-    """More nodes, that go again."""
+    """Let more nodes join, and leave again."""
     guests = [f"guest{number}" for number in range(1, count + 1)]
     for name in guests:
         stage.cluster.launch(name)
@@ -117,7 +120,7 @@ def crowd(stage: Stage) -> Made:
 
 
 def roll(stage: Stage) -> Made:
-    """All nodes, one after the other, are replaced by ones with a new version of the application."""
+    """Replace all nodes, one after the other, by a new version of the application."""
     version = f"0.1.{stage.cluster.chance.randrange(1000)}"
     deadline = time.monotonic() + ROLL_SECONDS
 
@@ -130,13 +133,13 @@ def roll(stage: Stage) -> Made:
         with suppress(subprocess.TimeoutExpired):
             node.child.wait(left())
         _launch(stage, name, f"--app-version={version}")
-        with suppress(NotInTime):  # another fault keeps it from coming up: it will
+        with suppress(NotInTime):  # another fault keeps it from coming up in time
             stage.cluster.nodes[name].wait_up(left())
     return Made(f"all are replaced by version {version}, one by one", nothing)
 
 
 def end_sessions(stage: Stage) -> Made:
-    """Some of the sessions of the nodes are ended by the server."""
+    """End some sessions of the nodes on the server."""
     purpose = stage.cluster.chance.choice(
         ["journal", "recovery", "reads", "control", "lifeline-0", "lifeline-1", ""]
     )
@@ -149,7 +152,7 @@ def end_sessions(stage: Stage) -> Made:
 
 
 def cut_off(stage: Stage) -> Made:
-    """One node's way to one server fails in one of the ways in which ways fail."""
+    """Break one node's connection to one server, in one of the ways in which networks fail."""
     chance = stage.cluster.chance
     name = chance.choice(list(stage.cluster.proxies))
     server = chance.choice(sorted(stage.cluster.proxies[name]))
@@ -170,7 +173,7 @@ def cut_off(stage: Stage) -> Made:
 
 
 def lock_rows(stage: Stage) -> Made:
-    """Another session holds rows that appends or decisions need, for longer than these wait for them."""
+    """Hold rows or tables that appends or decisions need, for longer than these wait for them."""
     what = stage.cluster.chance.choice([
         "SELECT FROM sharding_shard ORDER BY shard LIMIT 10 FOR UPDATE",
         "LOCK TABLE sharding_event IN SHARE MODE",
@@ -189,7 +192,7 @@ def lock_rows(stage: Stage) -> Made:
 
 
 def stall(stage: Stage) -> Made:
-    """A handler holds a node's event loop."""
+    """Let a handler hold a node's event loop."""
     entity = f"stall{stage.cluster.chance.randrange(100)}"
     seconds = stage.cluster.chance.uniform(0.3, 4.0)
     stage.run.load.order(f"stall {entity} {seconds:.2f}")
@@ -197,7 +200,7 @@ def stall(stage: Stage) -> Made:
 
 
 def no_descriptors(stage: Stage) -> Made:
-    """A node may open nothing more, and what it has is cut."""
+    """Let a node open no more descriptors, and cut its connections."""
     node = stage.pick()
     stage.starved.add(node.name)
     _, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
@@ -214,7 +217,7 @@ def no_descriptors(stage: Stage) -> Made:
 
 
 def no_memory(stage: Stage, name: str = "") -> Made:
-    """A node gets no more memory than it has, and handlers ask for some."""
+    """Give a node no more memory than it has, and have handlers ask for some."""
     node = stage.cluster.nodes[name] if name else stage.pick()
     stage.starved.add(node.name)
     _, hard = resource.prlimit(node.pid, resource.RLIMIT_AS)
@@ -245,11 +248,11 @@ FAULTS: dict[str, tuple[Fault, float]] = {
     "descriptors": (no_descriptors, 1.0),
     "memory": (no_memory, 1.0),
 }
-"""By name, with how often each is chosen."""
+"""Faults by name, each with its weight."""
 
 
 def possible(*, proxies: bool = True) -> dict[str, tuple[Fault, float]]:
-    """Return those that this machine allows; without proxies no way to a server can be cut."""
+    """Return the faults that this machine allows. Without proxies no connection can be cut."""
     lacking = {
         "cut-off": not proxies,
         "descriptors": sys.platform != "linux",

@@ -1,12 +1,14 @@
-"""The recorded history: one line of JSON for each call, with the moments at which it began and ended.
+"""The recorded history: one line of JSON for each call, with the times of its begin and end.
 
-All times are of one clock, the system's monotonic one, which every process of the machine shares. What a call came to:
+All times are of one clock, the system's monotonic one, which every process of the machine shares.
+The outcomes:
 
 `ok`        answered with a value
 `rejected`  the entity said no: nothing has changed
-`refused`   it was told that it did not get as far as the entity (a full buffer, no host): nothing has changed
-`unknown`   nobody can tell whether it took effect: a timeout, a fate that was not learnt
-`told`      sent without a wish for an answer: it took effect once or not at all
+`refused`   an error said that it did not reach the entity (a full buffer, no host): nothing has
+            changed
+`unknown`   it may have taken effect or not: a timeout, an unknown fate
+`told`      sent without asking for an answer: it took effect once or not at all
 `failed`    an error that no fault explains
 """
 
@@ -20,16 +22,18 @@ Outcome = Literal["ok", "rejected", "refused", "unknown", "told", "failed"]
 Op = Literal["append", "read", "read_surely", "refuse", "tell"]
 NEVER = float("inf")
 PATIENT_SECONDS = 20.0
-"""How long a patient caller waits: longer than any fault lasts."""
+"""Time for which a patient caller waits: longer than any fault lasts."""
 
 
 class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One call of one caller. An attempt that is repeated under its command id belongs to the same call."""
+    """One call of one caller. An attempt that is repeated under its command id belongs to the same
+    call.
+    """
 
     process: int
-    "Which load process: calls of one go through one region."
+    "The load process. Calls of one process go through one region."
     number: int
-    "The order of the calls within the process."
+    "Order of the call within its process."
     entity: str
     op: Op
     token: str = ""
@@ -38,12 +42,14 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
     outcome: Outcome
     value: tuple[int, int] | None = None
     error: str = ""
+    timed_out: bool = False
+    "The last attempt ended by the caller's own time limit."
     attempts: int = 1
     command_id: str = ""
 
     @property
     def until(self) -> float:
-        """When it had taken effect at the latest, for all that the caller knows."""
+        """Latest time at which it took effect, as far as the caller knows."""
         return NEVER if self.end is None or self.outcome in ("unknown", "told") else self.end
 
     @property
@@ -52,9 +58,11 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def given_up(call: Call, patience: float = PATIENT_SECONDS) -> bool:
-    """Whether a caller of little patience has stopped to wait: on a busy machine it does, and nothing has failed."""
-    timed_out = call.outcome == "unknown" and call.error.startswith("AskTimeout")
-    return timed_out and call.end is not None and call.end - call.start < patience / 2
+    """Whether a caller of little patience has stopped waiting, as it does on a busy machine.
+
+    Nothing has failed then.
+    """
+    return call.timed_out and call.end is not None and call.end - call.start < patience / 2
 
 
 _decode = msgspec.json.Decoder(Call).decode
@@ -66,7 +74,7 @@ def write_line(call: Call) -> bytes:
 
 
 def read_history(paths: Iterable[Path]) -> list[Call]:
-    """Return the calls of all files, in the order in which they began. A line that was cut off is no call's end."""
+    """Return the calls of all files, ordered by their begin. A line that was cut off is ignored."""
     calls = []
     for path in paths:
         lines = path.read_bytes().split(b"\n")
@@ -82,15 +90,16 @@ def by_entity(calls: Iterable[Call]) -> dict[str, list[Call]]:
 
 
 def export(calls: Iterable[Call], path: Path) -> None:
-    """Write the history as other checkers read it: a list of invocations and completions, in the order of time.
+    """Write the history for other checkers: a list of invocations and completions, ordered by time.
 
-    Each is {"process", "type": "invoke" | "ok" | "fail" | "info", "f", "key", "value", "time"}, time in nanoseconds;
-    a process of the list is one that has one call under way at a time, as such checkers assume.
+    Each is {"process", "type": "invoke" | "ok" | "fail" | "info", "f", "key", "value", "time"},
+    time in nanoseconds. A process of the list has one call under way at a time, as such checkers
+    assume.
     """
     ends: list[float] = []
     entries: list[tuple[float, int, dict[str, object]]] = []
     for call in calls:
-        # The first free lane; one whose call never ended for certain is not free again.
+        # Take the first free lane. A lane whose call has no certain end never becomes free.
         lane = next((number for number, end in enumerate(ends) if end < call.start), len(ends))
         ends[lane : lane + 1] = [call.until]
         base: dict[str, object] = {"process": lane, "f": call.op, "key": call.entity}

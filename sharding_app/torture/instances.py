@@ -1,10 +1,11 @@
-"""What every live instance says of itself, in one file that all processes of a scenario append to.
+"""Reports of every live instance, in one file to which all processes of a scenario append.
 
-`torture.registry` judges it. Each line is one write at the end of the file, so the lines have one order over
-all processes, in which whatever was written before something else began stands before it: no clock is asked. Words are
-separated by blanks:
+`torture.registry` judges it. Each line is one write at the end of the file, so the lines have one
+order over all processes: a line that was written before another event began stands before that
+event's line. No clock is needed. Words are separated by blanks:
 
-    handles <pid> <turn> <object> <type> <entity>    an object begins to handle a message, in that turn of its event loop
+    handles <pid> <turn> <object> <type> <entity>    an object begins to handle a message, in that
+                                                     turn of its event loop
     starts <pid> <type> <shard> <epoch>              a process has become the home of a shard
     stops <pid> <type> <shard> <epoch>               it no longer is
 """
@@ -16,7 +17,7 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-from sharding_app.model.types import EntityType
+from sharding_app.entities.entity_type import EntityType
 from sharding_app.signals import SignalListener
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def next_number() -> int:
 
 
 def handles(entity: Entity, number: int) -> None:
-    """The first thing that a handler does."""
+    """Report that a handler begins. Called first in each handler."""
     global _turn_ends
     if not _turn_ends:
         _turn_ends = True
@@ -49,9 +50,10 @@ def _next_turn() -> None:
 
 
 def watch_homes() -> None:
-    """Say of each shard when this process becomes its home, and when it no longer is.
+    """Report when this process becomes the home of a shard, and when it no longer is.
 
-    Django's signals of it come from a thread of their own, later: it has to be said before anything is handled there.
+    Django's signals of these events come later, from a thread of their own. The report must be
+    written before anything is handled there.
     """
     started, stopped = SignalListener.shard_started, SignalListener.shard_stopped
 

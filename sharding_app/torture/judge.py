@@ -1,7 +1,8 @@
-"""What a run must have kept, judged afterwards from the callers' history, the journal and the log of the homes.
+"""Judges a run afterwards, from the callers' history, the journal and the log of the homes.
 
-Each function returns the broken promises as sentences; an empty list means that it holds. They read plain values, so
-that planted bad histories can show that each of them catches what it is for.
+Each function returns the broken promises as sentences; an empty list means that the promise holds.
+They read plain values, so that planted bad histories can show that each function finds its
+mistakes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +27,7 @@ class Row(NamedTuple):
 
 
 class Home(NamedTuple):
-    """One change of a shard's row, in the order in which Postgres made them."""
+    """One change of a shard's row, in Postgres' order."""
 
     shard: int
     epoch: int
@@ -37,7 +38,7 @@ class Home(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """One change of a shard's row, by whom it was written, and the coordinator of that moment."""
+    """One change of a shard's row, with its writer and the coordinator of that moment."""
 
     shard: int
     epoch: int
@@ -48,13 +49,13 @@ class Decided(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """A time in which faults went on for longer than any is meant to."""
+    """A time in which faults lasted longer than any is meant to."""
 
     begin: float
     end: float
 
     def within(self, start: float, end: float) -> float:
-        """Return how much of it lies in that time."""
+        """Return how much of it lies between two times."""
         return max(0.0, min(self.end, end) - max(self.begin, start))
 
 
@@ -77,7 +78,10 @@ def check_numbers(rows: Iterable[Row]) -> list[str]:
 
 
 def check_once(calls: Iterable[Call], rows: Sequence[Row]) -> list[str]:
-    """Promise 3: what was acknowledged is in the journal once and at its place; what was refused is not; nothing twice."""
+    """Check promise 3: acknowledged tokens are in the journal once, at their places.
+
+    Refused tokens are not there, and no token is there twice.
+    """
     broken = []
     places: dict[str, tuple[str, int, tuple[int, int]]] = {}
     for entity, events in journals(rows).items():
@@ -103,7 +107,9 @@ def check_once(calls: Iterable[Call], rows: Sequence[Row]) -> list[str]:
 
 
 def check_writers(rows: Iterable[Row], homes: Sequence[Home]) -> list[str]:
-    """Promise 1: along an entity's numbers epochs never decrease, and no epoch has two homes or two writers."""
+    """Promise 1: along an entity's numbers epochs never decrease, and no epoch has two homes or two
+    writers.
+    """
     broken = []
     writers: dict[tuple[int, int], int] = {}
     for entity, events in journals(rows).items():
@@ -130,7 +136,9 @@ def check_writers(rows: Iterable[Row], homes: Sequence[Home]) -> list[str]:
 
 
 def check_coordinators(decisions: Iterable[Decided]) -> list[str]:
-    """Promise 7: terms never decrease, each has one coordinator, and nobody else decides in it."""
+    """Check promise 7: terms never decrease, and each has one coordinator, the only one that
+    decides.
+    """
     broken = []
     holders: dict[int, str] = {}
     latest = 0
@@ -150,7 +158,7 @@ def check_coordinators(decisions: Iterable[Decided]) -> list[str]:
 
 
 def check_order(calls: Iterable[Call], rows: Iterable[Row]) -> list[str]:
-    """Promise 5: what one process sent to one entity took effect in the order of the calls.
+    """Check promise 5: calls of one process to one entity took effect in their order.
 
     Calls that their caller repeated are left out: a repetition is a later call.
     """
@@ -183,7 +191,9 @@ def check_linearizable(calls: Iterable[Call], rows: Sequence[Row]) -> list[str]:
 
 
 def check_answers(calls: Sequence[Call], final: Sequence[Call]) -> list[str]:
-    """Promises 8 and 10: nothing failed for reasons of its own, and at the end every entity answers."""
+    """Check promises 8 and 10: no call failed without a reason, and every entity answers at the
+    end.
+    """
     broken = [f"{call.entity}: {call.op} failed: {call.error}" for call in calls if call.outcome == "failed"]
     broken += [
         f"{call.entity}: does not answer at the end: {call.outcome} {call.error}"
@@ -194,9 +204,10 @@ def check_answers(calls: Sequence[Call], final: Sequence[Call]) -> list[str]:
 
 
 def check_patience(calls: Iterable[Call], seconds: float, outages: Sequence[Outage] = ()) -> list[str]:
-    """Promises 5 and 10: a lossy network is delay, not loss. No fault lasts for as long as a patient caller waits.
+    """Check promises 5 and 10: a lossy network delays calls, and loses none.
 
-    On a slow machine one may: a server takes long to come back. The time of such an outage is not the caller's.
+    No fault lasts as long as a patient caller waits. On a slow machine one may, if a server takes
+    long to come back. The time of such an outage does not count.
     """
     return [
         f"{call.entity}: {call.op} {call.token} was not answered in {call.end - call.start:.1f} s: {call.error}"
@@ -217,7 +228,7 @@ def judge(
     patience: float = PATIENT_SECONDS,
     outages: Sequence[Outage] = (),
 ) -> list[str]:
-    """Return all that is broken; `lives` are the findings of the registry."""
+    """Return all broken promises; `lives` are the findings of the registry."""
     everything = [*calls, *final]
     found = (
         check_numbers(rows),
@@ -234,7 +245,7 @@ def judge(
 
 
 def _first(broken: list[str]) -> list[str]:
-    """Return the first few of one kind: the others say the same."""
+    """Return the first few of one kind, and the number of the others."""
     more = len(broken) - MOST_OF_A_KIND
     return broken if more <= 0 else [*broken[:MOST_OF_A_KIND], f"… and {more} more like this"]
 

@@ -1,9 +1,11 @@
-"""Is a history linearizable? The search of Wing and Gong, with Lowe's memory of what was tried.
+"""A check whether a history is linearizable: the search of Wing and Gong, with Lowe's memory of
+tries.
 
-A history is linearizable if every call can be given one moment between its beginning and its end such that, done one by
-one in the order of these moments, each gives the value that it gave. The search takes calls one by one: next may come
-any call that began before the first end of those not yet taken. A pair (calls taken, state) that has failed once fails
-always, and is remembered. A call without an end may come at any time after its beginning, or never.
+A history is linearizable if every call can be given one moment between its beginning and its end
+such that, done one by one in the order of these moments, each gives the value that it gave. The
+search takes calls one by one. The next may be any call that began before the first end of those not
+yet taken. A pair (calls taken, state) that has failed once fails always, and is remembered. A call
+without an end may come at any time after its beginning, or never.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +16,9 @@ from sharding_app.torture.history import NEVER, Call
 
 S = TypeVar("S")
 Step = Callable[[S], S | None]
-"""The state after an operation; None: in that state it would not have given what it gave."""
+"""Returns the state after an operation; None: in that state its answer would have been another
+one.
+"""
 
 MAX_TRIES = 2_000_000
 
@@ -27,21 +31,23 @@ class Operation(NamedTuple, Generic[S]):
     happened: bool = False
     "It has taken effect, although its end is not known."
     token: str = ""
-    "The token that it appends; nothing: it reads."
+    "The token that it appends; empty: it reads."
     value: tuple[int, int] | None = None
     "Its answer, if it is known."
 
 
 class TooHard(Exception):
-    """The search was given up: neither yes nor no."""
+    """The search was given up, without a result."""
 
 
 class Verdict(NamedTuple):
     ok: bool
     order: list[int]
-    "Positions of the calls as they were taken: all of them, or the longest beginning that was found."
+    """Positions of the calls as they were taken: all of them, or the longest beginning that was
+    found.
+    """
     stuck: list[int]
-    "What could have come next, and would have answered otherwise."
+    "Calls that could have come next, but with other answers."
 
 
 def linearize(operations: Sequence[Operation[S]], initial: S, max_tries: int = MAX_TRIES) -> Verdict:
@@ -80,7 +86,10 @@ def linearize(operations: Sequence[Operation[S]], initial: S, max_tries: int = M
 
 
 def _next(operations: Sequence[Operation[S]], taken: int) -> list[int]:
-    """Return what may come next: what began before the first end of all that is not taken. Certain ones first."""
+    """Return the calls that may come next: those that began before the first end of all not taken.
+
+    Calls with a known end come first.
+    """
     first_end = NEVER
     found = []
     for number in range((~taken & (taken + 1)).bit_length() - 1, len(operations)):
@@ -98,7 +107,7 @@ def _next(operations: Sequence[Operation[S]], taken: int) -> list[int]:
     ] + [number for number in open_ended if operations[number].start <= first_end]
 
 
-# -- the register of the fault tests -----------------------------------------------------------------------------------
+# -- The register of the fault tests ---------------------------------------------------------------
 
 State = tuple[int, int]
 
@@ -116,7 +125,10 @@ def _read(value: State) -> Step[State]:
 
 
 def operations_of(calls: Sequence[Call]) -> list[Operation[State]]:
-    """Return one entity's calls as operations. What changed nothing, and a read that was not answered, says nothing."""
+    """Return one entity's calls as operations, without those that show nothing.
+
+    These changed nothing, or are reads without an answer.
+    """
     found = []
     for call in sorted(calls, key=lambda each: each.start):
         name = f"{call.op} {call.token} -> {call.value or call.outcome}"
@@ -139,9 +151,10 @@ def operations_of(calls: Sequence[Call]) -> list[Operation[State]]:
 
 
 def check_register(calls: Sequence[Call], journal: Sequence[str] | None = None) -> str:
-    """Judge one entity's history; return what is wrong, or nothing.
+    """Judge one entity's history. Return the mistake, or nothing.
 
-    With its journal, what was not known is: an append is there, and where, or never was.
+    With the entity's journal, unknown outcomes become known: an append has its place there, or
+    never was.
     """
     operations = operations_of(calls if journal is None else _learnt(calls, journal))
     try:

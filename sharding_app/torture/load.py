@@ -1,4 +1,4 @@
-"""The load: a process of its own that calls entities at a steady rate, and writes down the outcome of each call.
+"""The load: a process of its own that calls entities at a steady rate, and records each outcome.
 
 It obeys lines on its standard input, and answers each with one line when it is done:
 
@@ -8,12 +8,12 @@ It obeys lines on its standard input, and answers each with one line when it is 
 `halt`                       stop the rate, wait for the calls under way
 `sweep`                      read every entity
 `round n`                    go on with entities of their own, and a file of their own
-`unexpected`                 say how many replies came that no caller waited for
+`unexpected`                 return the number of replies that no caller waited for
 `late entity seconds`        an append that waits before it writes
 `stall entity seconds`       let the entity hold its node's event loop
 `swell entity megabytes`     let the entity ask for memory
 
-When its input ends, it ends. The rate does not wait for answers: an outage does not hide.
+When its input ends, it ends. The rate does not wait for answers, so an outage does not hide.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from typing import Any
 from sharding_app import (
     AskTimeout,
     BufferFull,
-    PartlyApplied,
+    PartiallyApplied,
     Rejected,
     ShardingError,
     SingletonProxy,
     Unavailable,
-    bootstrap,
+    wiring,
 )
 from sharding_app.torture.entities import Tick
 from sharding_app.torture.history import PATIENT_SECONDS, Call, Op, Outcome, write_line
@@ -70,7 +70,9 @@ def round_file(out: Path, round_number: int) -> Path:
 
 class Load:
     def __init__(self, options: argparse.Namespace, register: Any, ticker: SingletonProxy) -> None:
-        """`register` is the class of the entities that are called, `ticker` leads to the singleton."""
+        """`register` is the class of the entities that are called, `ticker` the singleton's
+        proxy.
+        """
         self.register = register
         self.ticker, self.tick = ticker, Tick()
         self.options = options
@@ -94,7 +96,10 @@ class Load:
         own_id: bool = False,
         late: float = 0.0,
     ) -> Call:
-        """Make one call and write it down. With an id of its own, an unknown outcome is asked for again."""
+        """Make one call and record it.
+
+        With an id of its own it is repeated while its outcome is unknown.
+        """
         self.numbers = number = self.numbers + 1
         token = "" if op.startswith("read") else f"{self.options.process}.{number}"
         call = Call(
@@ -126,12 +131,14 @@ class Load:
 
     @staticmethod
     async def _settle(call: Call, answer: Awaitable[list[int]]) -> None:
+        call.timed_out = False
         try:
             count, digest = await answer
         except Rejected:
             call.outcome = "rejected"
-        except (AskTimeout, PartlyApplied) as error:
+        except (AskTimeout, PartiallyApplied) as error:
             call.outcome, call.error = "unknown", f"{type(error).__name__}: {error}"
+            call.timed_out = isinstance(error, AskTimeout)
         except (BufferFull, Unavailable) as error:
             taken: Outcome = "refused" if error.code in NOT_TAKEN else "unknown"
             # An earlier attempt of the same command may have had an effect.
@@ -154,7 +161,7 @@ class Load:
             os._exit(3)
 
     async def steadily(self) -> None:
-        """Begin calls at the rate, whatever becomes of them."""
+        """Begin calls at the rate, whatever their outcome."""
         began, issued = time.monotonic(), 0
         while self.running:
             due = int((time.monotonic() - began) * self.options.rate)
@@ -163,13 +170,13 @@ class Load:
             await asyncio.sleep(TICK_SECONDS)
 
     async def call_the_singleton(self) -> None:
-        """Its answers are nobody's: it is there to be seen living, once."""
+        """Call the singleton, without waiting for answers: only its single life is checked."""
         while self.running:
             self.ticker.tell(self.tick)
             await asyncio.sleep(SINGLETON_SECONDS)
 
     def one_choice(self) -> int:
-        """Begin one call, or a few for the same entity in a row; return how many."""
+        """Begin one call, or a few in a row for one entity; return their number."""
         chance = self.chance
         hot = chance.random() < 0.2
         entity = self.entities[chance.randrange(self.options.hot if hot else len(self.entities))]
@@ -200,7 +207,7 @@ class Load:
             return 3
         return 1
 
-    # -- Orders --------------------------------------------------------------------------------------------------------
+    # -- Orders ------------------------------------------------------------------------------------
 
     async def obey(self, line: str) -> str:  # noqa: C901  (one case for each order)
         word, _, rest = line.partition(" ")
@@ -227,8 +234,8 @@ class Load:
                 self.new_round(int(rest))
                 return "new round"
             case "unexpected":
-                process = bootstrap.portal().process
-                return f"unexpected {'?' if process is None else process.asker.unexpected}"
+                process = wiring.portal().process
+                return f"unexpected {'?' if process is None else process.region_client.unexpected}"
             case "late":
                 entity, seconds = rest.split()
                 self.start(self.call(entity, "append", late=float(seconds)))

@@ -1,8 +1,9 @@
 """Runs of mixed faults, by seed: stages of overlapping faults under load, judged round by round.
 
-A stage makes one to three faults at chosen moments, undoes them, and then everything has to heal by itself: all nodes
-are up, one coordinates, and each shard answers. A round is a few stages; then the load stops, every entity is read, and
-the whole history of the round is judged. The next round goes on with new entities on the same cluster.
+A stage makes one to three faults at chosen moments and undoes them. Then everything has to heal by
+itself: all nodes are up, one coordinates, and each shard answers. A round is a few stages. Then the
+load stops, every entity is read, and the whole history of the round is judged. The next round goes
+on with new entities on the same cluster.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from sharding_app.torture.scenario import Broken, Report, Scenario
 
 HEAL_SECONDS = 30.0
 LONGEST_SECONDS = 12.0
-"""All faults of a stage are undone by then, and servers are back, unless the machine is slow."""
+"""Time by which all faults of a stage are undone and servers are back, unless the machine is
+slow.
+"""
 NAMES = ("n1", "n2", "n3")
 
 
 class Mixed:
-    """A plan by chance, and a run on which it is carried out."""
+    """A plan by chance, and the run that carries it out."""
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Mixed:
         entities: int = 1000,
         mend: Callable[[], None] = nothing,
     ) -> None:
-        """`faults` with how often each is chosen; `mend` puts right at the end of a stage what faults leave behind."""
+        """`faults`: with their weights; `mend` repairs at the end of a stage."""
         self.run = run
         self.say = say
         self.faults = faults
@@ -50,7 +53,9 @@ class Mixed:
         self._rate, self._entities = rate, entities
 
     def begin(self) -> None:
-        """Start the nodes and the load; return when every entity has answered once. Raises Broken, NotInTime."""
+        """Start the nodes and the load; return when every entity has answered once. Raises Broken,
+        NotInTime.
+        """
         self.run.begin(*self.stage.names, rate=self._rate, entities=self._entities)
 
     def round(self, stages: int) -> Report:
@@ -60,7 +65,7 @@ class Mixed:
         return self.run.finish()
 
     def one_stage(self) -> None:
-        """Make one to three faults, undo them, and see all heal."""
+        """Make one to three faults, undo them, and wait until all has healed."""
         steps: list[tuple[float, int, str]] = []
         for number in range(self.chance.choice([1, 1, 2, 3])):
             weights = [weight for _, weight in self.faults.values()]
@@ -82,15 +87,24 @@ class Mixed:
                 made[number].undo()
                 self._tell(f"undone: {made[number].what}")
         ended = time.monotonic()
+        self._outage(began, ended)
+        self._heal(touched)
+
+    def _outage(self, began: float, ended: float) -> None:
+        """Note a fault that took longer than it should.
+
+        Until a standby is in sync again, say, no commit is acknowledged.
+        """
         if ended - began > LONGEST_SECONDS:
             self.run.outages.append(Outage(began, ended))
             self._tell(f"the machine is slow: this took {ended - began:.0f} s")
-        self._heal(touched)
 
     def _heal(self, touched: list[str]) -> None:
         run, cluster = self.run, self.run.cluster
+        began = time.monotonic()
         self.mend()
         at = time.monotonic()
+        self._outage(began, at)
         for name in self.stage.names:
             self._wait_up(name)
         self.stage.starved.clear()
@@ -106,7 +120,10 @@ class Mixed:
         )
 
     def _wait_up(self, name: str) -> None:
-        """Wait for a node; one that was starved and has ended for it is started again, as its supervisor would."""
+        """Wait for a node.
+
+        If it was starved and has ended, start it again, as a supervisor would.
+        """
         nodes = self.run.cluster.nodes
         try:
             nodes[name].wait_up()

@@ -1,4 +1,7 @@
-"""The cluster of a run on the project's own servers: nodes and loads are children of the command, as its settings say."""
+"""The cluster of a run on the project's own servers.
+
+Nodes and loads are children of the command.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from typing import Any, cast
 from django.db import DatabaseError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sharding_app.conf import get_settings
-from sharding_app.core.oldest import SINGLETON
-from sharding_app.management.addresses import ADDRESSES
-from sharding_app.management.processes import manage
+from sharding_app.processes.addresses import ADDRESSES
+from sharding_app.processes.child_processes import manage
+from sharding_app.processes.proxy import Proxy
+from sharding_app.protocol.allocation.singleton import SINGLETON
+from sharding_app.settings.load import get_settings
 from sharding_app.torture.cluster import HOME_LOG, NO_HOME_LOG, Cluster
 from sharding_app.torture.entities import SHARDS, TICKER, TYPE
 from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node
-from sharding_app.torture.proxy import Proxy
 
 OURS = (TYPE, SINGLETON + TICKER)
-"""The types of a run; nothing of another type is ever removed."""
+"""The types of a run. Nothing of other types is ever removed."""
 CLEANING = (
     *(
         f"DELETE FROM {table} WHERE type_id IN (SELECT id FROM sharding_type WHERE name IN (%s, %s))"  # noqa: S608
@@ -38,15 +41,15 @@ class OwnCluster(Cluster):
     type_name = TYPE
 
     def __init__(self, place: Path, seed: int, options: tuple[str, ...] = ()) -> None:
-        """`options` are those of manage.py that its children get as well."""
+        """`options`: those of manage.py, for its children."""
         super().__init__(place, seed, SHARDS)
         self.alias = get_settings().database
         self._options = options
         self._expected = 1
         self._decisions = 0
-        "The last one before the run."
+        "Id of the last one before the run."
 
-    # -- Processes -----------------------------------------------------------------------------------------------------
+    # -- Processes ---------------------------------------------------------------------------------
 
     def expect(self, nodes: int) -> None:
         self._expected = nodes
@@ -75,22 +78,27 @@ class OwnCluster(Cluster):
     def address(self, server: str) -> tuple[str, int]:
         return ADDRESSES[server]()
 
-    # -- The database --------------------------------------------------------------------------------------------------
+    # -- The database ------------------------------------------------------------------------------
 
     def others(self) -> list[str]:
-        """Return the names of nodes and types that are not ours: their database is no place for a run."""
+        """Return the names of nodes and types that are not ours: a run must not use their
+        database.
+        """
         nodes = "SELECT name FROM sharding_node WHERE NOT types <@ jsonb_build_array(%s::text, %s::text)"
         types = "SELECT name FROM sharding_type WHERE name NOT IN (%s, %s)"
         return sorted(name for query in (nodes, types) for (name,) in self.sql(query, *OURS))
 
     def prepare(self) -> None:
-        """Remove what a run has left that was killed, and log each change of a home, until `clean`. Raises NoAnswer."""
+        """Remove the remains of a run that was killed, and log each change of a home until `clean`.
+
+        Raises NoAnswer.
+        """
         self._decisions = self.sql("SELECT coalesce(max(id), 0) FROM sharding_decision")[0][0]
         self.clean()
         self.sql(HOME_LOG)
 
     def clean(self) -> None:
-        """Remove all that the run has stored. Raises NoAnswer."""
+        """Remove everything that the run has stored. Raises NoAnswer."""
         self.sql(NO_HOME_LOG)
         for statement in CLEANING:
             self.sql(statement, *OURS)
@@ -120,5 +128,5 @@ class OwnCluster(Cluster):
         return connection
 
     def _connection(self) -> BaseDatabaseWrapper:
-        """Return a new one: what a fault breaks belongs to that fault alone."""
+        """Return a new connection: a fault breaks no other use."""
         return connections.create_connection(self.alias)

@@ -1,4 +1,4 @@
-"""A second judge: Porcupine, a checker of linearizability that others wrote. `tools/porcupine` builds the program.
+"""A second judge: Porcupine, a third-party checker of linearizability, built in `tools/porcupine`.
 
 Its answer has to be that of `linear`, which reads the same operations.
 """
@@ -16,7 +16,7 @@ from sharding_app.torture.linear import operations_of
 
 NANOSECONDS = 1e9
 SECONDS = 600.0
-"""The program itself gives up after a tenth of it."""
+"""The program gives up after a tenth of this time."""
 
 
 class Disagreement(AssertionError):
@@ -34,7 +34,7 @@ class Line(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """The program's answer. Undecided histories took it too long."""
+    """The program's answer. Undecided histories took too long."""
 
     linearizable: int
     illegal: list[str]
@@ -42,7 +42,9 @@ class Verdict(msgspec.Struct):
 
 
 def lines_of(calls: Iterable[Call]) -> list[Line]:
-    """Return the operations of all entities; a call that changed nothing and told nothing is none."""
+    """Return the operations of all entities, without calls that changed nothing and show
+    nothing.
+    """
     found = []
     for entity, history in by_entity(calls).items():
         for each in operations_of(history):

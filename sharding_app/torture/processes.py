@@ -1,7 +1,7 @@
 """The processes of a run: nodes that can be killed and frozen, and the load.
 
-Each ends with the process that started it, however that one ends (a waiting shell at the end of a pipe sees to it), and no
-process is signalled that was not started here.
+Each ends with the process that started it, however that one ends: a shell that waits at the end of
+a pipe kills it. No process is signalled that was not started here.
 """
 
 from __future__ import annotations
@@ -10,25 +10,32 @@ import os
 import platform
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sharding_app.management.processes import up_line
+from sharding_app.processes.child_processes import up_line
 from sharding_app.torture.load import round_file
 
 START_SECONDS = 30.0
 INSTANCES = "SHARDING_TORTURE_INSTANCES"
-"""The variable of the environment that names the file in which instances say that they live."""
+"""Environment variable with the name of the file to which instances report."""
 EPOLL_WAITS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}
-"""The numbers of the system calls in which an event loop waits for something to do."""
+"""Numbers of the system calls in which an event loop waits for work."""
 FREEZES_SECONDS = 1.0
+UNAWARE_SECONDS = 2.5
+"""A process that was frozen for less than this time may wake within its lease
+(`LEASE_OWN_LIMIT_SECONDS`, and what it takes to write a line here).
+"""
 
 
 def works(pid: int) -> bool:
-    """Tell whether the event loop of a process that has just been sent SIGSTOP had something in hand, or may have had."""
+    """Whether the event loop of a process that was just sent SIGSTOP was, or may have been, at
+    work.
+    """
     process = Path(f"/proc/{pid}")
     deadline = time.monotonic() + FREEZES_SECONDS
     try:
@@ -36,7 +43,7 @@ def works(pid: int) -> bool:
             if time.monotonic() > deadline:
                 return True
         number = process.joinpath("syscall").read_text().split()[0]
-    except OSError:  # it is gone, or this is not told to us
+    except OSError:  # it is gone, or we may not read this
         return True
     return not (number.isdigit() and int(number) in EPOLL_WAITS.get(platform.machine(), set()))
 
@@ -46,13 +53,13 @@ class NoAnswer(Exception):
 
 
 class NotInTime(AssertionError):
-    """A condition did not come true in its time: the cluster has not healed."""
+    """A condition did not come true in time: the cluster has not healed."""
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str, pause: float = 0.02) -> Any:
     """Wait for a condition, N seconds at most; return its value. Raises NotInTime.
 
-    While the database does not answer the condition is not met: its operator may restart it meanwhile.
+    While the database does not answer, the condition is not met. It may be restarting.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -80,6 +87,7 @@ class Process:
         self.log = log
         self._instances = environment.get(INSTANCES, "")
         self._frozen_at_work = False
+        self._frozen_at = 0.0
         with log.open("ab") as out:
             self.child = subprocess.Popen(
                 [*prefix, *command],
@@ -106,15 +114,29 @@ class Process:
     def signal(self, number: signal.Signals) -> None:
         if not self.alive:
             return
-        if number == signal.SIGCONT and self._instances and self._frozen_at_work:
-            with Path(self._instances).open("ab", buffering=0) as said:
-                said.write(f"thaws {self.pid}\n".encode())
+        if number == signal.SIGCONT:
+            if self._frozen_at_work:
+                self._report("thaws")
+            left = self._frozen_at + UNAWARE_SECONDS - time.monotonic()
+            if left > 0:
+                self._report("unaware")
+                timer = threading.Timer(left, self._report, ["aware"])
+                timer.daemon = True
+                timer.start()
         self.child.send_signal(number)
         if number == signal.SIGSTOP:
+            self._frozen_at = time.monotonic()
             self._frozen_at_work = works(self.pid)
+            self._report("freezes")
+
+    def _report(self, word: str) -> None:
+        """Add a line about this process to the reports of instances."""
+        if self._instances:
+            with Path(self._instances).open("ab", buffering=0) as said:
+                said.write(f"{word} {self.pid}\n".encode())
 
     def end(self) -> None:
-        """Kill what is left of it."""
+        """Kill the process if it still runs."""
         self.guard.kill()
         self.guard.communicate()
         if self.alive:
@@ -126,7 +148,7 @@ class Process:
 
 
 class Node(Process):
-    """A node under a name; its log says when it is up."""
+    """A node under a name. Its log shows when it is up."""
 
     def __init__(
         self,
@@ -142,7 +164,7 @@ class Node(Process):
         super().__init__(command, environment, log, prefix=prefix, folder=folder)
 
     def wait_up(self, seconds: float = START_SECONDS) -> Node:
-        """Wait until it says so. Raises NotInTime."""
+        """Wait until its log shows that it is up. Raises NotInTime."""
 
         def up() -> bool:
             if not self.alive:
@@ -153,19 +175,19 @@ class Node(Process):
         return self
 
     def recent(self) -> str:
-        """Return what it has logged since it was started last."""
+        """Return its log since its last start."""
         return self.log.read_bytes()[self._seen :].decode(errors="replace")
 
     def last_words(self) -> str:
         return " | ".join(self.log.read_text(errors="replace").splitlines()[-5:])
 
     def address_space(self) -> int:
-        """Return how many bytes of addresses it has taken."""
+        """Return the bytes of address space that it uses."""
         pages = Path(f"/proc/{self.pid}/statm").read_text().split()[0]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def cpu_seconds(self) -> float:
-        """Return the processor time that it has used, all its threads together."""
+        """Return its processor time, over all threads."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

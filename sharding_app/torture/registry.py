@@ -1,19 +1,28 @@
-"""The global registry over real processes: it fails on any second live instance of an entity or of a singleton.
+"""The registry of instances over real processes: it fails on any second live instance.
 
-It reads what the instances say of themselves (`app.instances`), in the one order that these lines have over all processes.
-Two rules, neither of which asks for a clock:
+It reads the reports of instances (`torture.instances`), in the one order that these lines have over
+all processes. Two rules, neither of which needs a clock:
 
-* Once a process has started a shard, no process that was its home at a lower epoch handles anything in it, nor does one
-  that has stopped it. So a former home is silent from the moment at which there is another one, whatever became of it.
-* Once another object of an entity has handled something, the former ones never do again: in no process.
+* Once a process has started a shard, no process that was its home at a lower epoch handles anything
+  in it, nor does one that has stopped it. So a former home is silent from the moment at which there
+  is another one, whatever became of it.
+* Once another object of an entity has handled something, the former ones never do again, in any
+  process.
 
-A process looks at its lease before it handles what has come in together, and again before an answer goes out (promise 2). What
-was past that look when the process was frozen, or held up by a handler, goes on afterwards and is answered to nobody. So a
-line is no proof if its turn of the event loop had begun before the other home did. The harness says `thaws <pid>` before it
-lets a process go on that it has frozen in such a turn: the next one is that turn.
+A process checks its lease before it handles a batch of messages, and again before an answer goes
+out (promise 2). Messages past the first check when the process was frozen, or held up by a handler,
+are handled afterwards, and their answers do not go out. So a line is no proof if its turn of the
+event loop had begun before the other home did. The harness writes `thaws <pid>` before it continues
+a process that it has frozen in such a turn: the next turn is that one.
 
-Entities and singletons beat by timers of their own, so that an instance which nobody calls any more still shows itself.
-The coordinator is judged by what it writes (`judge.check_coordinators`).
+A frozen process does not hear that the server has ended its lifelines, and another node may have
+become the home of its shards. If it wakes within its lease, it may handle messages until it has
+read its sockets, and for `LEASE_OWN_LIMIT_SECONDS` at most (docs/survival.md). The harness writes
+`freezes <pid>`, `unaware <pid>` when it continues such a process, and `aware <pid>` when that time
+is over. Between the last two, lines about shards that moved during the freeze are no proof.
+
+Entities and singletons beat by timers of their own, so that an instance without callers still shows
+itself. The coordinator is judged by its writes (`judge.check_coordinators`).
 """
 
 from __future__ import annotations
@@ -29,11 +38,11 @@ class Home(NamedTuple):
     pid: int
     epoch: int
     since: int
-    "The line that says so."
+    "Number of the line that reports it."
 
 
 class Turn(NamedTuple):
-    """Of a process's event loop: the last one in which it has handled something."""
+    """The last turn of a process's event loop in which it has handled something."""
 
     number: int
     began: int
@@ -41,25 +50,28 @@ class Turn(NamedTuple):
 
 
 class Registry:
-    """Reads on where it stopped, so that a long run is judged round by round."""
+    """Reads on from its last position, so that a long run is judged round by round."""
 
     def __init__(self, shard_of: Callable[[str, str], int]) -> None:
         self._shard_of = shard_of
         self._read = 0
         self._homes: dict[Shard, Home] = {}
         self._hosted: dict[int, set[Shard]] = {}
-        "What each process hosts, by its own account."
+        "Shards that each process hosts, by its own reports."
         self._objects: dict[tuple[str, str], tuple[int, int]] = {}
         self._former: dict[tuple[str, str], set[tuple[int, int]]] = {}
         self._turns: dict[int, Turn] = {}
         self._thawed: set[int] = set()
+        self._frozen: dict[int, int] = {}
+        "Number of the line at which each process was frozen last."
+        self._unaware: set[int] = set()
         self._line = 0
         self.handled = 0
         self.successions = 0
-        "How often another object of an entity has taken over."
+        "Number of times that another object of an entity has taken over."
 
     def read(self, file: Path) -> list[str]:
-        """Return what is broken in the lines that were written since."""
+        """Return the mistakes in the lines written since the last call."""
         with file.open("rb") as lines:
             lines.seek(self._read)
             data = lines.read()
@@ -80,6 +92,12 @@ class Registry:
         match word, rest:
             case "thaws", []:
                 self._thawed.add(pid)
+            case "freezes", []:
+                self._frozen[pid] = self._line
+            case "unaware", []:
+                self._unaware.add(pid)
+            case "aware", []:
+                self._unaware.discard(pid)
             case "starts", [type_name, number, epoch]:
                 self._starts(pid, (type_name, int(number)), int(epoch))
             case "stops", [type_name, number, _]:
@@ -112,6 +130,8 @@ class Registry:
             return f"{who}, shard {shard[1]} has no home"
         if home.pid != pid:
             if turn.thawed or turn.began < home.since:
+                return ""
+            if pid in self._unaware and home.since > self._frozen[pid]:
                 return ""
             return f"{who}, the home of shard {shard[1]} is process {home.pid} at epoch {home.epoch}"
         if shard not in self._hosted[pid]:

@@ -1,4 +1,6 @@
-"""A whole run: rounds of mixed faults until its time is over or a promise is broken, and its report."""
+"""A whole run: rounds of mixed faults until its time is over or a promise is broken, and a
+report.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,23 @@ class Totals(msgspec.Struct):
     seed: int
     seconds: float = 0.0
     rounds: int = 0
-    "How many kept every promise."
+    "Rounds that kept every promise."
     calls: int = 0
     events: int = 0
     outcomes: dict[str, int] = {}
     faults: dict[str, int] = {}
     handled: int = 0
-    "Messages that instances told of."
+    "Messages that instances reported."
     successions: int = 0
-    "How often an object took over from another one."
+    "Number of times that an object took over from another one."
     checked_by_porcupine: int = 0
-    "Histories of entities that Porcupine has judged as well."
+    "Histories of entities that Porcupine has judged too."
     undecided_by_porcupine: int = 0
-    "Histories that it gave up, too hard for its time: calls of unknown outcome may take effect at any moment."
+    """Histories that it gave up. Calls of unknown outcome may take effect at any moment: too many
+    cases.
+    """
     answered_ms: list[float] = []
-    "For each stage, how long after its faults were undone every shard answered."
+    "For each stage: time from the undo of its faults until every shard answered."
     broken: str = ""
 
     def add(self, report: Report) -> None:
@@ -77,7 +81,7 @@ def go_on(
     porcupine: Path | None = None,
     stages: int = STAGES_PER_ROUND,
 ) -> Totals:
-    """Make rounds of that many stages for N seconds, or until a promise is broken: `broken` says which."""
+    """Make rounds of that many stages for N seconds, or until a promise is broken (`broken`)."""
     run, began = mixed.run, time.monotonic()
     totals = Totals(run.cluster.seed)
     try:

@@ -6,7 +6,8 @@
         run.fault("kill -9 of a", ...)
         run.finish()            # stops the load, reads every entity, judges, reports
 
-Correctness is judged, with generous bounds on liveness; how long things took is reported, not judged.
+Correctness is judged, with generous bounds on liveness; how long things took is reported, not
+judged.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from typing import Generic, Self, TypeVar
 
 import msgspec
 
-from sharding_app.core.ids import shard_of
-from sharding_app.core.oldest import SINGLETON
+from sharding_app.protocol.allocation.singleton import SINGLETON
+from sharding_app.protocol.ids import shard_of
 from sharding_app.torture.cluster import Cluster
 from sharding_app.torture.history import PATIENT_SECONDS, Call, export, read_history
 from sharding_app.torture.judge import Outage, judge
@@ -34,11 +35,11 @@ C = TypeVar("C", bound=Cluster)
 
 
 class Broken(AssertionError):
-    """A promise was broken; the message says which, and where the history lies."""
+    """A promise was broken. The message names it, and the place of the history."""
 
 
 class Fault(msgspec.Struct):
-    """A fault, and how long what it touched did not answer."""
+    """A fault, and how long its shards did not answer."""
 
     what: str
     at: float
@@ -90,9 +91,10 @@ class Scenario(Generic[C]):
     def begin(
         self, *nodes: str, rate: float = 300, entities: int = 1000, roles: dict[str, str] | None = None
     ) -> None:
-        """Start the nodes and the load; returns when every entity has answered once."""
+        """Start the nodes and the load. Return when every entity has answered once."""
         self.entities = entities
-        # Else the first to coordinate may give all shards to itself before it has heard of the others.
+        # Otherwise the first coordinator may give all shards to itself before it knows of the
+        # others.
         self.cluster.expect(len(nodes))
         self.load = self.cluster.start_load(rate=rate, entities=entities, patience=self.patience)
         self.cluster.start(*nodes, roles=roles)
@@ -115,11 +117,11 @@ class Scenario(Generic[C]):
         return shard_of(entity, 1) if type_name.startswith(SINGLETON) else self.shard(entity)
 
     def go_on(self, seconds: float) -> None:
-        """Let the load run: this is the time that a scenario is made of, not a wait for a condition."""
+        """Let the load run: this is the scenario's own time, not a wait for a condition."""
         time.sleep(seconds)
 
     def fault(self, what: str, at: float, shards: Iterable[int]) -> Fault:
-        """Note a fault that has just been made, and ask each shard that it touches at once."""
+        """Note a fault that has just been made, and call each of its shards at once."""
         fault = Fault(what, at, sorted(shards))
         self.report.faults.append(fault)
         self.probe(fault.shards)
@@ -141,9 +143,11 @@ class Scenario(Generic[C]):
     def wait_answers(
         self, at: float, shards: Iterable[int] | None = None, seconds: float = 15.0, of: Load | None = None
     ) -> None:
-        """Wait until each of these shards, or of all, has answered a call (of that caller) that began after that moment.
+        """Wait until each of these shards, or each of all, has answered a call that began after
+        that time.
 
-        A shard is not asked that no entity of this round is in: the entities that stall a loop have names of their own.
+        `of`: count only that load's calls. Shards without an entity of this round are not asked:
+        the entities that stall a loop have names of their own.
         """
         wanted = set(self.cluster.epochs() if shards is None else shards)
         wanted &= {self.shard(entity) for entity in self.names()}
@@ -157,7 +161,7 @@ class Scenario(Generic[C]):
         until(answered, seconds, "every shard answers", 0.1)
 
     def answered_since(self, at: float, shards: Iterable[int] | None = None) -> int:
-        """Count the calls that began after that moment and have been answered, of these shards or of all."""
+        """Count the answered calls that began after that time, of these shards or of all."""
         wanted = None if shards is None else set(shards)
         return sum(
             call.outcome == "ok"
@@ -167,7 +171,7 @@ class Scenario(Generic[C]):
         )
 
     def new_round(self) -> None:
-        """Go on with new entities: the histories stay short enough to be judged."""
+        """Go on with new entities, so that histories stay short enough to be judged."""
         self.round_number += 1
         self.passed = False
         for load in self.cluster.loads:
@@ -213,10 +217,10 @@ class Scenario(Generic[C]):
         return report
 
     def judged(self, report: Report) -> None:
-        """Take note of a report, good or bad."""
+        """Do nothing. Subclasses get each report here, good or bad."""
 
     def _measure(self, fault: Fault, calls: list[Call]) -> None:
-        """From the fault to the first answer of each shard to a call that began after it."""
+        """Measure the time from the fault to each shard's first answer to a later call."""
         first: dict[int, float] = {}
         for call in calls:
             if call.outcome == "ok" and call.start >= fault.at and call.end is not None:
@@ -235,7 +239,7 @@ class Scenario(Generic[C]):
         self.cluster.close()
         if self.passed:
             return
-        # The last words of all processes belong to a failure.
+        # A failure shows the last words of all processes.
         for log in sorted(self.place.glob("*.log")):
             lines = log.read_text(errors="replace").splitlines()[-25:]
             print(f"--- {log.name}", *lines, sep="\n", file=sys.stderr)

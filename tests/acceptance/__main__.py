@@ -1,7 +1,8 @@
-"""`python -m tests.acceptance --minutes 30 --seed 7`: mixed faults on a real cluster for as long as one likes.
+"""`python -m tests.acceptance --minutes 30 --seed 7`: mixed faults on a real cluster for as long as
+one likes.
 
-It says what it does, and ends with exit code 1 at the first broken promise: what was broken, where the history and the
-logs lie, and how to see it again.
+It says what it does, and ends with exit code 1 at the first broken promise: what was broken, where
+the history and the logs lie, and how to see it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A cluster of real processes on servers of its own: nodes that can be killed, frozen and cut off, and a load."""
+"""A cluster of real processes on servers of its own: nodes that can be killed, frozen and cut off,
+and a load.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from project.servers import OwnPostgres, OwnRedis
+from devtools.embedded_servers import OwnPostgres, OwnRedis
+from sharding_app.processes.proxy import Proxy
 from sharding_app.torture import cluster as torture
 from sharding_app.torture.cluster import HOME_LOG
 from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node
-from sharding_app.torture.proxy import Proxy
 from tests.acceptance.app.entities import TYPE
 from tests.acceptance.machine import (
     HERE,
@@ -30,7 +32,7 @@ from tests.acceptance.machine import (
     may_mount,
     may_wire,
 )
-from tests.postgres_pair import PostgresPair
+from tests.support.postgres_pair import PostgresPair
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "tests.acceptance.settings"
@@ -55,10 +57,11 @@ def with_database(url: str, name: str) -> str:
 
 
 class Servers:
-    """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a migrated one.
+    """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a
+    migrated one.
 
-    With `standby`, a synchronous standby follows that Postgres: a commit is acknowledged when both have it. A process
-    can have one cable, so only one of its servers is `wired`.
+    With `standby`, a synchronous standby follows that Postgres: a commit is acknowledged when both
+    have it. A process can have one cable, so only one of its servers is `wired`.
     """
 
     def __init__(self, place: Path, *, standby: bool = False, wired: bool = True) -> None:
@@ -92,7 +95,9 @@ class Servers:
         return with_database(self.postgres.url, f"scenario_{self.made}")
 
     def drop_database(self, url: str) -> None:
-        """Leave nothing behind that a recovery would have to look through in the scenarios to come."""
+        """Leave nothing behind that a recovery would have to look through in the scenarios to
+        come.
+        """
         if self.postgres.running:
             with psycopg.connect(with_database(self.postgres.url, "postgres"), autocommit=True) as connection:
                 name = urlsplit(url).path.lstrip("/")
@@ -110,6 +115,10 @@ class Servers:
                 each.close()
 
 
+LINKS = "ACCEPTANCE_LINKS"
+"""How the frames of all clusters travel: a value of the setting of that name."""
+
+
 class Cluster(torture.Cluster):
     """Nodes and a load on one database of these servers."""
 
@@ -118,7 +127,8 @@ class Cluster(torture.Cluster):
     def __init__(
         self, servers: Servers, place: Path, seed: int, sharding: dict[str, object] | None = None
     ) -> None:
-        self.sharding: dict[str, object] = {"NUMBER_OF_SHARDS": 48, **(sharding or {})}
+        links = os.environ.get(LINKS, "channel_layer")
+        self.sharding: dict[str, object] = {"NUMBER_OF_SHARDS": 48, "LINKS": links, **(sharding or {})}
         number = self.sharding["NUMBER_OF_SHARDS"]
         assert isinstance(number, int)
         super().__init__(place, seed, number)
@@ -133,10 +143,12 @@ class Cluster(torture.Cluster):
         self.ports = ""
         "Of both PostgreSQL servers, for processes that know of both; nothing: of one, by its URL."
         self.release = ""
-        "As which release (`app.releases`) the processes speak that are started from now on; nothing: this one."
+        """As which release (`app.releases`) the processes speak that are started from now on;
+        nothing: this one.
+        """
         self.sql(HOME_LOG)
 
-    # -- Processes -----------------------------------------------------------------------------------------------------
+    # -- Processes ---------------------------------------------------------------------------------
 
     def environment(self, database_url: str = "", redis_url: str = "") -> dict[str, str]:
         return {

@@ -38,7 +38,9 @@ def servers_with_standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def scenario(
     acceptance_servers: Servers, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[NewScenario]:
-    """Make the scenario of this test; ACCEPTANCE_SEED chooses another seed than a random one, which is printed."""
+    """Make the scenario of this test; ACCEPTANCE_SEED chooses another seed than a random one, which
+    is printed.
+    """
     yield from _scenarios(acceptance_servers, tmp_path, request.node.name)
 
 

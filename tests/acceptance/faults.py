@@ -1,11 +1,13 @@
-"""The faults that need servers of one's own, beside those that `sharding_app.torture.faults` makes on any."""
+"""The faults that need servers of one's own, beside those that `sharding_app.torture.faults` makes
+on any.
+"""
 
 from __future__ import annotations
 
 import signal
 import time
 
-from project.servers import ServersError
+from devtools.embedded_servers import ServersError
 from sharding_app.torture import faults
 from sharding_app.torture.faults import Fault, Made, Stage, nothing
 from tests.acceptance.cluster import Cluster, Servers
@@ -51,7 +53,9 @@ def fill_disk(stage: Stage) -> Made:
 
 
 def part_standby(stage: Stage) -> Made:
-    """Commits wait: the standby is cut off from the primary, or down. Nothing may be acknowledged meanwhile."""
+    """Commits wait: the standby is cut off from the primary, or down. Nothing may be acknowledged
+    meanwhile.
+    """
     pair = servers_of(stage).pair
     assert pair is not None
     if stage.cluster.chance.random() < 0.7:
@@ -62,7 +66,9 @@ def part_standby(stage: Stage) -> Made:
 
 
 def promote(stage: Stage) -> Made:
-    """The primary dies, and the standby takes its place. Often it has been cut off from the primary for a moment."""
+    """The primary dies, and the standby takes its place. Often it has been cut off from the primary
+    for a moment.
+    """
     servers, chance = servers_of(stage), stage.cluster.chance
     pair = servers.pair
     assert pair is not None
@@ -100,7 +106,9 @@ def redis_again(servers: Servers) -> None:
 
 
 def postgres_again(servers: Servers) -> None:
-    """Start it if it does not run. While its disk is full it may end again at once: whoever clears that starts it."""
+    """Start it if it does not run. While its disk is full it may end again at once: the fault's end
+    starts it then.
+    """
     postgres, disk = servers.postgres, servers.disk
     if postgres.running:
         return
@@ -129,7 +137,7 @@ def step_clock(stage: Stage) -> Made:
 
 
 def unplug(stage: Stage) -> Made:
-    """The cable of one node, not a proxy: nothing is reset, and nobody is told."""
+    """The cable of one node, not a proxy: nothing is reset, and no peer is told."""
     cable = servers_of(stage).cable
     assert cable is not None
     cable.unplug()

@@ -1,4 +1,6 @@
-"""`python -m tests.acceptance.load`: the load of `sharding_app.torture`, on the entities of this app."""
+"""`python -m tests.acceptance.load`: the load of `sharding_app.torture`, on the entities of this
+app.
+"""
 
 import asyncio
 import sys

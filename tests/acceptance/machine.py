@@ -1,7 +1,8 @@
-"""What only some machines let a test do: a small disk, a cable of its own for a node, a clock that steps.
+"""What only some machines let a test do: a small disk, a cable of its own for a node, a clock that
+steps.
 
-Where one is not possible its faults are left out, and `missing()` says so. All of it is undone when the process that made
-it ends, however it ends; the host's clock, disks and network are not touched.
+Where one is not possible its faults are left out, and `missing()` says so. All of it is undone when
+the process that made it ends, however it ends; the host's clock, disks and network are not touched.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from project.servers import OwnPostgres, OwnRedis
-from project.servers.ports import LOOPBACK
-from project.servers.postgres import Postgres
-from project.servers.valkey import Valkey
+from devtools.embedded_servers import OwnPostgres, OwnRedis
+from devtools.embedded_servers.ports import LOOPBACK
+from devtools.embedded_servers.postgres import Postgres
+from devtools.embedded_servers.valkey import Valkey
 
 DISK_BYTES = 3 << 30
 LIBRARIES = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")
@@ -95,7 +96,7 @@ class Disk:
         return self.ballast.exists()
 
     def fill(self) -> None:
-        """Leave not one block to anybody."""
+        """Leave not one free block."""
         with self.ballast.open("wb") as file:
             while (left := os.statvfs(self.place)).f_bavail > 0:
                 try:
@@ -114,7 +115,9 @@ class Disk:
 
 
 class Cable:
-    """A network namespace and the two ends of a virtual cable: ours is HERE, the other one THERE."""
+    """A network namespace and the two ends of a virtual cable: ours is HERE, the other one
+    THERE.
+    """
 
     def __init__(self) -> None:
         self.name, end, other = f"acceptance-{_NUMBER}", f"acc{_NUMBER}a", f"acc{_NUMBER}b"
@@ -150,7 +153,9 @@ class Cable:
 
 
 class Clock:
-    """What one process takes for the time of day. Its clocks that never step are the system's own."""
+    """What one process takes for the time of day. Its clocks that never step are the system's
+    own.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file

@@ -1,4 +1,6 @@
-"""The mixed runs of `sharding_app.torture`, with faults of the servers, clocks, disks and cables as well."""
+"""The mixed runs of `sharding_app.torture`, with faults of the servers, clocks, disks and cables as
+well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The faults that take more than one step, each on a cluster that has begun: for its own test, and for broken builds."""
+"""The faults that take more than one step, each on a cluster that has begun: for its own test, and
+for broken builds.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import time
 import psycopg
 import pytest
 
+from sharding_app.processes.proxy import Proxy
 from sharding_app.torture.processes import until
-from sharding_app.torture.proxy import Proxy
 from tests.acceptance.scenario import Scenario
 
 TTL_SECONDS = 3.0
@@ -38,7 +40,9 @@ def wait_again(run: Scenario, name: str, age: int) -> None:
 
 
 def freeze_in_the_middle_of_an_append(run: Scenario) -> None:
-    """The process stands still while the server waits for the rest of its COPY: it must not hold the others up."""
+    """The process stands still while the server waits for the rest of its COPY: it must not hold
+    the others up.
+    """
     cluster = run.cluster
     incarnations = cluster.members()
     victim = cluster.busiest_but_the_coordinator()
@@ -64,9 +68,11 @@ def freeze_in_the_middle_of_an_append(run: Scenario) -> None:
 
 
 def freeze_while_the_append_commits(run: Scenario) -> None:
-    """All of an append has arrived and waits for a shard's row; it commits while its process stands still.
+    """All of an append has arrived and waits for a shard's row; it commits while its process stands
+    still.
 
-    The callers' commands are then in the journal and not answered: the next home must find them, not do them again.
+    The callers' commands are then in the journal and not answered: the next home must find them,
+    not do them again.
     """
     cluster = run.cluster
     incarnations = cluster.members()
@@ -91,7 +97,9 @@ def freeze_while_the_append_commits(run: Scenario) -> None:
 
 
 def late_and_in_pieces(run: Scenario, name: str, proxy: Proxy) -> None:
-    """A slow way to Redis, then one that cuts connections half-way, again and again: delay, not loss."""
+    """A slow way to Redis, then one that cuts connections half-way, again and again: delay, not
+    loss.
+    """
     cluster = run.cluster
     shards = cluster.shards_of(name)
     at = time.monotonic()
@@ -108,7 +116,9 @@ def late_and_in_pieces(run: Scenario, name: str, proxy: Proxy) -> None:
 
 
 def cut_off_from_postgres(run: Scenario, name: str, proxy: Proxy, way: str) -> None:
-    """Its lease lapses by its own clock before the server frees its locks: it answers nothing in between."""
+    """Its lease lapses by its own clock before the server frees its locks: it answers nothing in
+    between.
+    """
     cluster = run.cluster
     shards = cluster.shards_of(name)
     assert shards
@@ -127,7 +137,9 @@ def cut_off_from_postgres(run: Scenario, name: str, proxy: Proxy, way: str) -> N
 
 
 def kill(run: Scenario, name: str, what: str = "a node") -> None:
-    """kill -9 of a node; then somebody writes at the epochs that it had, as a copy of it in a frozen machine might."""
+    """kill -9 of a node; then write at the epochs that it had, as a copy of it in a frozen machine
+    might.
+    """
     cluster = run.cluster
     shards, epochs = cluster.shards_of(name), cluster.epochs()
     assert shards
@@ -141,7 +153,8 @@ def kill(run: Scenario, name: str, what: str = "a node") -> None:
 
 
 def zombie_writes(run: Scenario, epochs: dict[int, int]) -> int:
-    """Write as a process would that still believes in these epochs; return how many writes the database refused.
+    """Write as a process would that still believes in these epochs; return how many writes the
+    database refused.
 
     What it takes nevertheless is in the journals then, and the judges will see it there.
     """
@@ -168,9 +181,11 @@ CALLER = "the deaf caller"
 
 
 def begin_with_a_deaf_caller(run: Scenario) -> None:
-    """Start three nodes, b behind a proxy to Postgres, and a second caller behind proxies, who only reads.
+    """Start three nodes, b behind a proxy to Postgres, and a second caller behind proxies, who only
+    reads.
 
-    An entity that waits for its append to be stored answers nobody; one that is only read would go on answering.
+    An entity that waits for its append to be stored answers no caller; one that is only read
+    would go on answering.
     """
     cluster = run.cluster
     cluster.proxy("b", "postgres")
@@ -184,10 +199,12 @@ def begin_with_a_deaf_caller(run: Scenario) -> None:
 
 
 def replaced_before_a_deaf_caller(run: Scenario) -> None:
-    """b is cut off from Postgres and replaced; one caller does not hear of it, and goes on asking b.
+    """b is cut off from Postgres and replaced; one caller does not hear of it, and goes on asking
+    b.
 
-    When that caller hears again, b is the only one who can speak: all others stand still for a second. What b knows
-    was held by a lease that others have ended: it must know that by its own clock, and say nothing.
+    When that caller hears again, b is the only one who can speak: all others stand still for a
+    second. What b knows was held by a lease that others have ended: it must know that by its own
+    clock, and say nothing.
     """
     cluster = run.cluster
     proxy, caller = cluster.proxies["b"]["postgres"], cluster.proxies[CALLER]
@@ -215,7 +232,8 @@ def replaced_before_a_deaf_caller(run: Scenario) -> None:
 
 
 def move_by_force(run: Scenario, seconds: float = 4.0) -> None:
-    """A node leaves while a handler of it runs on for longer than a hand-off may last; then that handler writes.
+    """A node leaves while a handler of it runs on for longer than a hand-off may last; then that
+    handler writes.
 
     Its shard has a new home by then, which must not see its state change behind its back.
     """

@@ -1,4 +1,6 @@
-"""A scenario of the fault tests: a cluster on servers of ours, and figures for the summary of the session."""
+"""A scenario of the fault tests: a cluster on servers of ours, and figures for the summary of the
+session.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,13 @@ __all__ = ["REPORTS", "REPORT_FOLDER", "SECONDS", "Fault", "Report", "Scenario",
 
 REPORT_FOLDER = "ACCEPTANCE_REPORT"
 SECONDS = float(os.environ.get("ACCEPTANCE_SECONDS") or 0)
-"""How long each scenario's load goes on before and after its faults, at least; nothing: as short as CI wants it."""
+"""How long each scenario's load goes on before and after its faults, at least; nothing: as short as
+CI wants it.
+"""
 RATE, ENTITIES = (300.0, 1000) if SECONDS else (200.0, 500)
-"""Of the load, where a scenario does not depend on them: calls each second, and the entities that they go to."""
+"""Of the load, where a scenario does not depend on them: calls each second, and the entities that
+they go to.
+"""
 REPORTS: list[Report] = []
 """Of this session, for its summary."""
 

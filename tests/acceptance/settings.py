@@ -1,4 +1,6 @@
-"""Settings of the processes under test. Servers and SHARDING come from the environment that the harness gives them."""
+"""Settings of the processes under test. Servers and SHARDING come from the environment that the
+harness gives them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ from project.settings.base import *  # noqa: F403
 DEBUG = False
 SECRET_KEY = "only for tests on the loopback"
 ALLOWED_HOSTS: list[str] = []
-# Nothing is served here: Twisted and the admin's pages are much of what it takes to start a process.
+# Nothing is served here: Twisted and the admin's pages are much of what it takes to start a
+# process.
 instead = {"django.contrib.admin": "django.contrib.admin.apps.SimpleAdminConfig"}
 INSTALLED_APPS = [
     *(instead.get(each, each) for each in base.INSTALLED_APPS if each != "daphne"),
     "tests.acceptance.app",
 ]
 if ports := os.environ.get("ACCEPTANCE_PORTS"):
-    # A primary and its standby, as libpq is told of several servers: the one that takes writes is found.
+    # A primary and its standby, as libpq is told of several servers: the one that takes writes is
+    # found.
     DATABASES = {"default": {**base.DATABASES["default"], "HOST": "127.0.0.1,127.0.0.1", "PORT": ports}}
 SHARDING = json.loads(os.environ.get("ACCEPTANCE_SHARDING", "{}"))
 LOGGING = {

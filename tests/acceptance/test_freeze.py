@@ -1,4 +1,6 @@
-"""SIGSTOP and SIGCONT under load: a process that wakes up after others have taken over answers and writes nothing."""
+"""SIGSTOP and SIGCONT under load: a process that wakes up after others have taken over answers and
+writes nothing.
+"""
 
 import signal
 import time
@@ -16,7 +18,8 @@ def test_freeze_for_less_and_for_longer_than_the_lease(scenario: NewScenario) ->
     cluster = run.cluster
     run.begin("a", "b", "c")
     run.go_on(1)
-    # Shorter than the lease, longer than the node's own limit: it suspends itself, and resumes where it was.
+    # Shorter than the lease, longer than the node's own limit: it suspends itself, and resumes
+    # where it was.
     epochs = cluster.epochs()
     victim = cluster.busiest_but_the_coordinator()
     shards = cluster.shards_of(victim)

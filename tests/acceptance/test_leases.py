@@ -1,4 +1,6 @@
-"""Shards that need a lease each, on real nodes: a dead node's leases are waited for as long as it might live."""
+"""Shards that need a lease each, on real nodes: a dead node's leases are waited for as long as it
+might live.
+"""
 
 import signal
 import time

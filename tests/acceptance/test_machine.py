@@ -1,4 +1,6 @@
-"""What runs out, and what the machine does: memory, descriptors, a blocked loop; clocks that step, a full disk, a cable."""
+"""What runs out, and what the machine does: memory, descriptors, a blocked loop; clocks that step,
+a full disk, a cable.
+"""
 
 from __future__ import annotations
 

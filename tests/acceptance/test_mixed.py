@@ -1,4 +1,6 @@
-"""A short sample of the mixed runs, with a new seed each time. `python -m tests.acceptance` makes long ones."""
+"""A short sample of the mixed runs, with a new seed each time. `python -m tests.acceptance` makes
+long ones.
+"""
 
 import time
 
@@ -22,9 +24,11 @@ def test_mixed_faults(scenario: NewScenario) -> None:
 
 
 def test_k2_random_splits_never_make_two_of_one(scenario: NewScenario) -> None:
-    """A node of three, by chance, is parted from Postgres for longer than its lease, three times, in ways by chance.
+    """A node of three, by chance, is parted from Postgres for longer than its lease, three times,
+    in ways by chance.
 
-    The registry of living instances judges it: an entity or a singleton that goes on beside its successor is found.
+    The registry of living instances judges it: an entity or a singleton that goes on beside its
+    successor is found.
     """
     run = scenario(SETTINGS)
     cluster = run.cluster

@@ -1,4 +1,6 @@
-"""Shards move on purpose under load: nodes join and leave, and leave while a handler will not end."""
+"""Shards move on purpose under load: nodes join and leave, and leave while a handler will not
+end.
+"""
 
 import signal
 import time
@@ -41,7 +43,9 @@ def test_nodes_join_and_leave(scenario: NewScenario) -> None:
 
 
 def test_a_node_joins_a_loaded_cluster_and_another_leaves(scenario: NewScenario) -> None:
-    """Moves on purpose cost nobody anything: every command takes effect once, in its order, and has one reply."""
+    """Moves on purpose cost no caller anything: every command takes effect once, in its order, and
+    has one reply.
+    """
     run = scenario({"REBALANCE_INTERVAL_SECONDS": 0.5})
     cluster = run.cluster
     run.begin("a", "b", "c", entities=48 * 20)

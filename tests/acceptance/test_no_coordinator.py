@@ -1,4 +1,6 @@
-"""While nobody coordinates, commands to known homes go on, and those to unknown ones wait (promise 6)."""
+"""While no node coordinates, commands to known homes go on, and those to unknown ones wait (promise
+6).
+"""
 
 import signal
 import time
@@ -12,7 +14,9 @@ pytestmark = pytest.mark.acceptance
 
 
 def test_known_homes_go_on_without_a_coordinator(scenario: NewScenario) -> None:
-    """Only a node without entities may coordinate, and it is frozen until the server has long given up on it."""
+    """Only a node without entities may coordinate, and it is frozen until the server has long given
+    up on it.
+    """
     run = scenario({"COORDINATOR": "boss"})
     cluster = run.cluster
     cluster.role = "host"
@@ -23,23 +27,23 @@ def test_known_homes_go_on_without_a_coordinator(scenario: NewScenario) -> None:
     at = time.monotonic()
     cluster.nodes["c"].signal(signal.SIGSTOP)
     run.fault("SIGSTOP of the only candidate", at, cluster.epochs())
-    until(lambda: not cluster.coordinator(), 10, "nobody holds the coordinator's lock")
+    until(lambda: not cluster.coordinator(), 10, "no node holds the coordinator's lock")
     since = time.monotonic()
     run.go_on(2)
     answered = run.answered_since(since)
-    run.report.figures["answered while nobody coordinated"] = answered
+    run.report.figures["answered while no node coordinated"] = answered
     run.report.figures["seconds without a coordinator"] = time.monotonic() - since
     assert answered > 100
-    # Who has asked nobody yet learns the homes from the rows.
+    # A process that has not asked yet learns the homes from the rows.
     stranger = cluster.start_load(rate=1, entities=200)
     assert stranger.order("warm").startswith("warm 0")
     assert not cluster.coordinator()
-    # A home that dies now stays away until somebody coordinates; what is sent to it waits.
+    # A home that dies now stays away until a node coordinates; commands to it wait.
     victim = "a"
     shards = cluster.shards_of(victim)
     at = time.monotonic()
     cluster.nodes[victim].signal(signal.SIGKILL)
-    run.fault("kill -9 of a host while nobody coordinates", at, shards)
+    run.fault("kill -9 of a host while no node coordinates", at, shards)
     run.go_on(0.5)
     assert cluster.sql("SELECT count(*) FROM sharding_node WHERE name = %s", victim)[0][0] == 1
     woken = time.monotonic()

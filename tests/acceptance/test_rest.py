@@ -1,4 +1,6 @@
-"""A guest in the database: a cluster at rest holds up nothing there, and costs next to nothing (promise 14)."""
+"""A guest in the database: a cluster at rest holds up nothing there, and costs next to nothing
+(promise 14).
+"""
 
 import time
 

@@ -1,4 +1,6 @@
-"""The fault tests notice builds from which a safeguard was removed. One by chance; all of them in a long run."""
+"""The fault tests notice builds from which a safeguard was removed. One by chance; all of them in a
+long run.
+"""
 
 import time
 
@@ -33,8 +35,8 @@ def _caught(run: Scenario, missing: str) -> str:
             plots.kill(run, "b")
             return r"epochs decrease"
         case "second instance":
-            # No caller reaches it any more: only its own timers show that it lives on. An entity whose append is in doubt
-            # takes in no timer, so the load ends before the cut.
+            # No caller reaches it any more: only its own timers show that it lives on. An entity
+            # whose append is in doubt takes in no timer, so the load ends before the cut.
             proxy = run.cluster.proxy("b", "postgres")
             run.begin("a", "b", "c", rate=300)
             run.load.order("halt")
@@ -43,7 +45,8 @@ def _caught(run: Scenario, missing: str) -> str:
         case "lease":
             plots.begin_with_a_deaf_caller(run)
             plots.replaced_before_a_deaf_caller(run)
-            return r"not linearizable"
+            # On a busy machine that caller asks late: then the instances tell of two homes.
+            return r"not linearizable|handles a message, the home of shard"
         case "outcomes":
             run.begin("a", "b", "c", rate=400)
             plots.freeze_while_the_append_commits(run)

@@ -1,4 +1,6 @@
-"""The servers stop and come back under load: nothing acknowledged is lost, all answer again, and nothing moves for it."""
+"""The servers stop and come back under load: nothing acknowledged is lost, all answer again, and
+nothing moves for it.
+"""
 
 import signal
 import time
@@ -26,8 +28,8 @@ def test_postgres_ends_sessions_and_stops_and_is_killed(scenario: NewScenario) -
         run.fault(f"sessions for {purpose} ended", at, epochs)
         run.wait_answers(at)
     assert cluster.epochs() == epochs
-    # SIGQUIT ends every session at once, as a crash does; on the way back the server recovers from its log. The last
-    # one is longer than the lease.
+    # SIGQUIT ends every session at once, as a crash does; on the way back the server recovers from
+    # its log. The last one is longer than the lease.
     for number, down_seconds in ((signal.SIGQUIT, 0.3), (signal.SIGKILL, 4.0)):
         at = time.monotonic()
         postgres.end_with(number)
@@ -40,7 +42,8 @@ def test_postgres_ends_sessions_and_stops_and_is_killed(scenario: NewScenario) -
         run.go_on(1)
         assert cluster.members() == incarnations, "every node has kept its incarnation"
         assert cluster.epochs() == epochs, "who comes back within the grace moves nothing"
-    # All sessions of all nodes at once, on a server that goes on: this is what dead nodes look like.
+    # All sessions of all nodes at once, on a server that goes on: this is what dead nodes look
+    # like.
     at = time.monotonic()
     cluster.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%'"
@@ -69,5 +72,5 @@ def test_redis_is_killed_and_started(scenario: NewScenario) -> None:
         run.wait_answers(back)
         run.go_on(1)
     assert cluster.members() == incarnations
-    assert cluster.epochs() == epochs, "when nobody hears, nothing moves"
+    assert cluster.epochs() == epochs, "when no node hears, nothing moves"
     run.finish()

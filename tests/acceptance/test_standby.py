@@ -1,4 +1,6 @@
-"""A primary with a synchronous standby: each acknowledged event survives a promotion, whatever was under way."""
+"""A primary with a synchronous standby: each acknowledged event survives a promotion, whatever was
+under way.
+"""
 
 import signal
 import time
@@ -38,7 +40,9 @@ def test_the_standby_is_promoted_again_and_again(scenario_with_standby: NewScena
 
 
 def test_what_a_standby_has_not_confirmed_is_not_acknowledged(scenario_with_standby: NewScenario) -> None:
-    """The standby is away for longer than the journal waits; then it is promoted, without all that it missed."""
+    """The standby is away for longer than the journal waits; then it is promoted, without all that
+    it missed.
+    """
     run = scenario_with_standby()
     cluster = run.cluster
     pair = cluster.servers.pair
@@ -78,7 +82,9 @@ def test_nodes_that_know_both_servers_find_the_primary(scenario_with_standby: Ne
 
 
 def test_a_former_primary_that_comes_back_acknowledges_nothing(scenario_with_standby: NewScenario) -> None:
-    """It is started by mistake where new connections find it first. Its standby is gone, so no commit of its is confirmed."""
+    """It is started by mistake where new connections find it first. Its standby is gone, so no
+    commit of its is confirmed.
+    """
     run = scenario_with_standby()
     cluster = run.cluster
     pair = cluster.servers.pair
@@ -108,7 +114,9 @@ def test_a_former_primary_that_comes_back_acknowledges_nothing(scenario_with_sta
 
 
 def test_a_promotion_that_loses_the_tail_leaves_no_gap(scenario_with_standby: NewScenario) -> None:
-    """An asynchronous standby takes over: acknowledged events are gone, and memory must not be ahead of the journal."""
+    """An asynchronous standby takes over: acknowledged events are gone, and memory must not be
+    ahead of the journal.
+    """
     run = scenario_with_standby()
     cluster = run.cluster
     pair = cluster.servers.pair

@@ -1,4 +1,6 @@
-"""`sharding_torture` on servers of its own: it breaks, judges, reports, cleans up, and says so where it may not."""
+"""`sharding_torture` on servers of its own: it breaks, judges, reports, cleans up, and says so
+where it may not.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ import pytest
 from sharding_app.torture.history import Call
 from sharding_app.torture.linear import check_register
 from sharding_app.torture.porcupine import judge
-from tests.acceptance.test_checkers import GOOD, call
-from tests.live import Live, until
+from tests.support.live import Live, until
+from tests.unit.torture.test_checkers import GOOD, call
 
 pytestmark = pytest.mark.acceptance
 
@@ -126,15 +128,15 @@ def test_it_refuses_a_database_in_which_others_live(live_tables: Live) -> None:
     done = live_tables.manage("sharding_torture", "--minutes", "0.01")
     assert done.returncode == 1
     assert "x.Y" in done.stderr
-    assert "Give the run another one" in done.stderr
+    assert "Use another database" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--faults", "kil"], "There is no fault 'kil': choose from kill, kill-coordinator"),
+        (["--faults", "kil"], "Unknown fault 'kil'. Choose from kill, kill-coordinator"),
         (["--porcupine", "/nowhere/porcupine"], "There is no program /nowhere/porcupine"),
-        (["--minutes", "0"], "a number above 0"),
+        (["--minutes", "0"], "must be a number greater than 0"),
     ],
 )
 def test_bad_arguments(live_tables: Live, arguments: list[str], text: str) -> None:

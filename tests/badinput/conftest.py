@@ -10,7 +10,7 @@ from django.test import override_settings
 
 from project.settings.urls import database
 from sharding_app.testing import modes
-from tests.live import Live
+from tests.support.live import Live
 
 
 @pytest.fixture

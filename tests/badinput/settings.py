@@ -9,8 +9,8 @@ import sys
 from project.settings import *  # noqa: F403
 from project.settings import base
 
-# Only `runserver` needs the app of Daphne, and only a site the admin's pages: both take long to import, and each of many
-# processes does.
+# Only `runserver` needs the app of Daphne, and only a site the admin's pages: both take long to
+# import, and each of many processes does.
 without = set() if "runserver" in sys.argv else {"daphne"}
 instead = (
     {}

@@ -1,4 +1,6 @@
-"""What a user may get wrong in a call: each time a typed error that says what to do, and nothing is lost."""
+"""What a user may get wrong in a call: each time a typed error that says what to do, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,19 @@ from uuid import uuid4
 
 import pytest
 
-from sharding_app import BadCall, BadEntityId, EntityFailed, NotStorable, Rejected, Unavailable, WrongContext
-from sharding_app.model import gateway
+from sharding_app import (
+    EntityFailed,
+    InvalidCall,
+    InvalidEntityId,
+    NotSerializable,
+    Rejected,
+    Unavailable,
+    WrongContext,
+)
+from sharding_app.entities import gateway
+from sharding_app.protocol.call import Call
 from tests.badinput.app.entities import Elsewhere, Ledger
-from tests.live import Live
+from tests.support.live import Live
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -36,16 +47,16 @@ def intact(ledger: Ledger, total: int = 10) -> bool:
         (None, "not NoneType"),
         (1.5, "not float"),
         (b"alice", "not bytes"),
-        ("", "cannot be empty"),
-        ("a\0b", "cannot contain NUL"),
+        ("", "must not be empty"),
+        ("a\0b", "must not contain NUL"),
         ("\ud800", "lone surrogates"),
-        ("x" * 513, "at most 512 bytes of UTF-8, this one has 513"),
-        ("ü" * 257, "this one has 514"),
+        ("x" * 513, "at most 512 bytes of UTF-8, not 513"),
+        ("ü" * 257, "at most 512 bytes of UTF-8, not 514"),
     ],
     ids=ascii,
 )
 def test_a_bad_id_is_refused_where_it_is_given(bad: Any, says: str) -> None:
-    with pytest.raises(BadEntityId, match=says):
+    with pytest.raises(InvalidEntityId, match=says):
         Ledger.ref(bad)
 
 
@@ -56,13 +67,13 @@ def test_the_longest_id_is_taken() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named", "error", "says"),
     [
-        (("ten",), {}, BadCall, r"badinput\.Ledger\.book: argument 'amount': Expected `int`, got `str`"),
-        ((1.5,), {}, BadCall, "argument 'amount'"),
-        ((), {}, BadCall, r"Ledger\.book\(amount\): missing a required argument: 'amount'"),
-        ((1, 2), {}, BadCall, "too many positional arguments"),
-        ((1,), {"currency": "EUR"}, BadCall, "unexpected keyword argument 'currency'"),
-        ((10**30,), {}, NotStorable, "an int outside of"),
-        ((object(),), {}, NotStorable, "argument 'amount' cannot be sent"),
+        (("ten",), {}, InvalidCall, r"badinput\.Ledger\.book: argument 'amount': Expected `int`, got `str`"),
+        ((1.5,), {}, InvalidCall, "argument 'amount'"),
+        ((), {}, InvalidCall, r"Ledger\.book\(amount\): missing a required argument: 'amount'"),
+        ((1, 2), {}, InvalidCall, "too many positional arguments"),
+        ((1,), {"currency": "EUR"}, InvalidCall, "unexpected keyword argument 'currency'"),
+        ((10**30,), {}, NotSerializable, "an int outside of"),
+        ((object(),), {}, NotSerializable, "argument 'amount' cannot be sent"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_reach_no_entity(
@@ -75,7 +86,7 @@ def test_wrong_arguments_reach_no_entity(
 
 def test_arguments_that_fit_into_no_message_name_the_command(ledger: Ledger) -> None:
     with pytest.raises(
-        NotStorable, match=r"badinput\.Ledger\.note: the arguments have .* send less at a time"
+        NotSerializable, match=r"badinput\.Ledger\.note: the arguments have .* send less at a time"
     ) as caught:
         ledger.note(1, "x" * 2_000_000)
     assert caught.value.code == "arguments_too_large"
@@ -84,7 +95,7 @@ def test_arguments_that_fit_into_no_message_name_the_command(ledger: Ledger) -> 
 
 def test_a_reply_that_is_too_large_to_keep_stores_nothing(ledger: Ledger) -> None:
     says = r"Ledger\.book_with_a_huge_reply: its reply has .* nothing of the command is stored\. Return less of it"
-    with pytest.raises(NotStorable, match=says) as caught:
+    with pytest.raises(NotSerializable, match=says) as caught:
         ledger.book_with_a_huge_reply(7)
     assert caught.value.code == "reply_too_large"
     assert intact(ledger)
@@ -92,7 +103,7 @@ def test_a_reply_that_is_too_large_to_keep_stores_nothing(ledger: Ledger) -> Non
 
 def test_a_query_whose_reply_fits_into_no_message_says_so(ledger: Ledger) -> None:
     with pytest.raises(
-        NotStorable, match=r"the reply has .* of a message: return less of it at a time$"
+        NotSerializable, match=r"the reply has .* of a message: return less of it at a time$"
     ) as caught:
         ledger.everything()
     assert caught.value.code == "reply_too_large"
@@ -100,7 +111,7 @@ def test_a_query_whose_reply_fits_into_no_message_says_so(ledger: Ledger) -> Non
 
 
 def test_a_reply_that_cannot_be_sent_stores_nothing(ledger: Ledger) -> None:
-    with pytest.raises(NotStorable, match=r"Ledger\.answer_with_an_object: its result cannot be sent"):
+    with pytest.raises(NotSerializable, match=r"Ledger\.answer_with_an_object: its result cannot be sent"):
         ledger.answer_with_an_object(7)
     assert intact(ledger)
 
@@ -117,7 +128,7 @@ def test_a_reply_that_cannot_be_sent_stores_nothing(ledger: Ledger) -> None:
 def test_an_event_that_cannot_be_stored_takes_back_its_command_alone(
     ledger: Ledger, command: str, value: str, says: str
 ) -> None:
-    with pytest.raises(NotStorable, match=says):
+    with pytest.raises(NotSerializable, match=says):
         getattr(ledger, command)(7, value)
     assert intact(ledger)
 
@@ -133,7 +144,7 @@ def test_of_commands_that_are_stored_together_only_the_bad_one_fails() -> None:
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
     outcomes = asyncio.run(all_at_once())
-    failed = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, NotStorable)]
+    failed = [place for place, outcome in enumerate(outcomes) if isinstance(outcome, NotSerializable)]
     assert failed == list(range(0, 40, 4))
     assert [outcome for outcome in outcomes if outcome == 1] == [1] * 30
     assert [Ledger.ref(name).sync.total() for name in names] == [
@@ -163,18 +174,18 @@ def test_an_unknown_command_is_told_here_with_a_hint(ledger: Ledger) -> None:
 
 
 def test_a_command_that_only_the_caller_knows_is_refused_by_the_entity(ledger: Ledger) -> None:
-    with pytest.raises(BadCall, match=r"badinput\.Ledger has no command 'audit' \(known: book, "):
-        gateway.current().ask_sync("badinput.Ledger", "a", "audit", b"\x90", None, None)
-    with pytest.raises(BadCall, match="the arguments are not an array"):
-        gateway.current().ask_sync("badinput.Ledger", "a", "book", b"\xff\xff", None, None)
+    with pytest.raises(InvalidCall, match=r"badinput\.Ledger has no command 'audit' \(known: book, "):
+        gateway.current().ask_sync(Call("badinput.Ledger", "a", "audit", b"\x90"))
+    with pytest.raises(InvalidCall, match="the arguments are not an array"):
+        gateway.current().ask_sync(Call("badinput.Ledger", "a", "book", b"\xff\xff"))
     assert intact(ledger)
 
 
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(
-        BadCall, match=r"no entity type 'shop\.Crat' is known here: is its app in INSTALLED_APPS\?"
+        InvalidCall, match=r"no entity type 'shop\.Crat' is known here: is its app in INSTALLED_APPS\?"
     ):
-        gateway.current().ask_sync("shop.Crat", "a", "add", b"\x90", None, None)
+        gateway.current().ask_sync(Call("shop.Crat", "a", "add", b"\x90"))
 
 
 def test_a_type_that_no_node_may_host_says_how_to_start_one() -> None:
@@ -194,7 +205,7 @@ def test_waiting_in_an_event_loop_says_what_to_write() -> None:
 
 
 def test_a_timeout_that_is_none_is_refused() -> None:
-    with pytest.raises(BadCall, match="above 0"):
+    with pytest.raises(InvalidCall, match="greater than 0"):
         Ledger.ref("a", timeout=-1).sync.total()
 
 

@@ -1,4 +1,6 @@
-"""Servers that are away, and tables that are not there: one sentence, an exit code, and on it goes when they are back."""
+"""Servers that are away, and tables that are not there: one sentence, an exit code, and on it goes
+when they are back.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from project.servers import OwnPostgres, OwnRedis
-from project.servers.ports import free_port
-from tests.live import Live
+from devtools.embedded_servers import OwnPostgres, OwnRedis
+from devtools.embedded_servers.ports import free_port
+from tests.support.live import Live
 
 CART = "from project.shop.entities import Cart; print(Cart.ref('alice', timeout=1).sync.add('book'))"
 
 
 def elsewhere(url: str) -> str:
-    """The same server at a port where nobody listens."""
+    """The same server at a port where no process listens."""
     parts = urlsplit(url)
     before, _, _ = parts.netloc.rpartition(":")
     return urlunsplit(parts._replace(netloc=f"{before}:{free_port()}"))
@@ -30,7 +32,7 @@ def test_commands_name_a_postgres_out_of_reach(live_tables: Live, command: list[
     assert answer.returncode == 2
     (sentence,) = answer.stderr.splitlines()
     assert f"PostgreSQL at 127.0.0.1:{urlsplit(url).port} cannot be used: Connection refused." in sentence
-    assert "Does it run there, and is DATABASES['default'] right?" in sentence
+    assert "Is it running there, and is DATABASES['default'] right?" in sentence
 
 
 @pytest.mark.parametrize(
@@ -41,7 +43,7 @@ def test_commands_name_a_redis_out_of_reach(live_tables: Live, command: list[str
     assert answer.returncode == 2
     (sentence,) = answer.stderr.splitlines()
     assert "The channel layer carries no messages: channel layer 'sharding':" in sentence
-    assert "Does Redis run there, and is CHANNEL_LAYERS right?" in sentence
+    assert "Is Redis running there, and is CHANNEL_LAYERS right?" in sentence
 
 
 def test_a_wrong_password_is_said_as_it_is(live_tables: Live) -> None:
@@ -116,6 +118,6 @@ def test_a_call_says_which_server_is_away(live_cluster: Live, server: str) -> No
         assert "Connection refused" in answer.stderr
     else:
         answer = live_cluster.manage("shell", "-v0", "-c", CART, REDIS_URL=elsewhere(live_cluster.redis_url))
-        assert "waiting for the channel layer" in answer.stderr
+        assert "waiting for a way to other processes" in answer.stderr
     assert answer.returncode == 1
     assert "Unavailable: this process is not connected to the cluster: " in answer.stderr

@@ -1,4 +1,6 @@
-"""`sharding_bench` on real servers: each kind of workload once, briefly, and nothing left behind."""
+"""`sharding_bench` on real servers: each kind of workload once, briefly, and nothing left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import psycopg
 import pytest
 
 from sharding_app.bench.database import LOCK
-from tests.live import Live
+from tests.support.live import Live
 
 TTL_SECONDS = 3.0
 FACTS = {"fsync", "full_page_writes", "synchronous_commit"}
@@ -72,11 +74,13 @@ def test_recovery_and_failover(live_tables: Live) -> None:
 
 
 def test_failover_by_a_pulled_cable(live_tables: Live) -> None:
-    """Its connections stay open and fall silent: it is away until its lease is over, and comes back nowhere sooner."""
+    """Its connections stay open and fall silent: it is away until its lease is over, and comes back
+    nowhere sooner.
+    """
     (failover,) = bench(live_tables, "failover", "--entities", "300", "--kills", "1", "--how", "cable")
     assert "1 x a pulled cable" in failover["note"]
     assert failover["count"] >= 1
-    assert failover["p50_ms"] > TTL_SECONDS * 500, "the kernel told no one of its death"
+    assert failover["p50_ms"] > TTL_SECONDS * 500, "the kernel told no peer of its death"
     assert number(live_tables, LEFT) == 0
 
 
@@ -129,9 +133,9 @@ def test_one_run_at_a_time(live_tables: Live) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["asks"], "There is no workload 'asks': choose from ask, durable"),
-        (["ask", "--in-flight", "none"], "a whole number from 1 on"),
-        (["ask", "--seconds", "0"], "a number above 0"),
+        (["asks"], "Unknown workload 'asks'. Choose from ask, durable"),
+        (["ask", "--in-flight", "none"], "must be a whole number of at least 1"),
+        (["ask", "--seconds", "0"], "must be a number greater than 0"),
     ],
 )
 def test_wrong_options_are_told(live_tables: Live, arguments: list[str], text: str) -> None:

@@ -18,10 +18,10 @@ from sharding_app.bench.report import Progress, json_line, table
 from sharding_app.bench.result import Result
 from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.moving import Absences
-from sharding_app.core.ids import shard_of
+from sharding_app.entities.registry import registry
 from sharding_app.errors import Unavailable
-from sharding_app.management.addresses import NoAddress, database_url, redis_url
-from sharding_app.model.registry import registry
+from sharding_app.processes.addresses import NoAddress, database_url, redis_url
+from sharding_app.protocol.ids import shard_of
 
 FACTS = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
@@ -139,7 +139,7 @@ def test_the_table_has_a_row_for_each_result() -> None:
     assert rows[-1] == "Machine: a machine"
 
 
-def test_progress_is_a_line_each_where_nobody_looks() -> None:
+def test_progress_is_a_line_each_where_there_is_no_terminal() -> None:
     stream = io.StringIO()
     progress = Progress(stream)
     progress("ask, warming up")

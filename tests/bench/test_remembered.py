@@ -1,7 +1,7 @@
 """`sharding_bench remembered` on real servers."""
 
 from tests.bench.test_command import LEFT, bench, number
-from tests.live import Live
+from tests.support.live import Live
 
 
 def test_all_that_ran_runs_again_after_a_full_restart(live_tables: Live) -> None:

@@ -1,4 +1,6 @@
-"""Headless Chromium as the tests need it: signed in as somebody, in light or dark, wide or narrow, and listened to."""
+"""Headless Chromium as the tests need it: signed in, in light or dark, wide or narrow, and
+listened to.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ MORE_OF_THE_SAME = "[data-map-table] tr:nth-child(n+20), #sh-map g:nth-child(n+6
 
 
 def find_chromium() -> tuple[str, str]:
-    """Chromium and its driver. Without them the tests cannot run: that is an error where CI says that they must."""
+    """Chromium and its driver. Without them the tests cannot run: that is an error where CI says
+    that they must.
+    """
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     driver = shutil.which("chromedriver")
     if browser and driver:
@@ -61,7 +65,7 @@ class Browser:
     def close(self) -> None:
         self.driver.quit()
 
-    # -- How it looks ----------------------------------------------------------------------------------------------
+    # -- How it looks ------------------------------------------------------------------------------
 
     def wide(self) -> None:
         self.size(WIDE)
@@ -85,7 +89,7 @@ class Browser:
     def _command(self, command: str, /, **parameters: Any) -> Any:
         return self.driver.execute_cdp_cmd(command, parameters)
 
-    # -- Where it is -----------------------------------------------------------------------------------------------
+    # -- Where it is -------------------------------------------------------------------------------
 
     def sign_in(self, site: str, session: str) -> None:
         """Be the one whom that session belongs to."""
@@ -96,7 +100,9 @@ class Browser:
         self.driver.get(address)
 
     def at_once(self) -> None:
-        """Let Django's own colour transitions take no time: what is hidden would be caught in the middle of one."""
+        """Let Django's own colour transitions take no time: what is hidden would be caught in the
+        middle of one.
+        """
         self.run(
             "const s = new CSSStyleSheet(); s.replaceSync('* { transition: none !important }');"
             "document.adoptedStyleSheets = [s]"
@@ -106,7 +112,9 @@ class Browser:
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def tab_to(self, text: str) -> str:
-        """Press Tab until what has that text in the dashboard has the focus; return how one sees that it has."""
+        """Press Tab until what has that text in the dashboard has the focus; return how one sees
+        that it has.
+        """
         for _ in range(MOST_TABS):
             self.press(Keys.TAB)
             if (
@@ -137,7 +145,7 @@ class Browser:
             self.driver.close()
             self.driver.switch_to.window(first)
 
-    # -- What it shows ---------------------------------------------------------------------------------------------
+    # -- What it shows -----------------------------------------------------------------------------
 
     def find(self, selector: str) -> WebElement:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
@@ -167,10 +175,12 @@ class Browser:
     def sees(self, text: str, seconds: float = SECONDS) -> None:
         self.until(lambda: text in self.text, f"{text!r} on the page", seconds)
 
-    # -- What it complains of --------------------------------------------------------------------------------------
+    # -- What it complains of ----------------------------------------------------------------------
 
     def complaints(self) -> list[str]:
-        """Whatever the console has got since the last look: errors, and what the policy has refused."""
+        """Whatever the console has got since the last look: errors, and what the policy has
+        refused.
+        """
         log: list[dict[str, str]] = self.driver.get_log("browser")  # type: ignore[no-untyped-call] # selenium's
         found = [f"{each['level']} {each['message']}" for each in log]
         # That icon is Chromium's own wish; no page names it.

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from project.servers import OwnRedis
+from devtools.embedded_servers import OwnRedis
 from tests.browser.browser import Browser, find_chromium
-from tests.browser.cluster import Cluster, again, cluster
-from tests.live import Live
+from tests.browser.site import Cluster, again, cluster
+from tests.support.live import Live
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
-    """Nobody else uses it, so it can be stopped."""
+    """A Redis of these tests' own, which can be stopped."""
     with OwnRedis(tmp_path_factory.mktemp("browser")) as redis:
         yield redis
 
@@ -51,7 +51,7 @@ Visit = Callable[[str], Browser]
 
 @pytest.fixture
 def visit(chromium: Browser, three_nodes: Cluster) -> Visit:
-    """Open the overview as somebody, in a browser that has no complaints yet."""
+    """Open the overview as a person of the seed, in a browser that has no complaints yet."""
 
     def visit(person: str) -> Browser:
         chromium.wide()

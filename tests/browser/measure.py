@@ -1,6 +1,8 @@
-"""What the dashboard costs: `python -m tests.browser.measure` (1,000 shards, 100,000 entities, 50 loads, 5 rounds).
+"""What the dashboard costs: `python -m tests.browser.measure` (1,000 shards, 100,000 entities, 50
+loads, 5 rounds).
 
-* How long each main page takes to load, at the browser's side of the site, while nothing else is asked for.
+* How long each main page takes to load, at the browser's side of the site, while nothing else is
+  asked for.
 * How many commands a second the cluster takes with three dashboards open, and without, in turns.
 
 `--entities`, `--loads`, `--rounds` and `--seconds` make it shorter.
@@ -19,7 +21,7 @@ from urllib.request import Request, urlopen
 
 import websocket
 
-from tests.browser.cluster import Cluster
+from tests.browser.site import Cluster
 from tests.browser.standing import full_rate, standing
 
 DASHBOARDS = ("", "types/{shop.Cart}/", "nodes/")

@@ -1,4 +1,6 @@
-"""Pictures of the dashboard for the documentation: `python -m tests.browser.screenshots` writes docs/images anew."""
+"""Pictures of the dashboard for the documentation: `python -m tests.browser.screenshots` writes
+docs/images anew.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ import base64
 from pathlib import Path
 
 from tests.browser.browser import Browser, Theme
-from tests.browser.cluster import Cluster
+from tests.browser.site import Cluster
 from tests.browser.standing import standing, traffic
-from tests.live import ROOT
+from tests.support.live import ROOT
 
 IMAGES = ROOT / "docs" / "images"
 RATE = 300

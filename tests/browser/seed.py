@@ -1,4 +1,6 @@
-"""Fills a running cluster with something to look at, and makes people: `python -m tests.browser.seed`, JSON comes out."""
+"""Fills a running cluster with something to look at, and makes people: `python -m
+tests.browser.seed`, JSON comes out.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def _rows() -> dict[str, Any]:
     """What has gone wrong elsewhere: a type without code, an event that its code cannot read."""
     from django.db import connection
 
-    from sharding_app.core.ids import shard_of
+    from sharding_app.protocol.ids import shard_of
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT name, id, number_of_shards FROM sharding_type")
@@ -89,7 +91,7 @@ def _event(cursor: Any, number: int, entity: str, shard: int, payload: str) -> N
 
 
 def _people() -> dict[str, str]:
-    """Sessions by name: whoever has one is logged in."""
+    """Sessions by name: a browser with one is logged in."""
     from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
     from django.contrib.auth.models import Permission
 

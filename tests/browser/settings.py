@@ -1,4 +1,6 @@
-"""The demo site, a little app of the tests', and a policy that lets no inline code and nothing foreign run."""
+"""The demo site, a little app of the tests', and a policy that lets no inline code and nothing
+foreign run.
+"""
 
 from __future__ import annotations
 

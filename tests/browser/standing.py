@@ -12,9 +12,9 @@ from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 
-from project.servers import OwnPostgres, OwnRedis
-from tests.browser.cluster import SETTINGS, Cluster, cluster
-from tests.live import ROOT, Live, Program
+from devtools.embedded_servers import OwnPostgres, OwnRedis
+from tests.browser.site import SETTINGS, Cluster, cluster
+from tests.support.live import ROOT, Live, Program
 
 
 @contextmanager

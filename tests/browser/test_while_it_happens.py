@@ -1,13 +1,15 @@
-"""What the dashboard shows while things happen: a node that is killed, a site without its servers, a pause."""
+"""What the dashboard shows while things happen: a node that is killed, a site without its servers,
+a pause.
+"""
 
 from __future__ import annotations
 
 import time
 
-from project.servers import OwnRedis
+from devtools.embedded_servers import OwnRedis
 from tests.browser.browser import Browser
-from tests.browser.cluster import Cluster
 from tests.browser.conftest import Visit
+from tests.browser.site import Cluster
 
 CART, STATION = "shop.Cart", "weather.Station"
 SOON = 2.0
@@ -38,7 +40,7 @@ def test_without_a_websocket_the_page_polls(visit: Visit, three_nodes: Cluster) 
     browser.before_each_page("window.WebSocket = class { constructor() { throw new Error('none') } }")
     try:
         browser.open(page)
-        browser.until(lambda: live(browser) == "looking every 2 s", "the page polls")
+        browser.until(lambda: live(browser) == "polling every 2 s", "the page polls")
     finally:
         browser.forget_what_is_before()
     assert browser.complaints() == []
@@ -106,14 +108,12 @@ def test_without_redis_the_page_says_so_and_goes_on_when_it_is_back(
     browser.until(lambda: live(browser) == "live", "live updates")
     own_redis.stop()
     try:
-        browser.sees(
-            "No node answers this site: is the channel layer (Redis) reachable from here and from there?"
-        )
-        browser.sees("Node ada did not answer within a second.")
+        browser.sees("No node answers this process.")
+        browser.sees("Node ada is deaf: it does not hear itself through the channel layer.")
         browser.open(f"{three_nodes.root}types/{three_nodes.types[CART]}/")
         browser.sees("Shard map")
         browser.open(three_nodes.root)
-        browser.sees("No node answers this site")
+        browser.sees("No node answers this process")
         browser.until(lambda: live(browser) == "live", "it gets news without Redis")
     finally:
         own_redis.start()
@@ -130,7 +130,7 @@ def test_without_any_node_the_pages_stay_up_and_say_so(visit: Visit, three_nodes
     for name in list(three_nodes.nodes):
         three_nodes.kill(name)
     station = f"{three_nodes.root}types/{three_nodes.types[STATION]}/"
-    # Nobody is left who takes the rows of the dead away: their locks are gone, and that is seen.
+    # No node is left to take the rows of the dead away: their locks are gone, and that is seen.
     browser.sees("Node ada is suspect: it holds neither of its locks in PostgreSQL.")
     browser.open(f"{station}entity/?id=oslo")
     browser.sees("State now, after event 45")

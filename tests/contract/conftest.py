@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from project.servers import Servers
+from devtools.embedded_servers import Servers
 from tests.contract.factories import FACTORIES, World
-from tests.postgres.scratch import make_tables, scratch_database
+from tests.support.scratch import make_tables, scratch_database
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
-"""The worlds that the ports' contracts hold in: each gives adapters that look at one and the same cluster.
+"""The worlds that the ports' contracts hold in: each gives adapters that look at one and the same
+cluster.
 
-A world is an async context manager made by an entry of FACTORIES; the fixture `world` runs every contract test in each.
+A world is an async context manager made by an entry of FACTORIES; the fixture `world` runs every
+contract test in each.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -17,18 +19,19 @@ from sharding_app.adapters.memory import (
     MemoryServer,
     MemoryStore,
 )
+from sharding_app.adapters.memory.cluster_writes import shard_key
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
-from sharding_app.core.ids import ShardId
-from sharding_app.core.records import Backend
-from sharding_app.core.shard_lease import LeaseTerms
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.lease import Leases
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import ClusterStore
-from tests.postgres.scratch import empty_tables
+from sharding_app.protocol.ids import ShardId
+from sharding_app.protocol.liveness.shard_lease import LeaseTerms
+from sharding_app.protocol.records import Backend
+from tests.support.scratch import empty_tables
 
 
 class World(Protocol):
@@ -135,9 +138,9 @@ class MemoryWorld:
 
     @asynccontextmanager
     async def holding(self, type_id: int, shard: ShardId) -> AsyncIterator[None]:
-        self._server.journal.locked[type_id, shard] = "another session"
+        outsider = self._server.locks.hold(shard_key(type_id, shard), "another session")
         yield
-        del self._server.journal.locked[type_id, shard]
+        self._server.locks.release(outsider)
 
 
 @asynccontextmanager

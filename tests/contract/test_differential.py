@@ -1,7 +1,8 @@
-"""Random histories of operations, done on the virtual server and on PostgreSQL: the same answers, the same rows.
+"""Random histories of operations, done on the virtual server and on PostgreSQL: the same answers,
+the same rows.
 
-Seeded, so that a difference can be found again: the message of a failure names the seed and the operation. Times are
-left out of the comparison (windows are either wide open or shut).
+Seeded, so that a difference can be found again: the message of a failure names the seed and the
+operation. Times are left out of the comparison (windows are either wide open or shut).
 """
 
 from collections.abc import Awaitable, Callable
@@ -12,15 +13,15 @@ import pytest
 
 from sharding_app.adapters.memory import MemoryLifelineSession, MemoryServer
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
-from sharding_app.core.ids import Term
-from sharding_app.core.lockkeys import lifeline_keys
-from sharding_app.core.records import Decision, HomeChange, Server
 from sharding_app.ports.journal import Bounds, Former, Mark, RowRefused, ShardsFenced, Snapshot
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import StaleTerm
+from sharding_app.protocol.ids import Term
+from sharding_app.protocol.liveness.locks import lifeline_keys
+from sharding_app.protocol.records import Decision, HomeChange, Server
 from tests.contract.factories import MemoryWorld, PostgresWorld, World, postgres_world
-from tests.contract.given import CART, event_row, member, with_type
-from tests.postgres.writers import connect, gone
+from tests.integration.adapters.postgres.writers import connect, gone
+from tests.support.given import CART, event_row, member, with_type
 
 pytestmark = pytest.mark.asyncio
 
@@ -62,7 +63,9 @@ class Side:
         await first.elect("one")
 
     async def open(self, name: str) -> None:
-        """Open a session anew, once the server has seen the end of the former one and freed what it held."""
+        """Open a session anew, once the server has seen the end of the former one and freed what it
+        held.
+        """
         await self.hang_up(name)
         self._pids[name] = (await self.sessions[name].open()).pid
 
@@ -99,7 +102,7 @@ class History:
         )  # fmt: skip
         return random.choice(makers)()
 
-    # -- Journal ---------------------------------------------------------------------------------------------------
+    # -- Journal -----------------------------------------------------------------------------------
 
     def _rows(self) -> list[dict[str, Any]]:
         random, rows = self.random, []
@@ -230,7 +233,7 @@ class History:
 
         return "recall", recall
 
-    # -- Cluster ---------------------------------------------------------------------------------------------------
+    # -- Cluster -----------------------------------------------------------------------------------
 
     def _decide(self) -> tuple[str, Operation]:
         random = self.random
@@ -296,7 +299,8 @@ class History:
         name, term = self.random.choice(NODES), self.term + self.random.choice((0, 0, -1))
 
         async def bury(side: Side) -> object:
-            # Its sessions end with it; ours are closed first, so that both sides open them again in the same way.
+            # Its sessions end with it; ours are closed first, so that both sides open them again in
+            # the same way.
             await side.hang_up(name)
             return await side.store.bury(term, name)
 
@@ -316,7 +320,7 @@ class History:
 
         return "record", record
 
-    # -- Sessions --------------------------------------------------------------------------------------------------
+    # -- Sessions ----------------------------------------------------------------------------------
 
     def _session(self) -> str | None:
         return self.random.choice(list(self.opened)) if self.opened else None
@@ -397,7 +401,9 @@ async def at_once(_: int) -> None:
 
 
 async def ended(params: dict[str, Any], pid: int) -> None:
-    """Wait until the server has heard of the end of a session, and freed its locks: that is a moment later."""
+    """Wait until the server has heard of the end of a session, and freed its locks: that is a
+    moment later.
+    """
     async with await connect(params) as watcher:
         await gone(watcher, pid)
 

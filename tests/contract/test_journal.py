@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from sharding_app.core.records import HomeChange, Lineage
 from sharding_app.ports.journal import (
     Bounds,
     Erasure,
@@ -20,8 +19,9 @@ from sharding_app.ports.journal import (
     Snapshot,
     StoredEvent,
 )
+from sharding_app.protocol.records import HomeChange, Lineage
 from tests.contract.factories import World
-from tests.contract.given import CART, event_row, homed, with_type
+from tests.support.given import CART, event_row, homed, with_type
 
 pytestmark = pytest.mark.asyncio
 
@@ -132,6 +132,15 @@ async def test_a_number_is_given_once(world: World) -> None:
         await journal.append([event_row(number, "b", 1), event_row(number, "a", 1, payload=b"2")])
     assert refused.value.index == 1
     assert await journal.read(number, ["a", "b"]) == {"a": History(None, [stored(1)]), "b": History(None, [])}
+
+
+async def test_what_no_table_takes_is_told_before_a_number_that_is_taken(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1)])
+    with pytest.raises(RowRefused) as refused:
+        await journal.append([event_row(number, "a", 1), event_row(number, "b", 0)])
+    assert refused.value.index == 1
 
 
 async def test_a_number_that_the_next_home_has_taken_is_fenced(world: World) -> None:
@@ -427,7 +436,9 @@ async def test_a_former_value_keeps_what_a_retry_needs_and_nothing_else(world: W
 
 
 async def test_former_values_are_put_away_by_their_home_alone(world: World) -> None:
-    """The next home's look at a number must not be misled by a changed epoch, nor the former one's."""
+    """The next home's look at a number must not be misled by a changed epoch, nor the former
+    one's.
+    """
     number = await homed(world, {0: 1}, home="former")
     store, former, present = world.store(), world.journal("former"), world.journal("present")
     await former.append([event_row(number, "a", seq) for seq in (1, 2)])
@@ -442,6 +453,31 @@ async def test_former_values_are_put_away_by_their_home_alone(world: World) -> N
         *[b'{"sku": "book"}'] * 2, b"null", b'{"sku": "book"}',
     ]  # fmt: skip
     assert await former.settle([event_row(number, "a", 2)])
+
+
+async def test_rows_that_are_there_are_judged_before_those_that_are_new(world: World) -> None:
+    """A statement that updates the one kind and inserts the other has a fence for each: a stale row
+    of the first kind is told alone.
+    """
+    number = await homed(world, {0: 1, 1: 1, 2: 1})
+    store, journal = world.store(), world.journal("former")
+    there, new = Mark(number, 1, 1, "b", True), Mark(number, 0, 1, "a", True)
+    await journal.remember([there])
+    await journal.save_snapshots([Snapshot(number, "b", 1, 1, 1, b"1")])
+    term = (await store.coordinator()).term
+    await store.decide(term, [HomeChange(CART.name, shard, 1, 2, "present", "home") for shard in (0, 1)])
+    fenced: list[frozenset[tuple[int, int]]] = []
+    for marks in ([new, there], [new, Mark(number, 2, 1, "c", True)]):
+        with pytest.raises(ShardsFenced) as refused:
+            await journal.remember(marks)
+        fenced.append(refused.value.shards)
+    for entities in ("ab", "a"):
+        with pytest.raises(ShardsFenced) as refused:
+            await journal.save_snapshots(
+                [Snapshot(number, each, 1, "ab".index(each), 1, b"2") for each in entities]
+            )
+        fenced.append(refused.value.shards)
+    assert fenced == [{(number, 1)}, {(number, 0)}] * 2
 
 
 async def test_trim_goes_on_where_a_piece_has_ended(world: World) -> None:
@@ -489,7 +525,9 @@ async def test_an_id_that_cannot_be_stored_has_no_history(world: World) -> None:
 
 
 async def test_an_entity_is_erased_in_pieces_from_its_end(world: World) -> None:
-    """Between two pieces there is a history without a gap; snapshot and remembered id go with the first event."""
+    """Between two pieces there is a history without a gap; snapshot and remembered id go with the
+    first event.
+    """
     number = await homed(world, {0: 1})
     journal = world.journal()
     await journal.append([event_row(number, "a", seq) for seq in range(1, 6)])

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.contract.factories import World
-from tests.contract.given import joined
+from tests.support.given import joined
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,7 +25,7 @@ async def test_one_holder_at_a_time(world: World) -> None:
     assert list(await second.acquire(["a", "b"])) == ["b"]
     assert list(await first.acquire(["b", "a"])) == ["a"], "its own is granted again"
     await second.release(["a"])
-    assert list(await second.acquire(["a"])) == [], "nobody gives back what is another's"
+    assert list(await second.acquire(["a"])) == [], "a client gives back none but its own leases"
     await first.release(["a", "c"])
     assert list(await second.acquire(["a"])) == ["a"]
     assert list(await first.renew(["a"])) == []
@@ -63,7 +63,9 @@ async def test_late_but_not_taken_is_still_ones_own(world: World) -> None:
 
 
 async def test_a_holder_without_a_row_is_waited_for_as_long_as_it_may_live(world: World) -> None:
-    """It was taken for dead, and perhaps it is not: its own lease is over within a node's TTL, whatever it hears."""
+    """It was taken for dead, and perhaps it is not: its own lease is over within a node's TTL,
+    whatever it hears.
+    """
     await members(world, "n-1", "n-2")
     former = world.leases("n-1", LONG)
     heir, hasty = world.leases("n-2", LONG, 0.4), world.leases("n-2", LONG, LONG / 2)

@@ -1,11 +1,13 @@
 """What every lifeline session does (`ports.lifeline`)."""
 
+import asyncio
+
 import pytest
 
-from sharding_app.core.records import CoordinatorRow, News
 from sharding_app.ports.lifeline import SessionLost
+from sharding_app.protocol.records import CoordinatorRow, News
 from tests.contract.factories import World
-from tests.contract.given import joined, member, until
+from tests.support.given import joined, member, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -189,3 +191,14 @@ async def test_a_lost_session_loses_the_election_with_it(world: World) -> None:
         return await sessions[0].elect("a") == term + 1
 
     await until(elected_again)
+
+
+async def test_an_end_that_came_before_the_watch_is_heard(world: World) -> None:
+    session = world.session()
+    await world.end(await session.open())
+    heard = asyncio.Event()
+    ends = session.watch(heard.set)
+    await asyncio.wait_for(heard.wait(), 5)
+    ends()
+    with pytest.raises(SessionLost):
+        await session.ping()

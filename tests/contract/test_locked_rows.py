@@ -1,10 +1,11 @@
-"""A session that is none of ours holds the row of a shard: what waits for it in vain does nothing, and the rest goes on."""
+"""A session that is none of ours holds the row of a shard: what waits for it in vain does nothing,
+and the rest goes on.
+"""
 
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sharding_app.core.records import HomeChange
 from sharding_app.ports.journal import (
     Erasure,
     Former,
@@ -17,8 +18,9 @@ from sharding_app.ports.journal import (
     Snapshot,
 )
 from sharding_app.ports.store import StoreUnavailable
+from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
-from tests.contract.given import CART, event_row, homed
+from tests.support.given import CART, event_row, homed
 
 pytestmark = pytest.mark.asyncio
 

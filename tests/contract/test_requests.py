@@ -1,9 +1,11 @@
-"""What operators and the application ask of the cluster is a row (`ports.store`), and a node's lifeline sees it."""
+"""What operators and the application ask of the cluster is a row (`ports.store`), and a node's
+lifeline sees it.
+"""
 
 import pytest
 
 from tests.contract.factories import World
-from tests.contract.given import CART, joined, member, with_type
+from tests.support.given import CART, joined, member, with_type
 
 pytestmark = pytest.mark.asyncio
 

@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from sharding_app.core.lockkeys import lifeline_keys
-from sharding_app.core.records import Backend, CoordinatorRow, Decision, HomeChange, Server, ShardRow
 from sharding_app.ports.store import StaleTerm, StoreRefused
+from sharding_app.protocol.liveness.locks import lifeline_keys
+from sharding_app.protocol.records import Backend, CoordinatorRow, Decision, HomeChange, Server, ShardRow
 from tests.contract.factories import World
-from tests.contract.given import CART, elected, homed, joined, member, until, with_type
+from tests.support.given import CART, elected, homed, joined, member, until, with_type
 
 pytestmark = pytest.mark.asyncio
 
@@ -48,7 +48,9 @@ async def test_registering_nothing_is_nothing(world: World) -> None:
 
 
 async def test_many_register_at_once(world: World) -> None:
-    """They agree on the numbers, in whatever order each of them names the types; none is refused because of another."""
+    """They agree on the numbers, in whatever order each of them names the types; none is refused
+    because of another.
+    """
     stores = [world.store(str(number)) for number in range(5)]
     await asyncio.gather(*(store.types() for store in stores))  # all are connected
     for turn in range(5):
@@ -373,3 +375,15 @@ async def test_coming_back_writes_the_row_and_reads_the_homes_on_one_server(worl
     await store.join(member("b"), (13, 14))
     assert await store.come_back("b", server) == (server, [])
     assert await store.come_back("nobody", server) is None
+
+
+async def test_where_a_member_listens_is_in_its_row(world: World) -> None:
+    store = world.store("n-1")
+    await store.cluster_id()
+    addresses = ("unix:/run/x.sock", "tcp:[::1]:7400")
+    await store.join(member("n-1", addresses=addresses), (1, 2))
+    _, [found] = await store.members()
+    assert found.addresses == addresses
+    await store.join(member("n-1", addresses=()), (1, 2))
+    _, [found] = await store.members()
+    assert found.addresses == ()

@@ -1,7 +1,9 @@
-"""Runs the Python of a page from top to bottom, in a module of its own, against a cluster of the page's own entities.
+"""Runs the Python of a page from top to bottom, in a module of its own, against a cluster of the
+page's own entities.
 
-Blocks that declare come first, in their order; then those that ask (`await`, `.sync`, `.tell`), in theirs. An error names
-the page and its line. In a page about the cluster in memory, `cluster` is that cluster, and waiting takes no time.
+Blocks that declare come first, in their order; then those that ask (`await`, `.sync`, `.tell`), in
+theirs. An error names the page and its line. In a page about the cluster in memory, `cluster` is
+that cluster, and waiting takes no time.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sharding_app.model.registry import messages, registry
-from sharding_app.runtime.config import NodeConfig
+from sharding_app.entities.registry import messages, registry
+from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.testing import modes, real
 from sharding_app.testing.cluster import MemoryCluster
 from tests.docs.snippets import Block, blocks
-from tests.travel import hurry
+from tests.support.hurry import hurry
 
 
 class Page:
@@ -93,7 +95,9 @@ def run_in_memory(page: Page, *, nodes: int = 2, config: NodeConfig | None = Non
 
 
 def run_on_servers(page: Page) -> None:
-    """Run it against a node on PostgreSQL and Redis; in a test with `django_db(transaction=True)`."""
+    """Run it against a node on PostgreSQL and Redis; in a test with
+    `django_db(transaction=True)`.
+    """
     with page.declared(), modes.real(), real.node():
         for block in page.asks:
             if (asking := page.ask(block)) is not None:

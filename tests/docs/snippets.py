@@ -1,8 +1,9 @@
-"""Executes a document: Python blocks become files, console blocks are typed in, and what they show must come.
+"""Executes a document: Python blocks become files, console blocks are typed in, and what they show
+must come.
 
-A Python block begins with a comment that names its file; to a file that is there, it is added. A console block has
-commands after `$ ` and below each what must begin the lines of its output, in that order. Commands that go on (a node, a
-server) stay until the end.
+A Python block begins with a comment that names its file; to a file that is there, it is added. A
+console block has commands after `$ ` and below each what must begin the lines of its output, in
+that order. Commands that go on (a node, a server) stay until the end.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlencode
 
-from project.servers.ports import free_port
-from tests.live import Program, until
-from tests.scratch_project import ScratchProject
+from devtools.embedded_servers.ports import free_port
+from tests.support.live import Program, until
+from tests.support.scratch_project import ScratchProject
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 STAYS = ("sharding_node", "runserver", "runcluster")
@@ -58,7 +59,7 @@ def says(output: str, expected: list[str]) -> bool:
 
 
 class Reader:
-    """Somebody who types in what a document says."""
+    """A reader who types in the commands of a document."""
 
     def __init__(self, project: ScratchProject) -> None:
         self.project = project
@@ -96,7 +97,7 @@ class Reader:
                 program.wait_line(f"^{re.escape(line)}")
             return
         else:
-            assert words[0] == "python", f"{where}: nobody knows how to run this"
+            assert words[0] == "python", f"{where}: the tests do not know how to run this"
             answer: subprocess.CompletedProcess[str] = self.project.run(*words[1:])
             assert answer.returncode == 0, f"{where}\n{answer.stderr}"
             output = answer.stdout + answer.stderr

@@ -9,9 +9,9 @@ from collections import Counter
 import psycopg
 from django.core.management import get_commands
 
-from sharding_app.doctor.server import NODE_CONNECTIONS
+from sharding_app.operations.diagnosis.postgres import NODE_CONNECTIONS
 from tests.docs.test_snippets import DOCS, WRITTEN
-from tests.live import ROOT, Live, Program, until
+from tests.support.live import ROOT, Live, Program, until
 
 RUNNING = (DOCS / "running.md").read_text()
 STAY = """

@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-from sharding_app import simulation
+from sharding_app.testing import simulation
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
@@ -16,7 +16,9 @@ SECTIONS = re.findall(r"^## (\d+)\. (.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.D
 
 
 def reported() -> dict[str, int]:
-    """Return the name and the number of each promise that some place of the simulation reports as broken."""
+    """Return the name and the number of each promise that some place of the simulation reports as
+    broken.
+    """
     found: dict[str, int] = {}
     for path in Path(simulation.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -5,10 +5,10 @@ import asyncio
 import inspect
 from typing import Any
 
-from sharding_app.model.registry import registry
+from sharding_app.entities.registry import registry
 from sharding_app.testing.cluster import MemoryCluster
 from tests.docs.snippets import blocks
-from tests.live import ROOT
+from tests.support.live import ROOT
 
 PAGE = ROOT / "docs" / "messages.md"
 

@@ -8,8 +8,8 @@ import pytest
 from tests.docs.pages import Page, run_in_memory, run_on_servers
 from tests.docs.snippets import Reader, blocks
 from tests.docs.test_snippets import DOCS
-from tests.live import ROOT, Live
-from tests.scratch_project import WITH_SHARDING, ScratchProject
+from tests.support.live import ROOT, Live
+from tests.support.scratch_project import WITH_SHARDING, ScratchProject
 from tests.typing.test_typing import by_mypy
 
 WRONG = """
@@ -43,7 +43,9 @@ def test_a_page_about_entities_runs(name: str, asking: int) -> None:
 
 @pytest.mark.parametrize("name", ["entities", "persistence", "retries", "schema-evolution", "messages"])
 def test_what_a_page_shows_is_typed(name: str, tmp_path: Path) -> None:
-    """A reader may copy it into a project that is checked strictly. Its lines keep their numbers."""
+    """A reader may copy it into a project that is checked strictly. Its lines keep their
+    numbers.
+    """
     page = DOCS / f"{name}.md"
     lines = [""] * len(page.read_text().splitlines())
     for block in blocks(page):
@@ -68,7 +70,9 @@ def test_the_page_about_django_runs() -> None:
 def test_the_page_about_testing_runs(
     live_servers: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the project of the guide, whose tests are those of the page; named here is what an installed package brings."""
+    """In the project of the guide, whose tests are those of the page; named here is what an
+    installed package brings.
+    """
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:valkey -p sharding_app.testing.plugin -p no:cacheprovider")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import Reader, blocks, says, steps
-from tests.live import ROOT, Live
-from tests.scratch_project import ScratchProject
+from tests.support.live import ROOT, Live
+from tests.support.scratch_project import ScratchProject
 
 DOCS = ROOT / "docs"
-WRITTEN = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+WRITTEN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def test_getting_started_leads_to_a_working_cart(live_servers: Live, tmp_path: Path) -> None:
@@ -61,6 +61,19 @@ def test_links_lead_somewhere(document: Path) -> None:
         page = document.parent / target if target else document
         assert page.exists(), target
         assert not heading or heading in headings(page), f"{target}#{heading}"
+
+
+@pytest.mark.parametrize("folder", [DOCS, DOCS / "decisions"], ids=lambda path: path.name)
+def test_the_index_names_every_page(folder: Path) -> None:
+    named = set(re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text()))
+    assert {page.name for page in folder.glob("*.md")} - {"README.md"} == named
+
+
+@pytest.mark.parametrize("record", sorted((DOCS / "decisions").glob("0*.md")), ids=lambda path: path.stem)
+def test_a_decision_says_why_what_and_at_which_price(record: Path) -> None:
+    parts = re.findall(r"^\*\*(.+?)\.?\*\*", record.read_text(), re.MULTILINE)
+    assert parts == ["Context", "Decision", "What it costs", "What would make us change it"]
+    assert int(re.findall(r"^# (\d+)\. ", record.read_text())[0]) == int(record.stem[:4])
 
 
 @pytest.mark.parametrize("document", WRITTEN, ids=lambda path: path.name)

@@ -1,1 +1,1 @@
-"""The house: servers, settings, README, what may import what."""
+"""The house: settings, README, what may import what."""

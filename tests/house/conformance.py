@@ -1,4 +1,5 @@
-"""Reads docs/conformance.md and holds it against the tests. `python -m tests.house.conformance` prints the count.
+"""Reads docs/conformance.md and holds it against the tests. `python -m tests.house.conformance`
+prints the count.
 
 Each row of the reference's own tests stands there once, with one of four words:
 
@@ -170,7 +171,8 @@ def _read(path: Path) -> tuple[str, dict[str, Function]]:
             tests.update(
                 {f"{group.name}::{each.name}": each for each in group.body if isinstance(each, Function)}
             )
-    # Helpers may stand anywhere; a test only where pytest finds it under the name that the page gives it.
+    # Helpers may stand anywhere; a test only where pytest finds it under the name that the page
+    # gives it.
     helpers = {name: each for name, each in found.items() if not name.startswith("test_")}
     return source, helpers | tests
 
@@ -182,7 +184,8 @@ def _asserts(test: Function, functions: dict[str, Function], depth: int = 2) -> 
             return True
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            # A wait with a deadline fails when what it waits for does not come; the end of a scenario judges its history.
+            # A wait with a deadline fails when what it waits for does not come; the end of a
+            # scenario judges its history.
             if name in ("raises", "until", "finish"):
                 return True
             helper = functions.get(name)

@@ -1,19 +1,22 @@
 """Changes the pure core at random, one small change at a time, and looks whether any check notices.
 
-    python -m tests.house.mutants [--count 60] [--seed 1] [--skip 0] [--only region] [--seeds 40] [--json]
+    python -m tests.house.mutants [--count 60] [--seed 1] [--skip 0] [--only region] [--seeds 40]
+                                  [--json]
 
-A *mutant* is a copy of this checkout in which one expression or statement of sharding_app/core says something else: a
-comparison the other way round, a call left out, a number and one. The same seed chooses the same mutants, in the same
-order, so that a run can go on where another one ended (`--skip`). Steps are tried in order, and the first
-that fails has noticed:
+A *mutant* is a copy of this checkout in which one expression or statement of sharding_app/protocol
+says something else: a comparison the other way round, a call left out, a number and one. The same
+seed chooses the same mutants, in the same order, so that a run can go on where another one ended
+(`--skip`). Steps are tried in order, and the first that fails has noticed:
 
-    nearest      the tests of the core's folders that import the changed file, or a file of the core that imports it
-    core         the other tests of these folders
-    further      the tests of a few other folders that import the changed file itself
+    nearest      the tests in tests/unit/protocol that import the changed file, or a file of the
+                 core that imports it
+    core         the other tests of that folder
+    further      the other tests of tests/unit that import the changed file itself
     simulation   so many seeds (`--seeds`; 0: none)
 
-A mutant that no step notices has survived: either a test is missing, or the change changes nothing that can be seen. The
-exit code is 1 if the share of those is above `--most` per cent. All steps have to pass in the unchanged copy first.
+A mutant that no step notices has survived: either a test is missing, or the change changes nothing
+that can be seen. The exit code is 1 if the share of those is above `--most` per cent. All steps
+have to pass in the unchanged copy first.
 """
 
 import argparse
@@ -34,11 +37,9 @@ from typing import NamedTuple
 
 from tests.house.trials import Copy
 
-CORE = Path("sharding_app/core")
-FOLDERS = ("tests/core", "tests/link", "tests/allocation", "tests/lease")
-FURTHER = ("tests/protocol", "tests/entities", "tests/conf", "tests/admin")
-NOT_THESE = ("tests/lease/test_real_server.py",)
-"""They start PostgreSQL, and are about its locks."""
+CORE = Path("sharding_app/protocol")
+FOLDERS = ("tests/unit/protocol",)
+FURTHER = ("tests/unit",)
 NO_TESTS = 5
 """pytest's code when there was none: nothing has noticed."""
 CPU_SECONDS = 300
@@ -92,7 +93,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
-# -- Which changes there are -------------------------------------------------------------------------------------------
+# -- Which changes there are -----------------------------------------------------------------------
 
 
 def mutants(file: str, text: str) -> list[Mutant]:
@@ -189,7 +190,7 @@ def chosen(root: Path, seed: int, count: int, *, skip: int = 0, only: str = "") 
     return [each for each in pool if only in each.file][skip : skip + count]
 
 
-# -- Which checks there are --------------------------------------------------------------------------------------------
+# -- Which checks there are ------------------------------------------------------------------------
 
 
 def nearest(root: Path, file: str) -> list[str]:
@@ -202,7 +203,8 @@ def nearest(root: Path, file: str) -> list[str]:
 
 
 def further(root: Path, file: str) -> list[str]:
-    return _that_import(root, FURTHER, {_module(file)})
+    tests = _that_import(root, FURTHER, {_module(file)})
+    return [each for each in tests if not each.startswith(tuple(f"{folder}/" for folder in FOLDERS))]
 
 
 def _module(file: str) -> str:
@@ -210,22 +212,30 @@ def _module(file: str) -> str:
 
 
 def _that_import(root: Path, folders: Sequence[str], names: set[str]) -> list[str]:
-    """The tests that import one of these, themselves or through a helper, in the order of the folders."""
+    """The tests that import one of these, themselves or through a helper, in the order of the
+    folders.
+    """
     imports = _imports_of(root, folders)
     while True:
         found = [each for each, imported in imports.items() if imported & names]
         helpers = {_module(each) for each in found if "/test_" not in each}
         if helpers <= names:
-            return [each for each in found if "/test_" in each and each not in NOT_THESE]
+            return [each for each in found if "/test_" in each]
         names = names | helpers
 
 
 def _imports_of(root: Path, folders: Sequence[str]) -> dict[str, set[str]]:
     """For each file of these folders the modules that it imports."""
+    for folder in folders:
+        if not (root / folder).is_dir():
+            raise NotADirectoryError(
+                f"{folder}: there is no such folder. Where are its files now? "
+                "The mutants of tests/house/mutants.py are tried with them."
+            )
     return {
         path.relative_to(root).as_posix(): set(_IMPORT.findall(path.read_text(encoding="utf-8")))
         for folder in folders
-        for path in sorted((root / folder).glob("*.py"))
+        for path in sorted((root / folder).rglob("*.py"))
     }
 
 
@@ -236,7 +246,7 @@ def steps(root: Path, file: str | None, seeds: int) -> list[Step]:
     near = nearest(root, file) if file is not None else []
     if near:
         made.append(Step("nearest", (*pytest, *near)))
-    made.append(Step("core", (*pytest, *FOLDERS, *(f"--ignore={each}" for each in (*NOT_THESE, *near)))))
+    made.append(Step("core", (*pytest, *FOLDERS, *(f"--ignore={each}" for each in near))))
     if file is not None and (beyond := further(root, file)):
         made.append(Step("further", (*pytest, *beyond)))
     if seeds:
@@ -272,7 +282,7 @@ def _bounded() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
-# -- The command -------------------------------------------------------------------------------------------------------
+# -- The command -----------------------------------------------------------------------------------
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,9 +2,10 @@
 
     python -m tests.house.sabotages [NUMBER ...] [--write]
 
-tests/house/sabotages.toml says for each what is changed and which tests have to fail. It is carried out as the trials of
-the conformance rows are (`tests.house.trials`). The mistakes that the simulation plants in itself (`sharding_app/simulation/mistakes`)
-are others: they show what seeds find, these show what the tests find. `--write` keeps what came out in docs/sabotages.md.
+tests/house/sabotages.toml says for each what is changed and which tests have to fail. It is carried
+out as the trials of the conformance rows are (`tests.house.trials`). The mistakes that the
+simulation plants in itself (`tests/simulation/mistakes`) are others: they show what seeds find,
+these show what the tests find. `--write` keeps what came out in docs/sabotages.md.
 """
 
 import argparse
@@ -21,12 +22,14 @@ TOLD = ROOT / "docs" / "sabotages.md"
 
 HEAD = """# Sabotages
 
-A promise is worth what its check is worth. Each line is a mistake that would break one: it was put into the code, in a
-throwaway copy, and the tests that are named failed; without it they pass. `python -m tests.house.sabotages --write` does it
-again and writes this page; `python -m tests.house.sabotages 7` tries one. What exactly was changed stands in
-`tests/house/sabotages.toml`. The mistakes that are planted while seeds of [the simulation](simulation.md) run are others.
+A promise is worth as much as its check. Each line is a mistake that would break a promise. It was
+put into the code, in a throwaway copy, and the named tests failed; without it they pass.
+`python -m tests.house.sabotages --write` repeats this and writes this page;
+`python -m tests.house.sabotages 7` tries one. The exact changes are in
+`tests/house/sabotages.toml`. The mistakes that are planted while seeds of
+[the simulation](simulation.md) run are others.
 
-| number | what was done | in | tests that then fail |
+| number | mistake | in | tests that then fail |
 |---|---|---|---|
 """
 

@@ -62,7 +62,11 @@ def test_a_test_may_assert_through_a_function_of_its_file(tmp_path: Path) -> Non
     [
         ("| D4 | segmented", "| D40 | segmented", "D4: nothing says why there is no such row"),
         ("| D4 | segmented", "| D4, D40 | segmented", "D40: it is no number that is left out"),
-        ("::test_d7_", "::test_d77_", "D7: tests/core/test_passivation.py has no test_d77_"),
+        (
+            "::test_d7_",
+            "::test_d77_",
+            "D7: tests/unit/protocol/passivation/test_strategies.py has no test_d77_",
+        ),
     ],
 )
 def test_each_number_that_is_no_row_has_its_reason(old: str, new: str, fault: str) -> None:

@@ -5,8 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import mutants as mutants_
 from tests.house.conformance import ROOT
-from tests.house.mutants import FOLDERS, NOT_THESE, Step, chosen, further, mutants, nearest, notices, steps
+from tests.house.mutants import (
+    CORE,
+    FOLDERS,
+    FURTHER,
+    Step,
+    chosen,
+    further,
+    mutants,
+    nearest,
+    notices,
+    steps,
+)
 
 SOURCE = '''
 """Ten words: 3 < 4."""
@@ -74,7 +86,7 @@ def test_the_same_seed_chooses_the_same_and_a_run_can_go_on() -> None:
     assert chosen(ROOT, 1, 20) == first
     assert chosen(ROOT, 1, 10) + chosen(ROOT, 1, 10, skip=10) == first
     assert chosen(ROOT, 2, 20) != first
-    assert {each.file for each in chosen(ROOT, 1, 5, only="/region")} == {"sharding_app/core/region.py"}
+    assert {each.file for each in chosen(ROOT, 1, 5, only="/region")} == {"sharding_app/protocol/region.py"}
     for each in first:
         text = (ROOT / each.file).read_text(encoding="utf-8")
         compile(each.applied(text), each.file, "exec")
@@ -82,19 +94,38 @@ def test_the_same_seed_chooses_the_same_and_a_run_can_go_on() -> None:
 
 
 def test_the_nearest_tests_import_the_file_or_what_it_is_a_part_of() -> None:
-    assert "tests/core/test_region_limits.py" in nearest(ROOT, "sharding_app/core/region.py")
-    assert "tests/core/test_coordinator.py" in nearest(ROOT, "sharding_app/core/handoff.py"), (
-        "through a helper"
+    assert "tests/unit/protocol/test_region_limits.py" in nearest(ROOT, "sharding_app/protocol/region.py")
+    assert "tests/unit/protocol/coordinator/test_coordinator.py" in nearest(
+        ROOT, "sharding_app/protocol/coordinator/handoff.py"
+    ), "through a helper"
+    assert "tests/unit/runtime/execution/test_supervision.py" in further(
+        ROOT, "sharding_app/protocol/supervision.py"
     )
-    assert "tests/protocol/test_supervision.py" in further(ROOT, "sharding_app/core/supervision.py")
-    for path in (ROOT / "sharding_app/core").glob("*.py"):
+    assert "tests/unit/settings/test_allocation_settings.py" in further(
+        ROOT, "sharding_app/protocol/allocation/least_shards.py"
+    )
+    assert "tests/unit/dashboard/test_trouble.py" in further(ROOT, "sharding_app/protocol/messages.py")
+    assert not [each for each in further(ROOT, "sharding_app/protocol/ids.py") if "/protocol/" in each]
+    for path in (ROOT / "sharding_app/protocol").rglob("*.py"):
         file = path.relative_to(ROOT).as_posix()
-        assert not set(nearest(ROOT, file)) & set(NOT_THESE)
         names = [step.name for step in steps(ROOT, file, 20)]
         assert "core" in names
         assert names[-2:] == ["simulation", "simulation"]
     assert [step.name for step in steps(ROOT, None, 0)] == ["core"]
-    assert all((ROOT / each).exists() for each in (*FOLDERS, *NOT_THESE))
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its tests would be tried with no mutant, and no line would say so."""
+    file = "sharding_app/protocol/region.py"
+    for folder in (CORE, *FOLDERS, *FURTHER):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    assert (nearest(tmp_path, file), further(tmp_path, file)) == ([], [])
+    monkeypatch.setattr(mutants_, "FURTHER", ("tests/unit", "tests/moved"))
+    with pytest.raises(NotADirectoryError, match="tests/moved: there is no such folder"):
+        further(tmp_path, file)
+    (tmp_path / FOLDERS[0]).rmdir()
+    with pytest.raises(NotADirectoryError, match=FOLDERS[0]):
+        nearest(tmp_path, file)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ CARTS = ("/carts/alice/", "/sync/carts/alice/")
 
 @pytest.fixture
 def closed_shop(settings: Settings) -> Iterator[None]:
-    """Read the views again: whether they take calls without a token is decided when they are read."""
+    """Read the views again: whether they take calls without a token is decided when they are
+    read.
+    """
 
     def again() -> None:
         for module in (views, shop_urls, urls):

@@ -1,4 +1,6 @@
-"""The demo site: settings that start nothing, commands that say one clear sentence, a README that CI executes."""
+"""The demo site: settings that start nothing, commands that say one clear sentence, a README that
+CI executes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from pytest_django.fixtures import Settings
 
+from devtools.embedded_servers import Servers
 from manage import needs_servers
-from project.servers import Servers
 from project.settings.urls import Secret, database, redis_host
 from project.shop.administrator import FILE, after_migrate
 
@@ -57,7 +59,9 @@ def test_the_readme_has_the_two_lines_and_ci_runs_the_second() -> None:
 
 @pytest.mark.parametrize("name", ["requirements.txt", ".ci/requirements.txt"])
 def test_requirements_are_wheels_pinned_and_have_hashes(name: str) -> None:
-    """A file that an index replaces is refused: pip takes those whose hash stands here, and no others."""
+    """A file that an index replaces is refused: pip takes those whose hash stands here, and no
+    others.
+    """
     text = (ROOT / name).read_text().replace(" \\\n    ", " ")
     first, second, *others = text.splitlines()
     assert (first, second) == ("--only-binary=:all:", "--require-hashes")
@@ -104,12 +108,12 @@ def test_an_audit_that_audited_nothing_does_not_pass(packages: Any, stderr: str,
 
 def test_importing_settings_starts_nothing(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib, project.servers.folder as folder\n"
+        "import sys, pathlib, devtools.embedded_servers.folder as folder\n"
         "import subprocess, socket\n"
         "def refuse(*a, **k): raise AssertionError('started or connected')\n"
         "subprocess.Popen = refuse\nsocket.socket.connect = refuse\n"
         f"folder.DEFAULT_FOLDER = project_data = pathlib.Path({str(tmp_path / 'data')!r})\n"
-        "import project.servers; project.servers.DEFAULT_FOLDER = project_data\n"
+        "import devtools.embedded_servers; devtools.embedded_servers.DEFAULT_FOLDER = project_data\n"
         "import project.settings as settings\n"
         "print(settings.DATABASES['default']['PORT'], settings.CHANNEL_LAYERS)\n"
     )
@@ -266,7 +270,7 @@ def test_missing_packages_are_said_in_one_sentence() -> None:
 
 def test_a_server_that_cannot_be_had_is_said_in_one_sentence(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib, project.servers as servers, manage\n"
+        "import sys, pathlib, devtools.embedded_servers as servers, manage\n"
         f"servers.DEFAULT_FOLDER = pathlib.Path({str(tmp_path / 'data')!r})\n"
         "sys.argv = ['manage.py', 'migrate']\nmanage.main()\n"
     )

@@ -1,4 +1,6 @@
-"""No test fails because a machine is slow: what hypothesis draws and runs has no time limit of its own."""
+"""No test fails because a machine is slow: what hypothesis draws and runs has no time limit of its
+own.
+"""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,13 +1,15 @@
-"""Takes the behaviour of each row of docs/conformance.md out of the code, and looks whether the row's tests notice.
+"""Takes the behaviour of each row of docs/conformance.md out of the code, and looks whether the
+row's tests notice.
 
     python -m tests.house.trials [ROW ...] [--fast] [--write]
 
-tests/house/trials.toml says for each row what is taken out: a file, text that stands in it exactly once, and what stands
-there instead. Rows may be named by their beginning: `A1` is all of A1. A trial is made in a copy of this checkout under
-the folder for temporary files, and only the tests that the row names are run: first all of them in the unchanged copy,
-where they have to pass, then those of one trial at a time. A row is shown if each of its tests fails by an assertion:
-a change that cannot run at all shows nothing. `--fast` leaves out the tests that take a cluster of processes, `--write`
-keeps what came out in docs/conformance-trials.md.
+tests/house/trials.toml says for each row what is taken out: a file, text that stands in it exactly
+once, and what stands there instead. Rows may be named by their beginning: `A1` is all of A1. A
+trial is made in a copy of this checkout under the folder for temporary files, and only the tests
+that the row names are run: first all of them in the unchanged copy, where they have to pass, then
+those of one trial at a time. A row is shown if each of its tests fails by an assertion: a change
+that cannot run at all shows nothing. `--fast` leaves out the tests that take a cluster of
+processes, `--write` keeps what came out in docs/conformance-trials.md.
 """
 
 import argparse
@@ -35,15 +37,17 @@ CANNOT_RUN = ("AttributeError", "ImportError", "NameError", "SyntaxError", "Type
 
 HEAD = """# Trials of the conformance rows
 
-Is a row of [conformance](conformance.md) really shown by the test that it names? For each, the behaviour was taken out of
-the code, and the test had to fail. `python -m tests.house.trials --write` does it again and writes this page. That takes
-about an hour beside other work; `--fast` leaves out the tests with processes, and `python -m tests.house.trials B2` tries
-some rows. What exactly was changed stands in `tests/house/trials.toml`; each change is made in a throwaway copy, and the
-tests have to pass there before it.
+This page shows whether the test that a row of [conformance](conformance.md) names really tests the
+row. For each row, the behaviour was taken out of the code, and the test had to fail.
+`python -m tests.house.trials --write` repeats the trials and writes this page. That takes about an
+hour beside other work; `--fast` leaves out the tests with processes, and
+`python -m tests.house.trials B2` tries some rows. The exact changes are in
+`tests/house/trials.toml`. Each change is made in a throwaway copy, and the tests have to pass there
+before it.
 
-A row with several tests, or with several things to show, has several lines.
+A row with several tests, or with several behaviours, has several lines.
 
-| row | what was taken out | of | tests that then fail |
+| row | behaviour that was taken out | of | tests that then fail |
 |---|---|---|---|
 """
 
@@ -129,7 +133,9 @@ def cannot_be_made(trials: Sequence[Trial], root: Path = ROOT) -> list[str]:
 
 
 class Copy:
-    """A copy of this checkout that may be changed. It uses the servers of the original's data folder."""
+    """A copy of this checkout that may be changed. It uses the servers of the original's data
+    folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -263,7 +269,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def carry_out(chosen: Sequence[Trial], fates: dict[tuple[str, str], str], keep: Callable[[], None]) -> int:
-    """Make these trials and put down what comes of them; `keep` is called after each change. Returns an exit code."""
+    """Make these trials and put down what comes of them; `keep` is called after each change.
+    Returns an exit code.
+    """
     with tempfile.TemporaryDirectory() as place:
         copy = Copy(Path(place))
         before = copy.run(sorted({test for trial in chosen for test in trial.tests}))

@@ -1,1 +1,3 @@
-"""What strangers send, and what must not be said: decoders under fuzz, secrets, keys, repeated frames."""
+"""What strangers send, and what must not be said: decoders under fuzz, secrets, keys, repeated
+frames.
+"""

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from project.servers.ports import free_port
+from devtools.embedded_servers.ports import free_port
 from project.settings.urls import database
 from sharding_app.testing import modes
-from tests.live import Live, Program
+from tests.support.live import Live, Program
 
 KEY = "a-key-that-nobody-else-should-ever-see"
 TOKEN = "a-token-that-lets-one-read-the-metrics"

@@ -1,8 +1,10 @@
-"""`python -m tests.security.fuzz --runs 200000`: every decoder under atheris, which looks for bytes that reach new code.
+"""`python -m tests.security.fuzz --runs 200000`: every decoder under atheris, which looks for bytes
+that reach new code.
 
-The tests beside it draw their bytes from hypothesis, on every platform. This one needs the package `atheris`
-(`pip install --only-binary=:all: atheris`), which has wheels for Linux alone. Any error but the decoder's own, and a frame that
-reads back as another one, ends it with a trace, the input in a file, and exit code 77.
+The tests beside it draw their bytes from hypothesis, on every platform. This one needs the package
+`atheris` (`pip install --only-binary=:all: atheris`), which has wheels for Linux alone. Any error
+but the decoder's own, and a frame that reads back as another one, ends it with a trace, the input
+in a file, and exit code 77.
 """
 
 import argparse
@@ -14,9 +16,10 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["sharding_app"]):
-    from sharding_app.adapters.channels.seal import SealBroken, Sealer
-    from sharding_app.core.codec import DecodeError, decode_frame, encode_frame, salvage_frame
-    from sharding_app.core.messages import Deliver, Frame
+    from sharding_app.adapters.channels.seal import Sealer
+    from sharding_app.ports.sealing import SealBroken
+    from sharding_app.protocol.codec import DecodeError, decode_frame, encode_frame, salvage_frame
+    from sharding_app.protocol.messages import Deliver, Frame
     from tests.security.test_decoders import DECODERS
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -48,7 +51,7 @@ def sealed(data: bytes) -> None:
         except SealBroken:
             continue
         if data not in SEEDS:
-            raise AssertionError("opened what nobody sealed")
+            raise AssertionError("opened bytes that no process sealed")
 
 
 def declared(kind: str) -> Callable[[bytes], None]:
@@ -84,7 +87,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    # Not removed at the end: atheris leaves the process by itself, and what it has found lies there.
+    # Not removed at the end: atheris leaves the process by itself, and what it has found lies
+    # there.
     corpus = Path(tempfile.mkdtemp(prefix="sharding-fuzz-"))
     for number, _ in enumerate(TARGETS):
         for place, seed in enumerate(SEEDS):

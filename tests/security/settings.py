@@ -1,4 +1,6 @@
-"""The processes under test as in production: DEBUG off. Their logs tell all that there is, so that all can be searched."""
+"""The processes under test as in production: DEBUG off. Their logs tell all that there is, so that
+all can be searched.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A node with a key, on real servers: what strangers put into Redis changes nothing, and nothing secret is said."""
+"""A node with a key, on real servers: what strangers put into Redis changes nothing, and nothing
+secret is said.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ import psycopg
 import pytest
 import redis
 
-from sharding_app import BadCall, NotStorable, ShardingError
+from sharding_app import InvalidCall, NotSerializable, ShardingError
 from tests.badinput.app.entities import Ledger
-from tests.live import Live, Program, until
 from tests.security.conftest import KEY, PRODUCTION
+from tests.support.live import Live, Program, until
 
 SECRET = "4111-1111-1111-1111"
 Heard = list[tuple[bytes, bytes]]
@@ -24,7 +26,9 @@ Heard = list[tuple[bytes, bytes]]
 
 @contextmanager
 def recording(url: str) -> Iterator[tuple[Heard, redis.Redis]]:
-    """All that goes through Redis meanwhile, as whoever reaches it may hear it; and a way to say it again."""
+    """Record all that goes through Redis, as any client of it may hear it; and give a way to say
+    it again.
+    """
     heard: Heard = []
     ended = threading.Event()
     with redis.Redis.from_url(url) as speaker, redis.Redis.from_url(url) as listener:
@@ -83,17 +87,19 @@ def test_what_is_said_again_and_what_is_forged_changes_nothing(quiet_node: tuple
 def test_no_secret_and_no_payload_is_said(
     quiet_node: tuple[Live, Program], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Arguments, events, what cannot be stored, keys and passwords: not in logs, errors or figures."""
+    """Arguments, events, what cannot be stored, keys and passwords: not in logs, errors or
+    figures.
+    """
     live, node = quiet_node
     errors: list[ShardingError] = []
     ledger = Ledger.ref("discreet").sync
     with caplog.at_level(logging.DEBUG, "sharding"), recording(live.redis_url) as (heard, speaker):
         ledger.note(1, SECRET)
         for wrong in ([SECRET], {"amount": SECRET}):
-            with pytest.raises(BadCall) as refused:
+            with pytest.raises(InvalidCall) as refused:
                 ledger.book(wrong)  # type: ignore[arg-type]
             errors.append(refused.value)
-        with pytest.raises(NotStorable) as failed:
+        with pytest.raises(NotSerializable) as failed:
             ledger.note(1, f"NUL{SECRET}")
         errors.append(failed.value)
         for channel, data in list(heard):

@@ -16,7 +16,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from django.utils.html import escape
 
-from project.servers import DataFolder, Servers
+from devtools.embedded_servers import DataFolder, Servers
 from project.settings.debug_page import without_secrets
 from project.settings.urls import Secret
 

@@ -1,6 +1,8 @@
-"""Every decoder of what others send reads or refuses with its own error, whatever the bytes are, and within bounds.
+"""Every decoder of what others send reads or refuses with its own error, whatever the bytes are,
+and within bounds.
 
-The frames' decoder has its own tests in tests/link/test_codec.py, and the seal in tests/channels/test_seal.py.
+The frames' decoder has its own tests in tests/unit/protocol/test_codec.py, and the seal in
+tests/unit/adapters/channels/test_seal.py.
 """
 
 from __future__ import annotations
@@ -16,18 +18,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sharding_app import (
-    BadCall,
     EventSourced,
-    EventUnreadable,
+    InvalidCall,
     ShardingError,
+    UnreadableEvent,
     applies,
     command,
     event,
     message,
 )
-from sharding_app.model.message import decode_message, decode_reply, encode_message, encode_reply
-from sharding_app.model.registry import registry
-from sharding_app.runtime.message_handler import MessageHandler
+from sharding_app.entities.messages import decode_message, decode_reply, encode_message, encode_reply
+from sharding_app.entities.registry import registry
+from sharding_app.runtime.execution.message_handler import MessageHandler
 
 DEEP = 200_000
 SECRET = "4111-1111-secret"
@@ -69,15 +71,15 @@ CALL = msgspec.msgpack.encode(([{"sku": "a", "count": 1}], SECRET, (1, 2)))
 EVENT = msgspec.json.encode({"lines": [{"sku": "a", "count": 1}], "note": SECRET})
 
 DECODERS: dict[str, tuple[Callable[[bytes], Any], bytes, tuple[type[Exception], ...]]] = {
-    "arguments": (ARGUMENTS.decode, CALL, (BadCall,)),
-    "message": (lambda raw: decode_message(NAME, raw), MESSAGE, (BadCall,)),
+    "arguments": (ARGUMENTS.decode, CALL, (InvalidCall,)),
+    "message": (lambda raw: decode_message(NAME, raw), MESSAGE, (InvalidCall,)),
     "message of any name": (
         MessageHandler.decode.__get__(object.__new__(MessageHandler)),
         msgspec.msgpack.encode((NAME, MESSAGE)),
-        (BadCall,),
+        (InvalidCall,),
     ),
-    "reply": (decode_reply, REPLY, (BadCall, msgspec.MsgspecError, ValueError, RecursionError)),
-    "event": (lambda raw: EVENTS.decode("Placed", 1, raw), EVENT, (EventUnreadable,)),
+    "reply": (decode_reply, REPLY, (InvalidCall, msgspec.MsgspecError, ValueError, RecursionError)),
+    "event": (lambda raw: EVENTS.decode("Placed", 1, raw), EVENT, (UnreadableEvent,)),
 }
 HOSTILE = [
     b"",
@@ -100,7 +102,9 @@ KINDS = pytest.mark.parametrize("kind", list(DECODERS))
 
 
 def read(kind: str, raw: bytes) -> bool:
-    """Whether it was taken; anything but a value or one of the errors that callers expect fails the test."""
+    """Whether it was taken; anything but a value or one of the errors that callers expect fails the
+    test.
+    """
     decode, _, errors = DECODERS[kind]
     with suppress(*errors):
         decode(raw)
@@ -148,9 +152,9 @@ def test_damaged_ones(kind: str, data: st.DataObject) -> None:
 def test_only_declared_names_are_read(name: str, raw: bytes) -> None:
     """No name leads to code: it is looked up among the messages that were declared."""
     if name != NAME:
-        with pytest.raises(BadCall):
+        with pytest.raises(InvalidCall):
             decode_message(name, raw)
-        with pytest.raises(EventUnreadable):
+        with pytest.raises(UnreadableEvent):
             EVENTS.decode(f"{name}?", 1, raw)
 
 
@@ -171,8 +175,8 @@ def test_refusals_name_places_and_quote_nothing(kind: str) -> None:
 @example(params=b"\x91" * DEEP)
 @example(params=b"\xdf\xff\xff\xff\xff")
 def test_an_answers_details_cannot_hurt_the_asker(params: bytes) -> None:
-    from sharding_app.core.messages import Failed
-    from sharding_app.runtime.refusals import error_of
+    from sharding_app.protocol.messages import Failed
+    from sharding_app.runtime.asking.undelivered import error_of
 
     error = error_of(Failed(1, "rejected", "no", params))
     assert isinstance(error, ShardingError)

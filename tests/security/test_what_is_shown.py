@@ -1,4 +1,6 @@
-"""Metrics, health, spans and the log of a node in production, searched for what was planted in ids, arguments and settings."""
+"""Metrics, health, spans and the log of a node in production, searched for what was planted in ids,
+arguments and settings.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from sharding_app import BadCall, EntityFailed, NotStorable, Rejected
-from sharding_app.runtime import tracing
+from sharding_app import EntityFailed, InvalidCall, NotSerializable, Rejected
+from sharding_app.runtime.telemetry import tracing
 from sharding_app.testing import MemoryCluster
 from tests.badinput.app.entities import Ledger
-from tests.live import Live, Program
 from tests.security.conftest import KEY, PRODUCTION, TOKEN
+from tests.support.live import Live, Program
 
 MARKER = "4929-marker-0815"
 ID = f"customer-{MARKER}"
@@ -39,7 +41,9 @@ def secrets_of(live: Live) -> list[str]:
 
 
 def leave_traces() -> None:
-    """Let something of every kind happen to one entity: success, rejection, failure, refusal, and what nobody can store."""
+    """Let something of every kind happen to one entity: success, rejection, failure, refusal, and
+    an event that cannot be stored.
+    """
     ledger = Ledger.ref(ID).sync
     assert ledger.note(1, MARKER) == 1
     with pytest.raises(EntityFailed, match=r"^badinput.Ledger '.*': fail_about raised LookupError$"):
@@ -48,9 +52,9 @@ def leave_traces() -> None:
         ledger.measure(1, MARKER)
     with pytest.raises(Rejected):
         ledger.refuse(1)
-    with pytest.raises(NotStorable):
+    with pytest.raises(NotSerializable):
         ledger.note(1, f"NUL{MARKER}")
-    with pytest.raises(BadCall):
+    with pytest.raises(InvalidCall):
         ledger.book([MARKER])  # type: ignore[arg-type]
     assert ledger.total() == 1
 
@@ -81,7 +85,7 @@ def test_metrics_health_and_log_of_a_node_and_of_the_site(
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """Somebody traces this process."""
+    """Collect the spans of this process."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -104,7 +108,7 @@ async def test_spans(exporter: InMemorySpanExporter) -> None:
                     await call
             with pytest.raises(Rejected):
                 await ledger.refuse(1, MARKER)
-            with pytest.raises(NotStorable):
+            with pytest.raises(NotSerializable):
                 await ledger.note(1, f"NUL{MARKER}")
     spans = exporter.get_finished_spans()
     said = "\n".join(span.to_json() for span in spans)

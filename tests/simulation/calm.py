@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from sharding_app.simulation.cast import Cast, Named
-from sharding_app.simulation.phases.boot import boot
-from sharding_app.simulation.stage import Stage
-from sharding_app.simulation.trace import listening
-from sharding_app.simulation.world import World
+from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.phases.boot import boot
+from sharding_app.testing.simulation.topology import Cast, Named
+from sharding_app.testing.simulation.trace import listening
+from sharding_app.testing.simulation.world import World
 
 SECONDS = 20.0
 

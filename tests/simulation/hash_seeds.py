@@ -1,4 +1,6 @@
-"""A program in two processes whose strings hash differently: what comes out of it must not depend on that."""
+"""A program in two processes whose strings hash differently: what comes out of it must not depend
+on that.
+"""
 
 import subprocess
 import sys

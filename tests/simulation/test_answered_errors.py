@@ -3,13 +3,14 @@
 import pytest
 
 from sharding_app.adapters.memory import MemoryJournal, MemoryLifelineSession, MemoryServer, MemoryStore, Plan
+from sharding_app.adapters.memory.cluster_writes import shard_key
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.ports.journal import JournalUnavailable, RowRefused
 from sharding_app.ports.lifeline import SessionLost
 from sharding_app.ports.store import StoreUnavailable
-from sharding_app.simulation.conditions import TROUBLES, Trouble
-from sharding_app.simulation.obstacles import Obstacles
-from tests.contract.given import event_row, member
+from sharding_app.testing.simulation.fault_policy import TROUBLES, Trouble
+from sharding_app.testing.simulation.obstacles import Obstacles
+from tests.support.given import event_row, member
 
 pytestmark = pytest.mark.asyncio
 
@@ -79,7 +80,7 @@ async def test_locks_of_others_end_with_their_server() -> None:
     server.standby.part(asynchronous=True)
     obstacles.unlock(1, 0)
     server.fail_over()
-    assert not server.journal.locked
+    assert server.locks.holder(shard_key(1, 0)) is None
 
 
 async def test_a_constraint_refuses_its_rows_and_a_trigger_raises_for_its_entities() -> None:

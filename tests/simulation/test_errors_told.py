@@ -6,12 +6,12 @@ from sharding_app.errors import (
     STORED,
     AskTimeout,
     BufferFull,
-    PartlyApplied,
+    PartiallyApplied,
     Rejected,
     ShardingError,
     Unavailable,
 )
-from sharding_app.simulation.promises import (
+from sharding_app.testing.simulation.promises import (
     Call,
     Entry,
     PromiseBroken,
@@ -52,7 +52,7 @@ def test_nothing_is_nowhere(error: ShardingError) -> None:
 
 
 def test_partly_is_there() -> None:
-    call = failed(PartlyApplied())
+    call = failed(PartiallyApplied())
     error_says_what_is_stored(call, ("first",))
     with pytest.raises(PromiseBroken, match="partly_is_stored"):
         error_says_what_is_stored(call, ())

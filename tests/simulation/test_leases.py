@@ -1,4 +1,6 @@
-"""For how long a holder may believe in a lease that was taken away, and that the judge allows exactly that."""
+"""For how long a holder may believe in a lease that was taken away, and that the judge allows
+exactly that.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,17 +8,17 @@ from contextlib import contextmanager
 import pytest
 
 from sharding_app.adapters.memory.lease_row import LeaseRow
-from sharding_app.core.ids import shard_of
-from sharding_app.simulation import workload
-from sharding_app.simulation.beliefs import Beliefs
-from sharding_app.simulation.faults import Fault
-from sharding_app.simulation.mistakes import MISTAKES
-from sharding_app.simulation.planted import planted
-from sharding_app.simulation.promises import PromiseBroken
-from sharding_app.simulation.virtual_node import SHARD_LEASES, VirtualNode
-from sharding_app.simulation.workload import LEASED
-from sharding_app.simulation.world import World, run_seed
+from sharding_app.protocol.ids import shard_of
+from sharding_app.testing.simulation import workload
+from sharding_app.testing.simulation.beliefs import Beliefs
+from sharding_app.testing.simulation.faults import Fault
+from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.virtual_node import SHARD_LEASES, VirtualNode
+from sharding_app.testing.simulation.workload import LEASED
+from sharding_app.testing.simulation.world import World, run_seed
 from tests.simulation.calm import calm_world
+from tests.simulation.mistakes import MISTAKES
+from tests.simulation.planted import planted
 
 VAULT = LEASED, "vault-0"
 NUMBER = shard_of(VAULT[1], LEASED.settings.number_of_shards or 0)
@@ -59,7 +61,9 @@ class Play:
         self.world.beliefs.taken(self.lease)
 
     def calls_until(self, over: Callable[[], bool]) -> list[float]:
-        """Have a user ask until then; return how long after the renewal the holder has handled, by its clock."""
+        """Have a user ask until then; return how long after the renewal the holder has handled, by
+        its clock.
+        """
         client, handled = self.world.clients[0], []
         known = self.world.witness.handled
         while not over():

@@ -1,14 +1,17 @@
-"""The virtual event loop: asyncio as we know it, on seeded time, in processes that stop, go on and die."""
+"""The virtual event loop: asyncio as we know it, on seeded time, in processes that stop, go on and
+die.
+"""
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from sharding_app.simulation.loop import SimLoop
-from sharding_app.simulation.scheduler import Life, Process, Scheduler
+from sharding_app.testing.simulation.loop import Life, Process, SimLoop
+from sharding_app.testing.simulation.scheduler import Scheduler
 from tests.simulation.hash_seeds import outputs
 
 HISTORY = """
@@ -56,7 +59,9 @@ async def everything(log: list[object], chance: Callable[[], float]) -> None:
 
 
 def history(seed: int) -> tuple[list[object], int, int]:
-    """Run three processes through it, one of them paused for a while, one crashed; return what happened."""
+    """Run three processes through it, one of them paused for a while, one crashed; return what
+    happened.
+    """
     scheduler = Scheduler(seed)
     log: list[object] = []
     processes = [Process(scheduler, f"p{n}", rate=1 + n / 100, offset=100.0 * n) for n in range(3)]
@@ -107,6 +112,34 @@ def test_a_paused_process_waits_and_its_clock_goes_on() -> None:
     scheduler.close()
 
 
+def test_beside_a_blocked_loop_another_one_turns() -> None:
+    scheduler, process, loop = one()
+    seen: dict[SimLoop, list[float]] = {loop: [], SimLoop(process): []}
+
+    async def tick(each: SimLoop) -> None:
+        while True:
+            seen[each].append(scheduler.now)
+            await asyncio.sleep(0.1)
+
+    for each in seen:
+        each.create_task(tick(each))
+    scheduler.later(1, process.block)
+    scheduler.later(2, process.pause)
+    scheduler.later(3, process.unblock)
+    scheduler.later(4, process.resume)
+    awake: list[float] = []
+    for at in (0.5, 1.2, 1.9, 3.5, 5):
+        scheduler.later(at, lambda: awake.append(process.awake))
+    scheduler.run(deadline=6)
+    blocked, beside = seen.values()
+    assert not [at for at in blocked if 1 < at < 4]
+    assert [at for at in beside if 1 < at < 2]
+    assert not [at for at in beside if 2 < at < 4]
+    assert min(blocked[-1], beside[-1]) > 5.8
+    assert awake == [0.5, 1.0, 1.0, 1.0, 2.0], "while it stands it is the same number to the last bit"
+    scheduler.close()
+
+
 def test_nothing_of_a_crashed_process_runs_again_until_the_world_ends() -> None:
     scheduler, process, loop = one()
     log: list[str] = []
@@ -129,6 +162,58 @@ def test_nothing_of_a_crashed_process_runs_again_until_the_world_ends() -> None:
     assert log == ["finally"]
     assert task.cancelled()
     assert process.life is Life.CRASHED
+
+
+def test_a_loop_that_ends_late_may_hand_work_to_one_that_has_ended(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    scheduler = Scheduler(0)
+    process = Process(scheduler, "n1")
+    first, second = SimLoop(process), SimLoop(process)
+    begun: list[str] = []
+
+    async def handed_over() -> None:
+        begun.append("never")
+
+    async def last_words() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            first.create_task(handed_over())
+
+    second.create_task(last_words())
+    scheduler.run(deadline=1.0)
+    scheduler.close()
+    gc.collect()
+    assert begun == []
+    assert [str(each.message) for each in recwarn] == []
+
+
+def test_work_that_an_abandoned_task_hands_over_at_its_end_never_begins(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    """Its process has crashed when it was about to go on, so nothing wakes it, and it is closed."""
+    scheduler, process, loop = one()
+    begun: list[str] = []
+
+    async def handed_over() -> None:
+        begun.append("handed over")
+
+    async def waits(wake: asyncio.Future[None]) -> None:
+        try:
+            await wake
+        finally:
+            loop.create_task(handed_over())
+
+    wake: asyncio.Future[None] = loop.create_future()
+    loop.create_task(waits(wake))
+    scheduler.run(deadline=1.0)
+    process.crash()
+    wake.set_result(None)
+    scheduler.close()
+    gc.collect()
+    assert begun == []
+    assert [str(each.message) for each in recwarn] == []
 
 
 @pytest.mark.parametrize("rate", [0.95, 1.05])
@@ -158,7 +243,7 @@ def test_a_spinning_coroutine_does_not_stop_time() -> None:
     assert 100 < loop.run_until_complete(spin()) < 10_000
 
 
-def test_an_error_that_nobody_takes_is_reported() -> None:
+def test_an_error_that_no_task_takes_is_reported() -> None:
     scheduler, _, loop = one()
     reported: list[object] = []
     scheduler.on_error = lambda _, context: reported.append(context["exception"])

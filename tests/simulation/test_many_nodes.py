@@ -1,16 +1,18 @@
-"""Hundreds of nodes in one virtual cluster: a third of them dies at once, all homes and the coordinator among them."""
+"""Hundreds of nodes in one virtual cluster: a third of them dies at once, all homes and the
+coordinator among them.
+"""
 
 from contextlib import ExitStack
 
 import pytest
 
-from sharding_app.simulation import workload
-from sharding_app.simulation.phases.boot import boot
-from sharding_app.simulation.planted import planted
-from sharding_app.simulation.promises import PromiseBroken
-from sharding_app.simulation.stage import Stage
-from sharding_app.simulation.trace import listening
-from sharding_app.simulation.world import World
+from sharding_app.testing.simulation import workload
+from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.phases.boot import boot
+from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.trace import listening
+from sharding_app.testing.simulation.world import World
+from tests.simulation.planted import planted
 
 SEED = 2
 

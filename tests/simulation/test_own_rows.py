@@ -1,4 +1,6 @@
-"""Rows of a user's own on the virtual server: they go where the events of their transaction go, and so says the judge."""
+"""Rows of a user's own on the virtual server: they go where the events of their transaction go, and
+so says the judge.
+"""
 
 from typing import Any
 
@@ -6,11 +8,11 @@ import pytest
 
 from sharding_app.adapters.memory.standby import Standby
 from sharding_app.ports.journal import JournalUnavailable
-from sharding_app.simulation.promises import PromiseBroken
-from sharding_app.simulation.virtual_node import VirtualNode
-from sharding_app.simulation.world import World
-from tests.contract.given import event_row
+from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.virtual_node import VirtualNode
+from sharding_app.testing.simulation.world import World
 from tests.simulation.calm import SECONDS, calm_world
+from tests.support.given import event_row
 
 
 def book(world: World) -> str:
@@ -55,6 +57,8 @@ def test_an_answer_on_its_way_while_the_tail_is_lost_is_no_lie() -> None:
         world.server.standby.part(asynchronous=True)
         world.conditions.delay = 1.0
         token = book(world)
+        # The node hears of its commit; its answer to the caller is on the way for a second.
+        world.scheduler.run(until=lambda: False, deadline=world.now + 0.5)
         world.server.fail_over()
         assert token not in own_rows(world)
         assert answered(world, token)
@@ -71,6 +75,18 @@ def test_a_booking_that_was_answered_survives_a_synchronous_standby_that_takes_o
         world.server.fail_over()
         assert isinstance(world.failure, PromiseBroken)
         assert world.failure.name == "acknowledged_survives_promotion"
+
+
+def test_rows_in_doubt_are_not_told_as_stored_before_the_standby_has_them() -> None:
+    with calm_world(lambda cast: cast.tills) as world:
+        world.server.standby.part()
+        token = book(world)
+        (call,) = [each for each in world.witness.calls if each.books == token]
+        world.scheduler.run(until=lambda: call.ended is not None, deadline=world.now + SECONDS)
+        assert not call.acknowledged
+        world.server.fail_over()
+        assert token not in own_rows(world)
+        assert world.failure is None
 
 
 def test_nothing_is_written_on_a_server_that_may_lack_what_is_in_memory() -> None:

@@ -53,7 +53,7 @@ class Cart(EventSourced):
 
     @command
     async def remove(self, sku: str, *, why: str = "") -> list[str]:
-        await self.persist(ItemRemoved(sku), ItemAdded(sku, quantity=1), also=lambda: None)
+        await self.persist(ItemRemoved(sku), ItemAdded(sku, quantity=1), in_transaction=lambda: None)
         self.context.start_timer("again", 3.0, Cart.add, sku, quantity=2)
         self.context.stop()
         return list(self.items)

@@ -1,6 +1,8 @@
-"""mypy (strict) and pyright accept what is right, infer its types, and reject each wrong line for its own reason.
+"""mypy (strict) and pyright accept what is right, infer its types, and reject each wrong line for
+its own reason.
 
-pyright is asked where it stands on the PATH, as CI puts it there: with its Node it weighs more than all the rest.
+pyright is asked where it stands on the PATH, as CI puts it there: with its Node it weighs more than
+all the rest.
 """
 
 import json

@@ -1,1 +1,3 @@
-"""Channels: the transport over a channel layer, and the consumers that are the regions' endpoints."""
+"""Channels: the transport over a channel layer, and the consumers that are the regions'
+endpoints.
+"""

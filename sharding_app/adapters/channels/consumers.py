@@ -1,43 +1,39 @@
 """The region endpoint: a Channels consumer for each entity type of a node.
 
-The node itself feeds its consumers. `runworker` would not do: it gives every message its own trip through the layer
-and an unbounded queue, drops what it has pulled when a handler raises, stays up but deaf when one of several channels
-fails, and knows no orderly end on SIGTERM. And order, repetition and bounds belong to links, which join processes, not
-types. So one receiver takes the node's channel, the links put frames in order, and each type's messages are handed to
-its consumer a batch at a time.
+The node itself feeds its consumers. `runworker` would not do. It sends every message through the
+layer on its own and into an unbounded queue, drops pulled messages when a handler raises, stays up
+but deaf when one of several channels fails, and knows no orderly end on SIGTERM. Besides, order,
+repetition and bounds belong to links, which join processes, not types. So one receiver takes the
+node's channel, the links put frames in order, and each type's messages are handed to its consumer a
+batch at a time.
 
-It is a consumer like any other: `RegionConsumer.as_asgi(region=…)` behind a ChannelNameRouter, scope {"type":
-"channel", "channel": name}, events {"type": "sharding.deliver", "source": incarnation, "messages": [...]}. What it
-does not do is what makes the base class's dispatch slow: a hop to a thread for each message to close old database
-connections (a region has none), and a channel of its own (the node has one).
+It is a consumer like any other: `RegionConsumer.as_asgi(region=…)` behind a ChannelNameRouter,
+scope {"type": "channel", "channel": name}, events {"type": "sharding.deliver", "source":
+incarnation, "messages": [...]}. It leaves out the parts that make the base class's dispatch slow: a
+hop to a thread for each message to close old database connections (a region has none), and a
+channel of its own (the node has one).
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from channels.consumer import AsyncConsumer
 
-from sharding_app.core.ids import Incarnation
-from sharding_app.core.messages import Deliver
+from sharding_app.ports.transport import Endpoint, EnvelopeSink
+from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.messages import Deliver
 
 logger = logging.getLogger("sharding.region")
 
 DELIVER = "sharding.deliver"
-Endpoint = Callable[[Incarnation, Sequence[Deliver]], None]
 _MESSAGE_TYPES = frozenset({Deliver})
-
-
-class Region(Protocol):
-    def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None:
-        """Take in messages of this type from one process, in order. Never waits."""
-        ...
 
 
 class RegionConsumer(AsyncConsumer):
     """Hands the messages of one type to its region: `region`, or the one in its scope."""
 
-    def __init__(self, region: Region | None = None) -> None:
+    def __init__(self, region: EnvelopeSink | None = None) -> None:
         self.region = region
         self.refused = 0
 
@@ -53,8 +49,8 @@ class RegionConsumer(AsyncConsumer):
             await self.dispatch(await receive())
 
     async def dispatch(self, message: Mapping[str, Any]) -> None:
-        """Hand a batch over; count and drop whatever else there is. Never waits."""
-        region = self.region or cast("Region | None", self.scope.get("region"))
+        """Hand a batch over; count and drop any other event. Never waits."""
+        region = self.region or cast("EnvelopeSink | None", self.scope.get("region"))
         source, messages = message.get("source"), message.get("messages")
         if (
             region is not None
@@ -75,8 +71,8 @@ class RegionConsumer(AsyncConsumer):
             )
 
 
-def region_endpoint(region: Region, channel: str) -> Endpoint:
-    """Return the function by which a node feeds the consumer of one type, a batch at a time."""
+def region_endpoint(region: EnvelopeSink, channel: str) -> Endpoint:
+    """Return a function with which a node feeds the consumer of one type, a batch at a time."""
     consumer = RegionConsumer()
     consumer.scope = cast(Any, {"type": "channel", "channel": channel, "region": region})
     dispatch = consumer.dispatch

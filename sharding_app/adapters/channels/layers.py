@@ -1,12 +1,14 @@
-"""The layer object behind an alias, and what has to be known of each kind of it.
+"""The layer object behind an alias, and the knowledge about each kind of layer.
 
-The Redis layers get an instance of their own, made from the alias's configuration: then its connections may be dropped
-when they have gone deaf without disturbing the project's own consumers, and it belongs to the one event loop that uses
-it. Any other layer (in-memory, a user's own) is the project's shared instance.
+The Redis layers get an instance of their own, made from the alias's configuration. So its
+connections may be dropped when they are deaf without disturbing the project's own consumers, and it
+belongs to the one event loop that uses it. Any other layer (in-memory, a user's own) is the
+project's shared instance.
 
-redis-py 8 by default gives up reading after 5 s, just when an idle receiver of the core layer would ask again, and any
-such limit makes each of its sends a task of its own. So our instance has none, unless the configuration names one:
-the transport bounds its waiting itself. A configured one makes the receiver ask again sooner than it.
+By default redis-py 8 gives up reading after 5 s, just when an idle receiver of the core layer would
+ask again, and any such limit makes each of its sends a task of its own. So our instance has no
+limit, unless the configuration sets one: the transport bounds its waiting itself. With a configured
+limit the receiver asks again sooner than that.
 """
 
 import asyncio
@@ -37,11 +39,13 @@ return 1
 
 
 class LeanCoreLayer(RedisChannelLayer):  # type: ignore[misc]
-    """The core layer with one turn with Redis for a send, and one for all that waits, where its own code takes four for each.
+    """The core layer with one round trip to Redis per send, and one for all waiting messages,
+    instead of four for each.
 
-    Each turn waits for a time slice of two processes, so on a starved machine their number is what a frame costs. The layer
-    keeps a message that it gives until it is asked again; links send again what is lost, so that is left out. What is written
-    is the same: it understands, and is understood by, the plain layer. With several hosts it is the plain layer.
+    Each round trip waits for a time slice of two processes, so on a starved machine their number is
+    the price of a frame. The plain layer keeps a message that it gives until it is asked again;
+    links resend lost frames, so that is left out. The stored form is the same: this layer and the
+    plain one understand each other. With several hosts it is the plain layer.
     """
 
     async def send(self, channel: str, message: dict[str, Any]) -> None:
@@ -58,7 +62,7 @@ class LeanCoreLayer(RedisChannelLayer):  # type: ignore[misc]
             raise ChannelFull
 
     async def receive_many(self, channel: str) -> list[bytes]:
-        """Wait for messages; return them as they came, oldest first."""
+        """Wait for messages; return them undecoded, oldest first."""
         connection, key = self.connection(0), self.prefix + channel
         found = await connection.zpopmin(key, MOST_AT_A_TIME)
         if found:
@@ -111,7 +115,7 @@ def _host(entry: Any) -> dict[str, Any]:
 
 
 def takes_text_only(layer: Layer) -> bool:
-    """Tell whether the layer writes messages in a form that has no bytes, as JSON."""
+    """Tell whether the layer writes messages in a form without bytes, such as JSON."""
     if not isinstance(layer, (RedisChannelLayer, RedisPubSubChannelLayer)):
         return False
     try:
@@ -122,14 +126,17 @@ def takes_text_only(layer: Layer) -> bool:
 
 
 async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
-    """Stop a receiver and drop the connections of a layer of our own: the next use makes new ones."""
+    """Stop a receiver and drop the connections of a layer of our own: the next use makes new
+    ones.
+    """
     sentinels = _sentinels(layer)
     if isinstance(layer, RedisPubSubChannelLayer):
-        # Before the receiver is stopped: it would else try to unsubscribe on a connection that may be dead.
+        # Before the receiver is stopped, because it would try to unsubscribe on a connection that
+        # may be dead.
         await layer.flush()
     while not receiver.done():
-        # Again and again: where a socket_timeout is configured, redis-py sends by `wait_for`, which can swallow a
-        # cancellation before Python 3.12.
+        # Repeated, because with a configured socket_timeout redis-py sends by `wait_for`, which can
+        # swallow a cancellation before Python 3.12.
         receiver.cancel()
         await asyncio.wait([receiver], timeout=CANCEL_AGAIN_SECONDS)
     if isinstance(layer, RedisChannelLayer):
@@ -142,7 +149,9 @@ async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
 
 
 def _sentinels(layer: Layer) -> list[Any]:
-    """Return the clients by which a layer asks Sentinels for the master: it does not close them itself."""
+    """Return the clients with which a layer asks Sentinels for the master: it does not close them
+    itself.
+    """
     clients: list[Any] = []
     if isinstance(layer, RedisPubSubChannelLayer):
         clients = [shard._redis for loop_layer in layer._layers.values() for shard in loop_layer._shards]

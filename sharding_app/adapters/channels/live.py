@@ -1,7 +1,8 @@
-"""The dashboard's WebSocket: a Channels consumer that lets a browser in, hears what it shows, and passes news on.
+"""The dashboard's WebSocket: a Channels consumer that admits a browser, hears what it shows, and
+passes news on.
 
-Who may come in, from which pages, and what the news are, is the hub's to say (`sharding_app.http.feed`). A browser says what
-it shows in its first message; what it says later replaces that.
+The hub (`sharding_app.http.feed`) decides which users and pages are admitted, and what the news
+are. A browser sends what it shows in its first message; later messages replace that.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,20 +11,20 @@ from typing import Any, Protocol
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 MAX_WORDS = 4096
-"""A browser has nothing longer to say."""
+"""Longest message of a browser."""
 
 Say = Callable[[str], Awaitable[None]]
 End = Callable[[], Awaitable[None]]
 
 
 class Hub(Protocol):
-    """Who watches what."""
+    """The browsers, and what each of them watches."""
 
     async def admit(self, scope: Mapping[str, Any], say: Say, end: End) -> Any | None:
         """Let a browser in: a seat, or None."""
 
     def hear(self, seat: Any, words: str) -> None:
-        """What a browser shows."""
+        """Take in a browser's message about what it shows."""
 
     def leave(self, seat: Any) -> None: ...
 
@@ -33,7 +34,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     hub: Hub
     seat: Any = None
-    # None of the site's: nobody sends it anything that way, and a browser has to get in while Redis is down, too.
+    # Not the site's layer: no message comes that way, and a browser has to be admitted while Redis
+    # is down, too.
     channel_layer_alias = ""
 
     async def connect(self) -> None:
@@ -58,6 +60,6 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 
 def live_application(hub: Hub) -> Any:
-    """The ASGI application of the dashboard's WebSocket."""
+    """Return the ASGI application of the dashboard's WebSocket."""
     consumer = type("Live", (LiveConsumer,), {"hub": hub})
     return consumer.as_asgi()  # type: ignore[attr-defined] # made by `type`

@@ -1,17 +1,22 @@
-"""Keys for frames: who has none of them can neither write one that we read nor, if so wished, read one.
+"""Keys for frames: a process without one can neither write a frame that we accept nor, with
+encryption, read one.
 
-    byte 0        1: authenticated (keyed BLAKE2b), 2: authenticated and encrypted (ChaCha20-Poly1305)
+    byte 0        1: authenticated (keyed BLAKE2b), 2: also encrypted (ChaCha20-Poly1305)
     bytes 1-4     which key
     1:            32 bytes of MAC over the first five bytes and the frame, then the frame
-    2:            16 bytes that name the writing process, 8 bytes of counter, then the encrypted frame and its tag
+    2:            16 bytes that name the writing process, 8 bytes of counter, then the encrypted
+                  frame and its tag
 
-The frame itself says from whom it is, to whom, and its stream and number: a recorded frame that is played again is a
-repetition to the link, a frame of an earlier stream is refused by it, and a frame for another incarnation by `Links`.
+The frame itself names its source, its target, its stream and its number. So a recorded frame that
+is played again is a repetition to the link, the link refuses a frame of an earlier stream, and
+`Links` refuses a frame for another incarnation.
 
-Encryption uses a key of its own for each writing process, made from the shared key and 16 random bytes, and counts its
-nonces: no nonce is ever used twice with one key, however long the shared key lives.
+Encryption uses a key of its own for each writing process, made from the shared key and 16 random
+bytes, and counts its nonces: no nonce is ever used twice with one key, however long the shared key
+lives.
 
-Rotation: the first key writes, all keys read. So: [old, new] everywhere, then [new, old] everywhere, then [new].
+Rotation: the first key writes, all keys read. So: [old, new] everywhere, then [new, old]
+everywhere, then [new].
 """
 
 import hashlib
@@ -20,6 +25,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from sharding_app.ports.sealing import SealBroken
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -32,12 +39,10 @@ _HEAD_BYTES = 1 + _ID_BYTES
 _MAX_PEERS = 4096
 
 
-class SealBroken(Exception):
-    """These bytes were not sealed with one of our keys."""
-
-
 class _Key:
-    """What is made from one secret: its name, the MAC's key, and the keys of writing processes."""
+    """Values derived from one secret: its name, the MAC's key, and the keys of writing
+    processes.
+    """
 
     def __init__(self, secret: bytes) -> None:
         self.id = hashlib.blake2b(secret, digest_size=_ID_BYTES, person=b"sharding-id").digest()
@@ -85,7 +90,9 @@ class Sealer:
                 raise ValueError("encryption needs the package `cryptography`") from error
 
     def _renew(self) -> None:
-        """Become a writing process of its own: at first, and in a forked child, where the counter would repeat."""
+        """Become a new writing process: at first, and in a forked child, where the counter would
+        repeat.
+        """
         self._pid = os.getpid()
         self._salt = os.urandom(_SALT_BYTES)
         self._counter = 0
@@ -138,7 +145,8 @@ class Sealer:
         except InvalidTag:
             raise SealBroken("the seal does not fit the frame") from None
         if not known:
-            # Only what was sealed by a holder of the key is kept, so that strangers cannot fill this.
+            # Only frames sealed by a holder of the key add an entry, so that strangers cannot fill
+            # this.
             self._peers[head] = cipher
             if len(self._peers) > _MAX_PEERS:
                 self._peers.popitem(last=False)

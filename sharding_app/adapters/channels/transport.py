@@ -1,20 +1,25 @@
 """The transport over a channel layer: one channel, one receiver, and an ear for its own deafness.
 
-A layer message is {"type": "sharding.frame", "frame": bytes}; a layer that serialises as JSON gets the frame as
-base64 text. Whatever a layer or Redis raises becomes a TransportError, and so does a full channel: links send again.
+A layer message is {"type": "sharding.frame", "frame": bytes}; a layer that serialises as JSON gets
+the frame as base64 text. Any error of a layer or Redis becomes a TransportError, and so does a full
+channel: links send again.
 
-Hearing. A layer does not say when it has stopped hearing: the pub/sub layer of channels_redis subscribes anew by itself
-a second or more after Redis is back, a cut connection is noticed in minutes. So the transport listens to itself. When
-`open` returns, it has heard its own word through the layer, hence nothing that is sent from then on is lost for want of
-a subscription. Later it speaks to itself when it has heard nothing for half a second, and at once when a send failed.
-If it does not hear what it says twice, it drops the layer's connections and begins anew, until it hears. After that
-`receive` raises once: something may have been lost, and the links send again without waiting for their patience. Where its
-words come late, as they do on a machine without a free processor, it listens for longer, up to twice as long as the last took.
+Hearing. A layer does not report that it has stopped hearing: the pub/sub layer of channels_redis
+subscribes again by itself a second or more after Redis is back, a cut connection is noticed in
+minutes. So the transport listens to itself. When `open` returns, it has heard its own probe through
+the layer, hence no message sent from then on is lost for want of a subscription. Later it sends a
+probe when it has heard nothing for half a second, and at once when a send failed. If it does not
+hear two probes, it drops the layer's connections and starts again, until it hears. After that
+`receive` raises once: frames may have been lost, and the links send again without waiting for their
+patience. If its probes arrive late, as on a machine without a free processor, it listens for
+longer, up to twice as long as the last one took.
 
-A message that the layer cannot decode is counted and dropped, as one with a broken seal is: an error of the connection alone
-is a reason to begin anew. Else one who may only publish could make every node deaf, by a byte now and then.
+A message that the layer cannot decode is counted and dropped, like one with a broken seal: only an
+error of the connection is a reason to start again. Otherwise a process that may only publish could
+make every node deaf, with a byte now and then.
 
-What has arrived and is not yet asked for is bounded in count and bytes; beyond it frames are dropped and counted.
+Frames that have arrived and are not yet asked for are bounded in count and bytes; beyond that they
+are dropped and counted.
 """
 
 import asyncio
@@ -35,8 +40,9 @@ from sharding_app.adapters.channels.layers import (
     make_layer,
     takes_text_only,
 )
-from sharding_app.adapters.channels.seal import SealBroken, Sealer
-from sharding_app.ports.transport import TransportError
+from sharding_app.adapters.channels.seal import Sealer
+from sharding_app.ports.sealing import SealBroken
+from sharding_app.ports.transport import PeerUnreachable, TransportError
 
 logger = logging.getLogger("sharding.transport")
 
@@ -45,9 +51,9 @@ PROBE = "sharding.probe"
 SILENCE_SECONDS = 0.5
 PROBES_SECONDS = (0.2, 0.2)
 FIRST_PROBES_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.4)
-"""How long to listen after each word to ourselves: a new subscription may begin just after the first."""
+"""Seconds to listen after each probe: a new subscription may begin just after the first."""
 LAST_PROBE_AT_MOST_SECONDS = 1.0
-"""So long after the last of these words at most, however late the one before came."""
+"""Longest time to listen after the last probe, however late the one before came."""
 LATE_SECONDS = 0.05
 LATE_TIMES = 5
 OPEN_SECONDS = 5.0
@@ -61,15 +67,17 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 MANY_IN_A_ROW = 100
 BROKEN = (RedisError, OSError, EOFError, RuntimeError, MemoryError)
-"""What a layer raises when its connection is at fault, and not a message."""
+"""Errors of a layer whose connection is at fault, and not a message."""
 
 
-class _Full(TransportError):
-    """The layer holds as many messages for that channel as it may."""
+class _Full(PeerUnreachable):
+    """The layer holds as many messages for that channel as it may: its reader is slow, or gone."""
 
 
 class ChannelsTransport:
-    """`ports.transport.Transport` over the channel layer of an alias. Belongs to the event loop that opens it."""
+    """`ports.transport.Transport` over the channel layer of an alias. Belongs to the event loop
+    that opens it.
+    """
 
     def __init__(self, alias: str, sealer: Sealer | None = None) -> None:
         self._alias = alias
@@ -83,9 +91,9 @@ class ChannelsTransport:
         self._poke = asyncio.Event()
         self._hearing = asyncio.Event()
         self._spoke_at: float | None = None
-        "When the first of the words was said that are not heard yet."
+        "When the first probe was sent that is not heard yet."
         self._took = 0.0
-        "From the first word to the first that was heard, last time."
+        "Seconds from the first probe to the first that was heard, last time."
         self._interrupted = ""
         self._closing = False
         self._as_text = False  # the layer takes no bytes
@@ -93,14 +101,19 @@ class ChannelsTransport:
         self._counters: Counter[str] = Counter()
         self._bad_in_a_row = 0
 
+    def addresses(self) -> tuple[str, ...]:
+        return ()
+
     def statistics(self) -> Mapping[str, int]:
-        """Return counters: frames_sent, send_errors, frames_received, probes, deaf, seals_broken, …"""
+        """Return counters: frames_sent, send_errors, frames_received, probes, deaf,
+        seals_broken, …
+        """
         return dict(self._counters)
 
-    # -- The port ------------------------------------------------------------------------------------------------
+    # -- The port ----------------------------------------------------------------------------------
 
     async def open(self, channel: str) -> None:
-        """Begin to receive; returns when we have heard ourselves. Raises TransportError."""
+        """Begin to receive; returns when we have heard our own probe. Raises TransportError."""
         if self._keeper is not None:
             raise TransportError(f"already open on {self._channel!r}")
         self._layer = make_layer(self._alias)
@@ -132,7 +145,9 @@ class ChannelsTransport:
         self._counters["frames_sent"] += 1
 
     async def receive(self) -> bytes:
-        """Wait for the next frame. Raises TransportError once after each time in which frames may have been lost."""
+        """Wait for the next frame. Raises TransportError once after each time in which frames may
+        have been lost.
+        """
         while True:
             while self._waiting:
                 data = self._waiting.popleft()
@@ -152,8 +167,9 @@ class ChannelsTransport:
         if self._keeper is not None:
             self._closing = True
             while not self._keeper.done():
-                # A layer that drops its connections just now may swallow a cancellation (channels_redis' flush does):
-                # then the keeper sees `_closing`. Cancelled again too soon, it would leave connections behind.
+                # A layer that drops its connections just now may swallow a cancellation
+                # (channels_redis' flush does): then the keeper sees `_closing`. Cancelled again too
+                # soon, it would leave connections behind.
                 self._keeper.cancel()
                 await asyncio.wait([self._keeper], timeout=2 * END_SECONDS)
             self._keeper = None
@@ -162,7 +178,7 @@ class ChannelsTransport:
         self._waiting_bytes = 0
         self._arrived.set()
 
-    # -- Sending -------------------------------------------------------------------------------------------------
+    # -- Sending -----------------------------------------------------------------------------------
 
     async def _send(self, channel: str, message: dict[str, Any]) -> None:
         if self._layer is None:
@@ -180,22 +196,26 @@ class ChannelsTransport:
             self._poke.set()
             raise TransportError(f"{type(error).__name__}: {error}") from error
 
-    # -- Receiving -----------------------------------------------------------------------------------------------
+    # -- Receiving ---------------------------------------------------------------------------------
 
     async def _pump(self, layer: Layer) -> None:
-        """The one receiver: take what the layer gives, so that it waits in our bounds and not in the layer's."""
+        """Receive all that the layer gives, so that frames wait in our bounds and not in the
+        layer's.
+        """
         while True:
             for message in await self._arrivals(layer):
                 self._take(message)
 
     async def _arrivals(self, layer: Layer) -> list[Any]:
-        """Wait for messages, and leave out what cannot be decoded. Raises what is wrong with the connection."""
+        """Wait for messages, and leave out those that cannot be decoded. Raises errors of the
+        connection.
+        """
         if isinstance(layer, LeanCoreLayer) and layer.ring_size == 1:
             found = []
             for data in await layer.receive_many(self._channel):
                 try:
                     found.append(layer.deserialize(data))
-                except Exception as error:  # noqa: BLE001  (whatever a serializer makes of strangers' bytes)
+                except Exception as error:  # noqa: BLE001  (any error of a serializer on strangers' bytes)
                     await self._undecodable(error)
             return found
         try:
@@ -204,7 +224,7 @@ class ChannelsTransport:
             await self._undecodable(error)
         except BROKEN:
             raise
-        except Exception as error:  # noqa: BLE001  (as above; if it is no stranger's, the ear finds out)
+        except Exception as error:  # noqa: BLE001  (as above; if the connection is at fault, the probe finds it)
             await self._undecodable(error)
         return []
 
@@ -216,7 +236,7 @@ class ChannelsTransport:
                 "a message that the channel layer cannot decode (%s) is dropped: a process with another configuration, or a"
                 " stranger, writes to this channel", type(error).__name__, extra={"action": "transport.undecodable"},
             )  # fmt: skip
-        # Others have their turn; and a layer that fails at once, whatever it is asked, does not take a whole core.
+        # Let other tasks run; and a layer that fails each call at once must not take a whole core.
         await asyncio.sleep(0.001 if self._bad_in_a_row > MANY_IN_A_ROW else 0)
 
     def _take(self, message: Any) -> None:
@@ -255,10 +275,10 @@ class ChannelsTransport:
                 logger.warning("a frame is dropped: %s", error, extra={"action": "transport.seal_broken"})
             return None
 
-    # -- Keeping the ear open ------------------------------------------------------------------------------------
+    # -- Keeping the ear open ----------------------------------------------------------------------
 
     async def _keep(self, layer: Layer) -> None:
-        """Receive, notice deafness, begin anew; for as long as the transport is open."""
+        """Receive, notice deafness and start again, while the transport is open."""
         pause = AGAIN_SECONDS
         while True:
             pump = asyncio.get_running_loop().create_task(self._pump(layer), name="sharding receiver")
@@ -279,7 +299,7 @@ class ChannelsTransport:
             pause = min(2 * pause, AGAIN_AT_MOST_SECONDS)
 
     async def _watch(self, pump: asyncio.Task[None]) -> str:
-        """Return, when this receiver no longer hears, why."""
+        """Return, once this receiver no longer hears, the reason."""
         reason = await self._probe(pump, FIRST_PROBES_SECONDS)
         if not reason:
             if self._interrupted:
@@ -295,7 +315,7 @@ class ChannelsTransport:
         return reason
 
     async def _probe(self, pump: asyncio.Task[None], waits: Sequence[float]) -> str:
-        """Speak to ourselves until we hear anything; return what is wrong if we do not."""
+        """Send probes to ourselves until we hear anything; else return the reason."""
         loop, late = asyncio.get_running_loop(), 0
         left = [*waits[:-1], max(waits[-1], min(2 * self._took, LAST_PROBE_AT_MOST_SECONDS))]
         self._spoke_at = loop.time()
@@ -305,7 +325,7 @@ class ChannelsTransport:
             until = loop.time() + left[0]
             speaking = asyncio.ensure_future(self._send(self._channel, {"type": PROBE}))
             try:
-                # Not by its own time limit: a send may hang, or wait behind others that do.
+                # Not limited by its own timeout: a send may hang, or wait behind others that do.
                 heard = await _set_within(self._heard, left[0], unless=pump)
                 reason = await _ended(speaking)
             finally:
@@ -317,7 +337,7 @@ class ChannelsTransport:
             if reason:
                 return reason
             if loop.time() - until > LATE_SECONDS and late < LATE_TIMES:
-                late += 1  # this process itself came late to the answer: the wait proves nothing
+                late += 1  # this process ran late: the wait proves nothing
             else:
                 del left[0]
         return "it does not hear itself"
@@ -326,7 +346,7 @@ class ChannelsTransport:
         try:
             async with asyncio.timeout(END_SECONDS):
                 await end_receiver(layer, pump)
-        except Exception as error:  # noqa: BLE001  (connections that are dropped because they are broken may say so)
+        except Exception as error:  # noqa: BLE001  (broken connections may raise when dropped)
             self._counters["end_errors"] += 1
             logger.debug("while dropping connections: %r", error, extra={"action": "transport.end_error"})
         pump.cancel()
@@ -334,7 +354,7 @@ class ChannelsTransport:
 
     def _pump_ended(self, pump: asyncio.Task[None]) -> None:
         if not pump.cancelled():
-            pump.exception()  # seen, even if nobody asks for it any more
+            pump.exception()  # retrieved, so that asyncio does not log it
         self._poke.set()
 
 
@@ -363,7 +383,9 @@ def _frame_of(message: Mapping[str, Any]) -> bytes | None:
 
 
 async def _set_within(event: asyncio.Event, seconds: float, unless: asyncio.Task[None] | None = None) -> bool:
-    """Wait until the event is set, at most so long, and no longer than that task lives."""
+    """Wait until the event is set, at most `seconds`, and no longer than the task `unless`
+    lives.
+    """
     waiting = asyncio.ensure_future(event.wait())
     either = [waiting] if unless is None else [waiting, unless]
     try:
@@ -374,11 +396,11 @@ async def _set_within(event: asyncio.Event, seconds: float, unless: asyncio.Task
 
 
 async def _ended(speaking: asyncio.Future[None]) -> str:
-    """End a probe that is still being sent, and return what went wrong with it."""
+    """End a probe that is still being sent, and return its error."""
     speaking.cancel()
     await asyncio.wait([speaking])
     if speaking.cancelled():
         return ""
     error = speaking.exception()
-    # A full channel has something to hear without the probe.
+    # A full channel has messages to hear without the probe.
     return "" if error is None or isinstance(error, _Full) else str(error)

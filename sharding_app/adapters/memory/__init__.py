@@ -1,7 +1,8 @@
 """Verified fakes of every port: one virtual Postgres and one virtual channel layer in memory.
 
-They do what the real adapters do (a differential test compares them), on any event loop, and without faults and
-delays unless a policy is injected. The simulation injects seeded ones, the users' test kit none.
+They behave as the real adapters do (a differential test compares them), on any event loop, and
+without faults and delays unless a policy is injected. The simulation injects seeded ones, the
+users' test kit none.
 """
 
 from sharding_app.adapters.memory.faults import NetworkFaults, Plan, ServerFaults

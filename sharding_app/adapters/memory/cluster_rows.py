@@ -1,12 +1,16 @@
-"""The cluster's tables: types, members, homes, the term and the timeline, with the rules that the store's SQL has."""
+"""The cluster's tables (types, members, homes, the term, the timeline), with the rules of the
+store's SQL.
+"""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from sharding_app.core.ids import Epoch, Incarnation, ShardId, ShardKey, Term
-from sharding_app.core.records import (
+from sharding_app.ports.store import StaleTerm, StoreRefused
+from sharding_app.protocol.coordinator.terms import next_term
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term
+from sharding_app.protocol.records import (
     CoordinatorRow,
     Decision,
     HomeChange,
@@ -18,14 +22,14 @@ from sharding_app.core.records import (
     ShardRow,
     TypeConfig,
 )
-from sharding_app.core.terms import next_term
-from sharding_app.ports.store import StaleTerm, StoreRefused
 
 TIMELINE_LINES = 5000
 
 
 class ClusterRows:
-    """Every method is one transaction."""
+    """The tables. Every method is one transaction, or the moment of its commit
+    (`cluster_writes`).
+    """
 
     def __init__(self, is_locked: Callable[[int], bool]) -> None:
         self._is_locked = is_locked
@@ -36,17 +40,17 @@ class ClusterRows:
         self.last_age = 0
         self.coordinator = CoordinatorRow(0, None)
         self.lineage: Lineage | None = None
-        "Of the last election."
+        "The lineage of the last election."
         self.shards: dict[ShardKey, ShardRow] = {}
         self.locations: dict[str, dict[ShardId, str]] = {}
         self.location_changes: dict[str, int] = {}
         self.epochs: dict[tuple[int, ShardId], Epoch] = {}
-        "The epochs again, by the type's number: what the journal's fence looks at."
+        "The epochs again, by the type's number: the journal's fence reads them."
         self.on_decide: Callable[[Term, ShardRow | None, ShardRow], None] | None = None
-        "Told of each changed row, before and after, with the term of who changed it: for checks."
+        "Called with each changed row, before and after, and the term of the writer: for checks."
         self.timeline: deque[Decision] = deque(maxlen=TIMELINE_LINES)
 
-    # -- Types -----------------------------------------------------------------------------------------------------
+    # -- Types -------------------------------------------------------------------------------------
 
     def register_types(self, configs: Sequence[TypeConfig]) -> tuple[dict[str, int], dict[str, TypeConfig]]:
         differing = {}
@@ -57,10 +61,12 @@ class ClusterRows:
                 differing[config.name] = known
         return {config.name: self.type_ids[config.name] for config in configs}, differing
 
-    # -- Members ---------------------------------------------------------------------------------------------------
+    # -- Members -----------------------------------------------------------------------------------
 
     def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
-        """Joining again with the same incarnation keeps the age: the answer to the first try may have been lost."""
+        """Add a member. Joining again with the same incarnation keeps the age: the first answer may
+        have been lost.
+        """
         self.last_age += 1
         known = self.members.get(member.incarnation)
         age = self.last_age if known is None else known.age
@@ -107,20 +113,22 @@ class ClusterRows:
         return any(map(self._is_locked, self.lock_keys.get(incarnation, ())))
 
     def with_locks(self) -> list[Member]:
-        """Every member with the locks it holds at this moment, oldest first."""
+        """Return every member with the locks that it holds at this moment, oldest first."""
         return [
             msgspec.structs.replace(member, locks=sum(map(self._is_locked, self.lock_keys[incarnation])))
             for incarnation, member in sorted(self.members.items(), key=lambda item: item[1].age)
         ]
 
-    # -- The term --------------------------------------------------------------------------------------------------
+    # -- The term ----------------------------------------------------------------------------------
 
     def check_term(self, term: Term) -> None:
         if not term or term != self.coordinator.term:
             raise StaleTerm(f"the term is {self.coordinator.term}, not {term}")
 
     def older_candidates(self, incarnation: Incarnation) -> int:
-        """How many older live candidates there are, to whom the coordinator's lock is left; one without a row leaves it too."""
+        """Count the older live candidates, to whom the coordinator's lock is left. A candidate
+        without a row leaves it too.
+        """
         me = self.members.get(incarnation)
         if me is None:
             return 1
@@ -135,7 +143,7 @@ class ClusterRows:
         self.coordinator, self.lineage = CoordinatorRow(term, incarnation), lineage
         return term
 
-    # -- Locations -------------------------------------------------------------------------------------------------
+    # -- Locations ---------------------------------------------------------------------------------
 
     def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
         if type_name not in self.types:
@@ -150,29 +158,35 @@ class ClusterRows:
             return None
         return change, dict(sorted(self.locations.get(type_name, {}).items()))
 
-    # -- Homes -----------------------------------------------------------------------------------------------------
+    # -- Homes -------------------------------------------------------------------------------------
 
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
         return [row for key, row in sorted(self.shards.items()) if types is None or key[0] in types]
 
-    def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
-        self.check_term(term)
-        for change in changes:
-            check_row(change)
-        for change in changes:
+    def after(self, changes: Sequence[HomeChange], due: Sequence[HomeChange]) -> list[ShardRow]:
+        """Return the rows of a decision as they are when its due changes are written."""
+        written = {(each.type, each.shard): _row_of(each) for each in due}
+        named = dict.fromkeys((each.type, each.shard) for each in changes)
+        found = (written.get(key) or self.shards.get(key) for key in named)
+        return [row for row in found if row is not None]
+
+    def change(self, term: Term, due: Sequence[HomeChange]) -> None:
+        """Write the due changes of a decision."""
+        for change in due:
             key = change.type, change.shard
-            row = self.shards.get(key)
-            if change.type in self.type_ids and (row.epoch if row else 0) == change.expected_epoch:
-                self.shards[key] = ShardRow(change.type, change.shard, change.epoch, change.home, change.step)
-                self.epochs[self.type_ids[change.type], change.shard] = change.epoch
-                if self.on_decide is not None:
-                    self.on_decide(term, row, self.shards[key])
-        named = dict.fromkeys((change.type, change.shard) for change in changes)
-        return [self.shards[key] for key in named if key in self.shards]
+            before = self.shards.get(key)
+            self.shards[key] = _row_of(change)
+            self.epochs[self.type_ids[change.type], change.shard] = change.epoch
+            if self.on_decide is not None:
+                self.on_decide(term, before, self.shards[key])
+
+
+def _row_of(change: HomeChange) -> ShardRow:
+    return ShardRow(change.type, change.shard, change.epoch, change.home, change.step)
 
 
 def check_row(change: HomeChange) -> None:
-    """Refuse what the columns of a row cannot hold."""
+    """Refuse values that the columns of a row cannot hold."""
     if not 0 <= change.shard < 1 << 31:
         raise StoreRefused(f"no row has the shard {change.shard}")
     for text in (change.type, change.home or ""):

@@ -1,13 +1,15 @@
-"""`ports.journal.Journal` over the virtual server: appends on one connection, recovery and the rest on two others."""
+"""`ports.journal.Journal` over the virtual server: appends on one connection, recovery and the rest
+on two others.
+"""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
+from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError, Session
-from sharding_app.core.ids import Epoch, ShardId
-from sharding_app.core.records import Backend, Lineage
+from sharding_app.adapters.memory.steps import Steps, at_once
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -22,24 +24,33 @@ from sharding_app.ports.journal import (
     Snapshot,
     StoredEvent,
 )
+from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
 
+LOCK_SECONDS = 0.2
+"""Seconds that its statements wait for a row."""
+
 
 class MemoryJournal:
-    def __init__(self, server: MemoryServer, client: str = "client") -> None:
+    def __init__(
+        self, server: MemoryServer, client: str = "client", *, lock_seconds: float = LOCK_SECONDS
+    ) -> None:
         self._server = server
         self._rows = server.journal
-        self._writer = Connection(server, client, line="journal")
-        self._reader = Connection(server, client, line="reads")
-        self._recovery = Connection(server, client, line="reads")
+        self._writes = JournalWrites(server)
+        self._writer, self._reader, self._recovery = (
+            Connection(server, client, line=line, lock_seconds=lock_seconds)
+            for line in ("journal", "reads", "reads")
+        )
         self.lines = {"journal": (self._writer,), "reads": (self._reader, self._recovery)}
-        "Its connections by what they are for."
+        "Its connections by purpose."
         self._lineage: Lineage | None = None
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        """The connections that can write: what the coordinator ends before it raises epochs."""
+        """The connections that can write, which the coordinator ends before it raises epochs."""
         sessions = (self._writer.session, self._reader.session)
         return tuple(session.backend for session in sessions if session is not None)
 
@@ -56,7 +67,7 @@ class MemoryJournal:
 
     async def append(self, rows: Sequence[EventRow]) -> None:
         batch = list(rows)
-        await self._write("append", lambda: self._rows.append(batch, self._server.now()))
+        await self._write("append", lambda: self._writes.append(batch))
 
     async def settle(self, rows: Sequence[EventRow]) -> bool:
         doubtful = list(self._writer.doubtful)
@@ -66,7 +77,7 @@ class MemoryJournal:
         return committed
 
     async def settle_of(self, doubtful: Sequence[Session], rows: Sequence[EventRow]) -> bool:
-        """The same for rows that were appended on a connection of another kind."""
+        """Settle rows that were appended on a connection of another kind."""
 
         def end_and_look() -> bool:
             self._server.end_own(doubtful)
@@ -75,10 +86,10 @@ class MemoryJournal:
         return await self._read("settle", end_and_look)
 
     async def locked(self, shards: Collection[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
-        return await self._read("locked", lambda: self._rows.locked_among(shards))
+        return await self._read("locked", lambda: self._writes.locked_among(shards))
 
     async def secure(self) -> None:
-        await self._write("secure", lambda: None)
+        await self._write("secure", lambda: at_once(lambda: None))
 
     async def read(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
@@ -104,10 +115,10 @@ class MemoryJournal:
         return await self._recovered("read_last", lambda: self._rows.read_last(type_id, entities, bounds))
 
     async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:
-        def forget() -> None:
-            self._rows.forget_states(type_id, former, self._server.now() - window_seconds)
+        def forget() -> Steps[None]:
+            return self._writes.forget_states(type_id, former, self._server.now() - window_seconds)
 
-        await self._read("forget_states", forget)
+        await self._wrote("forget_states", forget)
 
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         return await self._read(
@@ -116,7 +127,7 @@ class MemoryJournal:
         )
 
     async def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
-        await self._read("save_snapshots", lambda: self._rows.save_snapshots(snapshots))
+        await self._wrote("save_snapshots", lambda: self._writes.save_snapshots(snapshots))
 
     async def trim(
         self,
@@ -127,14 +138,14 @@ class MemoryJournal:
         window_seconds: float,
         limit: int = TRIM_LIMIT,
     ) -> bool:
-        def trim() -> bool:
+        def trim() -> Steps[bool]:
             since = self._server.now() - window_seconds
-            return self._rows.trim(type_id, entity, before, keep_snapshots, since, limit)
+            return self._writes.trim(type_id, entity, before, keep_snapshots, since, limit)
 
-        return await self._read("trim", trim)
+        return await self._wrote("trim", trim)
 
     async def remember(self, marks: Sequence[Mark]) -> None:
-        await self._after_late_ones("remember", lambda: self._rows.remember(marks))
+        await self._after_late_ones("remember", lambda: self._writes.remember(marks))
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         return await self._read("recall", lambda: self._rows.recall(type_id, shards))
@@ -154,7 +165,7 @@ class MemoryJournal:
         by: str,
     ) -> Erasure:
         return await self._after_late_ones(
-            "erase", lambda: self._rows.erase(type_id, shard, epoch, entity, at_most)
+            "erase", lambda: self._writes.erase(type_id, shard, epoch, entity, at_most)
         )
 
     async def close(self) -> None:
@@ -162,7 +173,8 @@ class MemoryJournal:
         self._reader.close()
         self._recovery.close()
 
-    async def _write(self, kind: str, request: Callable[[], T]) -> T:
+    async def _write(self, kind: str, request: Callable[[], Steps[T]]) -> T:
+        """Run a request on the connection for appends."""
         try:
             return await self._writer.reach(kind, self.in_lineage(request))
         except ConnectionLost as error:
@@ -170,34 +182,34 @@ class MemoryJournal:
         except ServerError as error:
             raise JournalUnavailable(str(error), answered=True) from error
 
-    def in_lineage(self, request: Callable[[], T]) -> Callable[[], T]:
-        """The same, but for a server of another lineage than the one that was lived in when it was asked."""
+    def in_lineage(self, request: Callable[[], Steps[T]]) -> Callable[[], Steps[T]]:
+        """Wrap a request so that a server of another lineage than the present one refuses it."""
         wanted = self._lineage
 
-        def refused_elsewhere() -> T:
+        def refused_elsewhere() -> Steps[T]:
             if wanted is not None and wanted != self._server.identity.lineage:
                 raise ConnectionLost("the server is on another timeline")
             return request()
 
         return refused_elsewhere
 
-    async def _after_late_ones(self, kind: str, request: Callable[[], T]) -> T:
-        """Write beside the appends, when nothing whose answer was lost can execute any more."""
-        late = list(self._reader.doubtful)
-
-        def end_and_write() -> T:
-            self._server.end_own(late)
-            return request()
-
-        answer = await self._read(kind, end_and_write)
-        self._reader.doubtful = [each for each in self._reader.doubtful if each not in late]
-        return answer
+    async def _after_late_ones(self, kind: str, request: Callable[[], Steps[T]]) -> T:
+        """Write beside the appends, once no request whose answer was lost can execute any more."""
+        return await self._asked(self._reader.reach_after_late_ones(kind, self.in_lineage(request)))
 
     async def _recovered(self, kind: str, request: Callable[[], T]) -> T:
         return await self._read(kind, request, self._recovery)
 
     async def _read(self, kind: str, request: Callable[[], T], line: Connection | None = None) -> T:
+        return await self._wrote(kind, lambda: at_once(request), line)
+
+    async def _wrote(self, kind: str, request: Callable[[], Steps[T]], line: Connection | None = None) -> T:
+        """Run a request beside the appends."""
+        return await self._asked((line or self._reader).reach(kind, self.in_lineage(request)))
+
+    @staticmethod
+    async def _asked(asked: Awaitable[T]) -> T:
         try:
-            return await (line or self._reader).reach(kind, self.in_lineage(request))
+            return await asked
         except (ConnectionLost, MayNotEnd, ServerError) as error:
             raise JournalUnavailable(str(error)) from error

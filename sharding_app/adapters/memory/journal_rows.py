@@ -1,31 +1,24 @@
-"""The journal's tables: events and snapshots, fenced by the shard's row in the same step as they are written."""
+"""The journal's tables: events, snapshots and marks. `journal_writes` writes to them."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharding_app.adapters.memory.sessions import ServerError
-from sharding_app.core.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 from sharding_app.ports.journal import (
     EVERYTHING,
     Bounds,
-    Erasure,
     EventRow,
-    Former,
     History,
-    Mark,
     Outcome,
     RowRefused,
     ShardsFenced,
-    ShardsLocked,
     Snapshot,
     StoredEvent,
 )
+from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 
 EntityKey = tuple[int, str]
 MAX_BIGINT = 2**63
-LOCK_TIMEOUT_SECONDS = 0.2
-"""So long the journal's statements wait for the rows of their shards."""
 
 
 class Committed(NamedTuple):
@@ -36,7 +29,7 @@ class Committed(NamedTuple):
 
 
 class JournalRows:
-    """Rows of all entities. `epochs` is a view of the shard rows that the fence looks at."""
+    """Rows of all entities. `epochs` is a view of the shard rows, for the fence."""
 
     def __init__(self, epochs: Mapping[tuple[int, ShardId], Epoch]) -> None:
         self._epochs = epochs
@@ -44,54 +37,40 @@ class JournalRows:
         self.snapshots: dict[EntityKey, dict[int, Snapshot]] = {}
         self.remembered: dict[tuple[int, ShardId], dict[str, None]] = {}
         self.beside: dict[str, str] = {}
-        "Rows of a user's own, which go with the events of their transaction, and the client that wrote each."
-        self.locked: dict[tuple[int, ShardId], str] = {}
-        "Shards whose rows a session holds that is none of ours, and its name: for tests and faults."
+        """Rows of the user's own, written in the transaction of the events, and the client that
+        wrote each."""
         self.on_row: Callable[[EventRow, int], None] | None = None
-        "A trigger of the user's: for a row that it does not let through it raises RowRefused, or ServerError."
+        "A user's trigger: it raises RowRefused or ServerError for a row that it rejects."
         self.on_commit: Callable[[Sequence[EventRow]], None] | None = None
-        "Told of each batch in the moment of its commit: for checks."
+        "Called with each batch at the moment of its commit: for checks."
+        self.on_taken: Callable[[EventRow], None] | None = None
+        "Called with an event whose number is taken, before it is refused: for checks."
         self.on_erase: Callable[[int, str, int], None] | None = None
-        "Told of an entity whose events were erased, and how many: for checks."
+        "Called with an entity whose events were erased, and their number: for checks."
         self.on_snapshot: Callable[[Snapshot], None] | None = None
 
-    def append(self, rows: Sequence[EventRow], now: float) -> None:
-        """All or nothing. A number that is taken by the shard's next home is told as fenced, not as refused."""
-        new: set[tuple[int, str, int]] = set()
-        for index, row in enumerate(rows):
-            check_row(row, index)
-            if self.on_row is not None:
-                self.on_row(row, index)
-            key = row.type_id, row.entity, row.seq
-            if key in new or row.seq in self.events.get(key[:2], ()):
-                self.fence((each.type_id, each.shard, each.epoch) for each in rows)
-                raise RowRefused(f"event {row.seq} of this entity exists already", index)
-            new.add(key)
-        self._lock_for_append(rows)
-        self.fence((row.type_id, row.shard, row.epoch) for row in rows)
+    def check(self, row: EventRow, index: int) -> None:
+        """Raise RowRefused or ServerError for a row that no table takes, or that the user's trigger
+        rejects.
+        """
+        check_row(row, index)
+        if self.on_row is not None:
+            self.on_row(row, index)
+
+    def is_taken(self, row: EventRow) -> bool:
+        """Tell whether an event has that number."""
+        return row.seq in self.events.get((row.type_id, row.entity), ())
+
+    def store(self, rows: Sequence[EventRow], at: float) -> None:
+        """Write a batch; the fence was checked when the rows of its shards were locked."""
         for row in rows:
-            self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, now)
+            self.events.setdefault((row.type_id, row.entity), {})[row.seq] = Committed(row, at)
         if self.on_commit is not None:
             self.on_commit(rows)
 
-    def _lock_for_append(self, rows: Sequence[EventRow]) -> None:
-        try:
-            self.lock((row.type_id, row.shard, row.epoch) for row in rows)
-        except ServerError:
-            raise ShardsLocked(self.locked_among((row.type_id, row.shard) for row in rows)) from None
-
-    def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
-        return {key: self.locked[key] for key in shards if key in self.locked} if self.locked else {}
-
-    def lock(self, claims: Iterable[tuple[int, ShardId, Epoch]]) -> None:
-        """Lock the rows that are at the epoch of their claim, as whatever is fenced does. Raises ServerError if others hold one
-        of them for longer."""
-        if self.locked and self.locked_among(
-            (type_id, shard)
-            for type_id, shard, epoch in claims
-            if self._epochs.get((type_id, shard)) == epoch
-        ):
-            raise lock_timeout(LOCK_TIMEOUT_SECONDS)
+    def is_at(self, type_id: int, shard: ShardId, epoch: Epoch) -> bool:
+        """Tell whether a shard's row has that epoch."""
+        return self._epochs.get((type_id, shard)) == epoch
 
     def fence(self, claims: Iterable[tuple[int, ShardId, Epoch]]) -> None:
         stale = frozenset(
@@ -103,8 +82,9 @@ class JournalRows:
             raise ShardsFenced(stale)
 
     def holds(self, rows: Sequence[EventRow]) -> bool:
-        """Whether this batch was committed. All of it was, or none, so one row tells; its epoch tells it from the
-        next home's of that number."""
+        """Tell whether this batch was committed. All of it was, or none, so one row tells; its
+        epoch distinguishes it from the next home's event of that number.
+        """
         if not rows:
             return True
         found = self.events.get((rows[0].type_id, rows[0].entity), {}).get(rows[0].seq)
@@ -153,17 +133,6 @@ class JournalRows:
     def last_seq(self, type_id: int, entity: str) -> int:
         return max(self.events.get((type_id, entity), ()), default=0)
 
-    def remember(self, marks: Sequence[Mark]) -> None:
-        newest = {(each.type_id, each.shard, each.entity): each for each in marks}
-        self.lock((each.type_id, each.shard, each.epoch) for each in newest.values())
-        self.fence((each.type_id, each.shard, each.epoch) for each in newest.values() if each.runs)
-        for each in newest.values():
-            entities = self.remembered.setdefault((each.type_id, each.shard), {})
-            if each.runs:
-                entities[each.entity] = None
-            elif self._epochs.get((each.type_id, each.shard)) == each.epoch:
-                entities.pop(each.entity, None)
-
     def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         found = {shard: sorted(self.remembered.get((type_id, shard), ())) for shard in sorted(set(shards))}
         return {shard: entities for shard, entities in found.items() if entities}
@@ -171,28 +140,6 @@ class JournalRows:
     def remembered_shards(self, type_id: int) -> list[ShardId]:
         return sorted(
             shard for (owner, shard), entities in self.remembered.items() if owner == type_id and entities
-        )
-
-    def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, at_most: int) -> Erasure:
-        self.lock([(type_id, shard, epoch)])
-        self.fence([(type_id, shard, epoch)])
-        events = self.events.get((type_id, entity), {})
-        if len(events) > at_most:
-            for seq in sorted(events)[len(events) - at_most :]:
-                del events[seq]
-            return Erasure(events=at_most, whole=False)
-        remembered = [
-            found for (owner, _), found in self.remembered.items() if owner == type_id and entity in found
-        ]
-        for found in remembered:
-            del found[entity]
-        count = len(self.events.pop((type_id, entity), ()))
-        if self.on_erase is not None:
-            self.on_erase(type_id, entity, count)
-        return Erasure(
-            events=count,
-            snapshots=len(self.snapshots.pop((type_id, entity), ())),
-            remembered=len(remembered),
         )
 
     def read_last(
@@ -212,31 +159,6 @@ class JournalRows:
                 found[entity] = StoredEvent(seq, row.name, row.version, row.payload)
         return found
 
-    def forget_states(self, type_id: int, former: Sequence[Former], since: float) -> None:
-        changed: list[Committed] = []
-        claims = []
-        for each in former:
-            events = self.events.get((type_id, each.entity), {})
-            newest = max(events, default=0)
-            recent = min((seq for seq, one in events.items() if one.at >= since), default=newest)
-            before = min(each.before, newest)
-            for seq, one in list(events.items()):
-                kept = max(each.since, recent) <= seq < before
-                if kept and one.row.epoch == each.epoch and one.row.payload != b"null":
-                    claims.append((type_id, one.row.shard, each.epoch))
-                    changed.append(one)
-        self.lock(claims)
-        self.fence(claims)
-        for one in changed:
-            row = one.row._replace(payload=b"null")
-            self.events[row.type_id, row.entity][row.seq] = Committed(row, one.at)
-        for each in former:
-            events = self.events.get((type_id, each.entity), {})
-            newest = max(events, default=0)
-            recent = min((seq for seq, one in events.items() if one.at >= since), default=newest)
-            for seq in [seq for seq in events if seq < min(each.before, newest, recent)]:
-                del events[seq]
-
     def outcome(self, type_id: int, entity: str, command_id: str, since: float) -> Outcome | None:
         events = self.events.get((type_id, entity), {})
         for seq in sorted(events, reverse=True):
@@ -245,41 +167,9 @@ class JournalRows:
                 return Outcome(seq, row.command or "", row.reply, row.partial)
         return None
 
-    def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
-        for index, each in enumerate(snapshots):
-            check_json(each.state, index)
-        self.lock((each.type_id, each.shard, each.epoch) for each in snapshots)
-        self.fence((each.type_id, each.shard, each.epoch) for each in snapshots)
-        for each in snapshots:
-            self.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
-            if self.on_snapshot is not None:
-                self.on_snapshot(each)
-
-    def trim(
-        self, type_id: int, entity: str, before: int, keep_snapshots: int, since: float, limit: int
-    ) -> bool:
-        """Only what a kept snapshot covers goes, only from the front, and never the entity's last event."""
-        snapshots = self.snapshots.get((type_id, entity), {})
-        kept = sorted(snapshots, reverse=True)[: max(keep_snapshots, 1)]
-        if not kept:
-            return False
-        for seq in [seq for seq in snapshots if seq < kept[-1]]:
-            del snapshots[seq]
-        events = self.events.get((type_id, entity), {})
-        recent = min((seq for seq, one in events.items() if one.at >= since), default=before)
-        end = min(before, kept[-1] + 1, max(events, default=0), recent)
-        gone = sorted(seq for seq in events if seq < end)[:limit]
-        for seq in gone:
-            del events[seq]
-        return len(gone) >= limit
-
-
-def lock_timeout(seconds: float) -> ServerError:
-    return ServerError("55P03", "canceling statement due to lock timeout", seconds)
-
 
 def check_row(row: EventRow, index: int) -> None:
-    """Refuse what Postgres refuses in one of a table's columns."""
+    """Refuse values that Postgres refuses in one of a table's columns."""
     for text in (row.entity, row.name, row.command_id or "", row.command or ""):
         if "\0" in text:
             raise RowRefused("text holds a NUL", index)

@@ -5,8 +5,12 @@ from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.lease_row import LeaseRow
+from sharding_app.adapters.memory.locks import Key, Lock
 from sharding_app.adapters.memory.server import MemoryServer
-from sharding_app.core.shard_lease import LeaseTerms
+from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError
+from sharding_app.adapters.memory.steps import Pause, Steps
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 
 T = TypeVar("T")
 
@@ -24,58 +28,88 @@ class MemoryLeases:
         self._connection = Connection(server, owner)
 
     async def acquire(self, names: Sequence[str]) -> Collection[str]:
-        tokens = await self._ask(
-            "acquire", lambda: {each: self._take(each) for each in names if self._free(each)}
-        )
+        tokens = await self._ask("acquire", lambda: self._acquire(names))
         self._tokens |= tokens
         return list(tokens)
 
     async def renew(self, names: Sequence[str]) -> Collection[str]:
-        return await self._ask("renew", lambda: [each for each in names if self._prolong(each)])
+        return await self._ask("renew", lambda: self._renew(names))
 
     async def release(self, names: Sequence[str]) -> None:
         unknown = [each for each in names if each not in self._tokens]
         if unknown:
             await self.acquire(unknown)
         held = {each: self._tokens[each] for each in names if each in self._tokens}
-        await self._ask("release", lambda: self._give_back(held))
+        await self._ask("release", lambda: self._release(held))
         for name in held:
             del self._tokens[name]
 
     async def close(self) -> None:
         self._connection.close()
 
-    # -- In the server ---------------------------------------------------------------------------------------------
+    # -- In the server -----------------------------------------------------------------------------
 
-    def _free(self, name: str) -> bool:
-        row = self._rows.setdefault(name, LeaseRow())
-        now = self._server.now()
-        if row.owner in (None, self._owner) or row.expires_at <= now:
-            return True
-        if row.owner not in self._server.cluster.members:
-            row.expires_at = min(row.expires_at, now + self._node_ttl)
-        return False
+    def _acquire(self, names: Sequence[str]) -> Steps[dict[str, int]]:
+        """Take free leases. Whether one is free is read when its row is locked; the members, when
+        the statement begins.
+        """
+        members = frozenset(self._server.cluster.members)
+        taken: dict[str, float] = {}
+        cut: dict[str, float] = {}
+        for name in sorted(names):
+            yield Lock(_key(name))
+            now = self._server.now()
+            row = self._rows.get(name, LeaseRow())
+            if self._is_free(row, now):
+                taken[name] = now + self._terms.ttl_seconds
+            elif row.owner not in members:
+                cut[name] = min(row.expires_at, now + self._node_ttl)
+        yield Pause.COMMIT
+        for name, until in taken.items():
+            row = self._rows.setdefault(name, LeaseRow())
+            row.owner, row.token, row.expires_at = self._owner, row.token + 1, until
+        for name, until in cut.items():
+            self._rows[name].expires_at = until
+        return {name: self._rows[name].token for name in taken}
 
-    def _take(self, name: str) -> int:
-        row = self._rows[name]
-        row.owner, row.token = self._owner, row.token + 1
-        row.expires_at = self._server.now() + self._terms.ttl_seconds
-        return row.token
+    def _is_free(self, row: LeaseRow, now: float) -> bool:
+        return row.owner in (None, self._owner) or row.expires_at <= now
 
-    def _prolong(self, name: str) -> bool:
-        row = self._rows.get(name)
-        if row is None or row.owner != self._owner or row.token != self._tokens.get(name):
-            return False
+    def _renew(self, names: Sequence[str]) -> Steps[list[str]]:
         if self._owner not in self._server.cluster.members:
-            return False
-        row.expires_at = self._server.now() + self._terms.ttl_seconds
-        return True
+            return []
+        mine = yield from self._hold({each: self._tokens[each] for each in names if each in self._tokens})
+        until = self._server.now() + self._terms.ttl_seconds
+        yield Pause.COMMIT
+        for name in mine:
+            self._rows[name].expires_at = until
+        return mine
 
-    def _give_back(self, tokens: dict[str, int]) -> None:
-        for name, token in tokens.items():
-            row = self._rows.get(name)
-            if row is not None and row.owner == self._owner and row.token == token:
-                row.owner = None
+    def _release(self, tokens: dict[str, int]) -> Steps[None]:
+        mine = yield from self._hold(tokens)
+        yield Pause.COMMIT
+        for name in mine:
+            self._rows[name].owner = None
 
-    async def _ask(self, kind: str, request: Callable[[], T]) -> T:
-        return await self._connection.reach(f"{kind}_leases", request)
+    def _hold(self, tokens: dict[str, int]) -> Steps[list[str]]:
+        """Lock the leases that are still ours by their tokens, and return those that are still ours
+        then.
+        """
+        for name in sorted(tokens):
+            if self._is_ours(name, tokens[name]):
+                yield Lock(_key(name))
+        return [name for name in sorted(tokens) if self._is_ours(name, tokens[name])]
+
+    def _is_ours(self, name: str, token: int) -> bool:
+        row = self._rows.get(name)
+        return row is not None and row.owner == self._owner and row.token == token
+
+    async def _ask(self, kind: str, request: Callable[[], Steps[T]]) -> T:
+        try:
+            return await self._connection.reach(f"{kind}_leases", request)
+        except (ConnectionLost, ServerError) as error:
+            raise StoreUnavailable(str(error), answered=isinstance(error, ServerError)) from error
+
+
+def _key(name: str) -> Key:
+    return "lease", name

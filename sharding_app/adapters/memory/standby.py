@@ -1,8 +1,10 @@
-"""The virtual server's synchronous standby: while it is away, what is written is visible here and acknowledged to nobody.
+"""The virtual server's synchronous standby: while it is away, writes are visible here and not
+acknowledged.
 
-A failover in that time goes back to what the standby had. (A real server hides a row for as long as its session waits,
-and shows it when that is ended. This one shows a row of the journal at once, which leaves more to go wrong: only its
-writer looks at it. What the whole cluster looks at, such as members and homes, is hidden until it is acknowledged.)
+A failover in that time goes back to the standby's state. (A real server hides a row while its
+session waits, and shows it when the session is ended. This one shows a row of the journal at once,
+which is stricter: only its writer reads it. Rows that the whole cluster reads, such as members and
+homes, are hidden until they are acknowledged.)
 """
 
 import copy
@@ -15,7 +17,7 @@ from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
 
 GIVE_UP_SECONDS = 10.5
-"""What the real clients take."""
+"""The same as of the real clients."""
 WRITES = frozenset(
     {
         "append", "save_snapshots", "trim", "forget_states", "remember", "erase", "secure",
@@ -28,31 +30,31 @@ HIDDEN = frozenset(
         "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip
-"""The same, of rows that others look at: none of it is seen before it is acknowledged."""
+"""The same for rows that others read: they stay hidden until they are acknowledged."""
 
 
 class Standby:
     def __init__(self, cluster: ClusterRows, journal: JournalRows, leases: dict[str, LeaseRow]) -> None:
         self.away = False
         self.asynchronous = False
-        "The server waits for it in vain, and so waits for none: what it lacks was acknowledged all the same."
+        "The server waits for no standby: commits that it lacks were acknowledged all the same."
         self.give_up_seconds = GIVE_UP_SECONDS
-        "A client cuts its connection after so long without an answer."
+        "A client cuts its connection after this time without an answer."
         self.on_lost: Callable[[], None] | None = None
-        "Told when a failover has gone back to an older state: for checks."
+        "Called when a failover has gone back to an older state: for checks."
         self._tables = (cluster, journal)
         self._leases = leases
         self._copy: tuple[list[dict[str, Any]], dict[str, LeaseRow]] = ([], {})
         self._held: list[Callable[[], None]] = []
 
     def part(self, *, asynchronous: bool = False) -> None:
-        """Cut the way to the standby: it has what there is now, and gets nothing more."""
+        """Cut the way to the standby: it keeps its present state, and gets nothing more."""
         if not self.away:
             self.away, self.asynchronous = True, asynchronous
             self._copy = [_stored(each) for each in self._tables], copy.deepcopy(self._leases)
 
     def join(self) -> None:
-        """The standby has caught up: what waited for it is acknowledged."""
+        """Acknowledge the held writes: the standby has caught up."""
         self.away = False
         held, self._held = self._held, []
         for acknowledge in held:
@@ -63,18 +65,22 @@ class Standby:
         return self.away and not self.asynchronous
 
     def holds(self, kind: str, result: object) -> bool:
-        """Whether the answer to a request waits for the standby. A question that found a commit proves it by another."""
+        """Tell whether the answer to a request waits for the standby. A `settle` that found a
+        commit proves it by another one.
+        """
         return self.waited_for and (kind in WRITES or (kind == "settle" and result is True))
 
     def hides(self, kind: str) -> bool:
-        """Whether a request takes effect only when the standby is back."""
+        """Tell whether a request takes effect only when the standby is back."""
         return self.waited_for and kind in HIDDEN
 
     def hold(self, acknowledge: Callable[[], None]) -> None:
         self._held.append(acknowledge)
 
     def take_over(self) -> None:
-        """It is the server now. What it did not get is lost, and those who wait for an answer wait in vain."""
+        """Make the standby the server. Writes that it lacks are lost, and their clients wait in
+        vain.
+        """
         if not self.away:
             return
         self.away = False
@@ -90,14 +96,14 @@ class Standby:
 
 
 def _stored(rows: object) -> dict[str, Any]:
-    """What a table holds: all but hooks and views of others."""
+    """Return the contents of a table: all attributes but hooks and views of others."""
     return {
         name: copy.deepcopy(value) for name, value in vars(rows).items() if not name.startswith(("_", "on_"))
     }
 
 
 def _put(rows: object, name: str, value: Any) -> None:
-    """In its place: others look at the same mapping."""
+    """Replace the contents in place: others hold the same mapping."""
     present = getattr(rows, name)
     if isinstance(present, MutableMapping):
         present.clear()

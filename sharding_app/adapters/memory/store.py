@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from sharding_app.adapters.memory.cluster_writes import ClusterWrites
 from sharding_app.adapters.memory.connection import Connection
-from sharding_app.adapters.memory.journal_rows import lock_timeout
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError
-from sharding_app.core.ids import Incarnation, ShardId, Term
-from sharding_app.core.records import (
+from sharding_app.adapters.memory.steps import Steps, at_once
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.records import (
     Backend,
     CoordinatorRow,
     Decision,
@@ -21,19 +23,21 @@ from sharding_app.core.records import (
     ShardRow,
     TypeConfig,
 )
-from sharding_app.ports.store import StoreUnavailable
 
 T = TypeVar("T")
 
 LOCK_SECONDS = 1.0
-"""So long a decision waits for the rows of its shards."""
+"""Seconds that its statements wait for a row."""
 
 
 class MemoryStore:
-    def __init__(self, server: MemoryServer, client: str = "client") -> None:
+    def __init__(
+        self, server: MemoryServer, client: str = "client", *, lock_seconds: float = LOCK_SECONDS
+    ) -> None:
         self._server = server
         self._rows = server.cluster
-        self.connection = Connection(server, client, line="control")
+        self._writes = ClusterWrites(server)
+        self.connection = Connection(server, client, line="control", lock_seconds=lock_seconds)
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -46,7 +50,7 @@ class MemoryStore:
     async def register_types(
         self, configs: Sequence[TypeConfig]
     ) -> tuple[dict[str, int], dict[str, TypeConfig]]:
-        return await self._ask("register_types", lambda: self._rows.register_types(configs))
+        return await self._write("register_types", lambda: self._writes.register_types(configs))
 
     async def type_ids(self) -> dict[str, int]:
         return await self._ask("type_ids", lambda: dict(self._rows.type_ids))
@@ -55,7 +59,7 @@ class MemoryStore:
         return await self._ask("types", lambda: [self._rows.types[name] for name in sorted(self._rows.types)])
 
     async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
-        return await self._ask("join", lambda: self._rows.join(member, lock_keys))
+        return await self._write("join", lambda: self._writes.join(member, lock_keys))
 
     async def update_member(
         self,
@@ -67,23 +71,18 @@ class MemoryStore:
         unsettled: bool = False,
         member: Member | None = None,
     ) -> bool:
-        return await self._ask(
+        return await self._write(
             "update_member",
-            lambda: self._rows.update_member(incarnation, state, deaf, server, unsettled, member),
+            lambda: self._writes.update_member(incarnation, state, deaf, server, unsettled, member),
         )
 
     async def come_back(
         self, incarnation: Incarnation, server: Server | None
     ) -> tuple[Server, list[ShardRow]] | None:
-        def come_back() -> tuple[Server, list[ShardRow]] | None:
-            if not self._rows.update_member(incarnation, None, None, server, server is None, None):
-                return None
-            return self._server.identity, [row for row in self._rows.rows(None) if row.home == incarnation]
-
-        return await self._ask("come_back", come_back)
+        return await self._write("come_back", lambda: self._writes.come_back(incarnation, server))
 
     async def leave(self, incarnation: Incarnation) -> None:
-        await self._ask("leave", lambda: self._rows.leave(incarnation))
+        await self._write("leave", lambda: self._writes.leave(incarnation))
 
     async def members(self) -> tuple[Server, list[Member]]:
         return await self._ask("members", lambda: (self._server.identity, self._rows.with_locks()))
@@ -115,7 +114,7 @@ class MemoryStore:
         )
 
     async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
-        return await self._ask("locate", lambda: self._rows.locate(type_name, locations))
+        return await self._write("locate", lambda: self._writes.locate(type_name, locations))
 
     async def locations(
         self, type_name: str, known: int | None = None
@@ -125,30 +124,13 @@ class MemoryStore:
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""
     ) -> list[Incarnation]:
-        return await self._ask("ask_to", lambda: self._rows.ask_to(request, incarnations))
+        return await self._write("ask_to", lambda: self._writes.ask_to(request, incarnations))
 
     async def decide(self, term: Term, changes: Sequence[HomeChange]) -> list[ShardRow]:
-        def decide() -> list[ShardRow]:
-            types = self._rows.type_ids
-            if self._server.journal.locked_among(
-                (types[each.type], each.shard) for each in changes if each.type in types
-            ):
-                raise lock_timeout(LOCK_SECONDS)
-            return self._rows.decide(term, changes)
-
-        return await self._ask("decide", decide)
+        return await self._write("decide", lambda: self._writes.decide(term, changes))
 
     async def bury(self, term: Term, incarnation: Incarnation) -> bool:
-        def bury() -> bool:
-            self._rows.check_term(term)
-            if self._rows.is_locked(incarnation):
-                return False
-            # Its connections are named after it, whatever its row says of them. One that may not be ended holds nothing up.
-            self._server.end_those_of(incarnation)
-            self._rows.leave(incarnation)
-            return True
-
-        return await self._ask("bury", bury)
+        return await self._write("bury", lambda: self._writes.bury(term, incarnation))
 
     async def record(self, decisions: Sequence[Decision]) -> None:
         await self._ask("record", lambda: self._rows.timeline.extend(decisions))
@@ -157,6 +139,9 @@ class MemoryStore:
         self.connection.close()
 
     async def _ask(self, kind: str, request: Callable[[], T]) -> T:
+        return await self._write(kind, lambda: at_once(request))
+
+    async def _write(self, kind: str, request: Callable[[], Steps[T]]) -> T:
         try:
             return await self.connection.reach(kind, request)
         except ConnectionLost as error:

@@ -1,4 +1,6 @@
-"""`ports.transport.Transport` over a virtual channel layer. A message to a channel that nobody has opened is lost."""
+"""`ports.transport.Transport` over a virtual channel layer. A message to a channel that is not open
+is lost.
+"""
 
 import asyncio
 from collections import deque
@@ -21,6 +23,10 @@ class MemoryNetwork:
         self.receivers: dict[str, MemoryTransport] = {}
 
     def send(self, client: str, channel: str, data: bytes) -> None:
+        self.carry(client, channel, data)
+
+    def carry(self, client: str, channel: str, data: bytes) -> None:
+        """Bring a frame to its receiver, as the faults of this moment let it."""
         copies = self.faults.route(client, channel) if self.faults is not None else None
         if copies is None:
             self._deliver(channel, data)
@@ -64,7 +70,7 @@ class MemoryTransport:
         return self._messages.popleft()
 
     def take(self, data: bytes) -> None:
-        """A message has arrived, on whichever thread."""
+        """Take in a message that has arrived, on any thread."""
         self._messages.append(data)
         self._wake()
 
@@ -73,6 +79,9 @@ class MemoryTransport:
             del self._network.receivers[self._channel]
         self._channel = None
         self._wake()
+
+    def addresses(self) -> tuple[str, ...]:
+        return ()
 
     def statistics(self) -> Mapping[str, int]:
         return {}

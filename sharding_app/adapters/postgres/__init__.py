@@ -1,1 +1,3 @@
-"""Journal, cluster store and lifeline sessions in PostgreSQL: the only room that imports psycopg."""
+"""Journal, cluster store and lifeline sessions in PostgreSQL: the only room that imports
+psycopg.
+"""

@@ -1,16 +1,17 @@
-"""Events as rows of one statement, which an append is: a binary COPY, or a prepared INSERT of one event alone.
+"""Append events as rows of one statement: a binary COPY, or a prepared INSERT of one event alone.
 
-A COPY is a conversation of two turns and is parsed each time; with one row the INSERT takes a third less time, for the
-server and for us, and with more than a few it takes longer (measured). psycopg's own row writer is as fast here as a
-buffer packed by hand, so there is no second encoder.
+A COPY takes two round trips and is parsed each time. With one row the INSERT takes a third less
+time, for the server and for us; with more than a few it takes longer (measured). psycopg's own row
+writer is as fast here as a buffer packed by hand, so there is no second encoder.
 """
 
 import struct
 from collections.abc import Sequence
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
-from sharding_app.adapters.postgres.failures import explain, verdict
+from sharding_app.adapters.postgres.errors import explain, verdict
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 
 COPY_EVENTS = (
@@ -26,21 +27,27 @@ _PAYLOAD = EventRow._fields.index("payload")
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
 _AS_IT_IS = "bytea"
-"""JSON goes out as the bytes it came in: the server checks them, nothing here decodes or writes them again."""
+"""JSON is sent as the bytes it came in: the server checks them, nothing here decodes or encodes
+them again."""
 TYPES = (
     "int4", "text", "int8", "int4", "int8", "text", "int4", _AS_IT_IS, "text", "text", _AS_IT_IS, "bool",
 )  # fmt: skip
 
 UNWRITABLE = (UnicodeError, OverflowError, TypeError, ValueError, struct.error, psycopg.DataError)
-"""What the row writer raises for a value that the column's type cannot hold."""
+"""Errors of the row writer for a value that the column's type cannot hold."""
 
 
 async def append_events(connection: Connection, rows: Sequence[EventRow]) -> None:
-    """Append all rows or none, as one statement. Raises RowRefused, or what psycopg raises."""
+    """Append all rows or none, as one statement that commits itself. Raises RowRefused or psycopg's
+    errors.
+    """
     if len(rows) == 1:
         await _insert_event(connection, rows[0])
     else:
         await _copy_events(connection, rows)
+    # In a transaction of another task the statement would be done, and not be stored.
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise psycopg.OperationalError("the append was not committed: it stands in an open transaction")
 
 
 async def _insert_event(connection: Connection, row: EventRow) -> None:
@@ -49,7 +56,7 @@ async def _insert_event(connection: Connection, row: EventRow) -> None:
         await connection.execute(INSERT_EVENT, values)
     except UNWRITABLE as error:
         if isinstance(error, psycopg.Error) and error.sqlstate is not None:
-            raise  # the server's word
+            raise  # the server's own answer
         raise RowRefused(f"{type(error).__name__}: {error}", 0) from error
 
 
@@ -69,7 +76,9 @@ async def _copy_events(connection: Connection, rows: Sequence[EventRow]) -> None
 
 
 def copy_events_within(cursor: psycopg.Cursor[tuple[object, ...]], rows: Sequence[EventRow]) -> None:
-    """Append the rows in somebody's open transaction, as its last statement. Raises RowRefused, or what psycopg does."""
+    """Append the rows in the user's open transaction, as its last statement. Raises RowRefused or
+    psycopg's errors.
+    """
     index = -1
     try:
         with cursor.copy(COPY_EVENTS) as copy:
@@ -84,7 +93,7 @@ def copy_events_within(cursor: psycopg.Cursor[tuple[object, ...]], rows: Sequenc
 
 
 def append_within(cursor: psycopg.Cursor[tuple[object, ...]], rows: Sequence[EventRow]) -> None:
-    """`copy_events_within`, with the server's verdict as the journal's errors."""
+    """Call `copy_events_within`, and raise the server's verdict as the journal's errors."""
     try:
         copy_events_within(cursor, rows)
     except psycopg.Error as error:

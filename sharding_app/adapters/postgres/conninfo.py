@@ -1,4 +1,6 @@
-"""What a Django database alias says, as psycopg's connection parameters. Pure: it reads the settings given to it."""
+"""Psycopg's connection parameters from a Django database alias. Pure: it reads the settings given
+to it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,11 +19,13 @@ _DJANGO_ONLY = frozenset(
         "server_side_binding",
     }
 )
-"""OPTIONS that Django or psycopg's Python side reads, or that our connections decide themselves."""
+"""OPTIONS that Django or psycopg's Python side reads, or that our connections set themselves."""
 
 
 def from_django_settings(database: Mapping[str, Any]) -> dict[str, Any]:
-    """Return psycopg parameters for one entry of DATABASES: sslmode, service, passfile and the rest of OPTIONS stay."""
+    """Return psycopg parameters for one entry of DATABASES; sslmode, service, passfile and other
+    OPTIONS stay.
+    """
     options = dict(database.get("OPTIONS") or {})
     params = {
         name: value for name, value in options.items() if name not in _DJANGO_ONLY and value is not None

@@ -1,40 +1,42 @@
-"""`ports.journal.Journal` on PostgreSQL: appends on one connection, recovery on another, everything else on a third.
+"""`ports.journal.Journal` on PostgreSQL: appends on one connection, recovery on another, everything
+else on a third.
 
-An append is one statement on an autocommit connection; the fence trigger judges it in the same transaction. After a lost
-connection nothing is known: a statement may still execute. `settle` ends the old server process, sees it gone, and
-reads one row of the batch back: all of a batch is committed or none.
+An append is one statement on an autocommit connection; the fence trigger judges it in the same
+transaction. After a lost connection nothing is known: a statement may still execute. `settle` ends
+the old server process, sees it gone, and reads one row of the batch back: all of a batch is
+committed or none.
 
-Visible is not acknowledged. With synchronous replication a commit waits for a standby after it has become durable here.
-Its row is hidden meanwhile, but not for ever: when the server process that waits is ended, by `settle` itself, by the burial
-of its node or by a restart of the server, the row becomes visible although the standby may not have it, and a failover
-may still lose it. So nothing may be said on the strength of a row that only was seen. There are two places where a node
-sees rows that the server has not acknowledged to it, and each makes a commit of its own first, whose acknowledgement covers
-all that came before it in the log:
+Visible is not acknowledged. With synchronous replication a commit waits for a standby after it has
+become durable here. Its row is hidden during the wait, but not forever: when the waiting server
+process is ended, by `settle` itself, by the burial of its node or by a restart of the server, the
+row becomes visible although the standby may lack it, and a failover may still lose it. So a row
+that was only seen proves nothing. In two places a node sees rows that the server has not
+acknowledged to it. Each makes a commit of its own first, whose acknowledgement covers everything
+before it in the log:
 
 * `settle` finds the row of its own append.
-* `secure` is called between the reading of a shard's row and the start of that shard. All that former homes have
-  committed is older than the epoch in that row, since the fence holds the row while it commits. So one such commit covers
-  every event, snapshot and stored reply that the new home will ever read of them; what it reads later is its own, and was
-  acknowledged or settled.
+* `secure` is called between the reading of a shard's row and the start of that shard. All commits
+  of former homes are older than the epoch in that row, since the fence holds the row while it
+  commits. So one such commit covers every event, snapshot and stored reply that the new home will
+  ever read of them. Its later reads are of its own commits, which were acknowledged or settled.
 
-The usual path pays nothing: an append has its own acknowledgement, and a start of shards one small commit for each message
-that tells of them.
+The usual path pays nothing: an append has its own acknowledgement, and a start of shards costs one
+small commit for each message that starts them.
 """
 
 import asyncio
 from collections.abc import Awaitable, Collection, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
 from sharding_app.adapters.postgres.appending import append_events
-from sharding_app.adapters.postgres.failures import LOST, explain, has_failed, verdict
-from sharding_app.adapters.postgres.line import Connection, Conninfo, Line, is_idle
-from sharding_app.adapters.postgres.lookups import Lookups
+from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
+from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
+from sharding_app.adapters.postgres.outcomes import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.core.ids import Epoch, ShardId, is_entity_id
-from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -52,30 +54,38 @@ from sharding_app.ports.journal import (
     Snapshot,
     StoredEvent,
 )
+from sharding_app.protocol.ids import Epoch, ShardId, is_entity_id
+from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
 
 _ROWS_AT_ONCE = 2000
-"""Rows made into objects before the loop may turn."""
+"""Rows made into objects before the event loop may turn."""
 _LOOK_AGAIN_SECONDS = 0.005
 _MAX_AGE_MS = 10 * 365 * 24 * 3_600_000
 _HEADER_BYTES = 4
-"""The server's sizes hold them, or one of them, for each document."""
+"""The server's sizes include these bytes, or one of them, for each document."""
 
 
 LOCK_TIMEOUT_SECONDS = 0.2
-"""An append waits so long for the row of a shard, and all other commits of the node with it: far less than callers wait. The
-coordinator holds rows for some milliseconds."""
+"""Seconds that an append waits for a shard's row, and all other commits of the node with it: far
+less than callers wait. The coordinator holds rows for some milliseconds."""
 
 
 async def _json_as_bytes(connection: Connection) -> None:
-    """Documents come back as the bytes that were stored, not decoded."""
+    """Return documents as the bytes that were stored, not decoded."""
     connection.adapters.register_loader("json", ByteaBinaryLoader)
 
 
 async def _only_reads(connection: Connection) -> None:
     await _json_as_bytes(connection)
     await connection.execute("SET default_transaction_read_only = on")
+
+
+class _LateOnes(Exception):
+    """A statement whose answer was lost may still execute: the one that raises this was not
+    sent.
+    """
 
 
 class PostgresJournal:
@@ -88,51 +98,35 @@ class PostgresJournal:
         answer_seconds: float = 10.0,
         lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     ) -> None:
-        settings = {"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"}
-        self._appends = Line(
+        line = partial(
+            Line,
             conninfo,
-            purpose="journal",
             owner=owner,
             connect_seconds=connect_seconds,
             answer_seconds=answer_seconds,
-            settings=settings,
-            ends_former=True,
+            settings={"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"},
         )
-        self._beside = Line(
-            conninfo,
-            purpose="reads",
-            owner=owner,
-            connect_seconds=connect_seconds,
-            answer_seconds=answer_seconds,
-            settings=settings,
-            prepare=_json_as_bytes,
-            ends_former=True,
-        )
-        # Nothing can be written here, so there is nothing of it that a coordinator would have to end.
-        self._recovery = Line(
-            conninfo,
-            purpose="recovery",
-            owner=owner,
-            connect_seconds=connect_seconds,
-            answer_seconds=answer_seconds,
-            settings=settings,
-            prepare=_only_reads,
-        )
+        self._appends = line(purpose="journal", ends_former=True)
+        self._beside = line(purpose="reads", prepare=_json_as_bytes, ends_former=True)
+        # Nothing can be written here, so a coordinator does not have to end it.
+        self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._lookups = Lookups(self._rows)
         self._answer_seconds = answer_seconds
         self._doubtful: list[Backend] = []
         "Server processes that may still execute an append whose answer we did not get."
         self._late: list[Backend] = []
-        "The same of what is written beside: an old wish must not be fulfilled after a newer one."
+        "The same for writes beside the appends: an old one must not execute after a newer one."
 
     @property
     def backends(self) -> tuple[Backend, ...]:
-        """The server processes that can write: what the coordinator ends before it raises epochs."""
+        """The server processes that can write, which the coordinator ends before it raises
+        epochs.
+        """
         return tuple(line.backend for line in (self._appends, self._beside) if line.is_open and line.backend)
 
     @property
     def lineage(self) -> Lineage | None:
-        """The one that is lived in."""
+        """The lineage that is used."""
         return self._appends.wanted
 
     def live_in(self, lineage: Lineage) -> None:
@@ -183,7 +177,7 @@ class PostgresJournal:
         return await self._was_committed(rows)
 
     async def settle_of(self, backend: Backend, rows: Sequence[EventRow]) -> bool:
-        """The same for rows that were appended on a connection of another kind."""
+        """Settle rows that were appended on a connection of another kind."""
         await self._see_gone(backend)
         return await self._was_committed(rows)
 
@@ -254,7 +248,7 @@ class PostgresJournal:
     async def outcome(self, type_id: int, entity: str, command_id: str, age_ms: int) -> Outcome | None:
         if not (is_entity_id(entity) and _can_be_stored(command_id)):
             return None
-        # A question that the server would refuse for its age would be refused for all who ask with it.
+        # A look-up that the server refuses for its age would fail the others in the same query.
         return await self._lookups.find(
             type_id, entity, command_id, max(-_MAX_AGE_MS, min(age_ms, _MAX_AGE_MS))
         )
@@ -295,7 +289,6 @@ class PostgresJournal:
         return bool((await self._beside_rows("trim_events", {**wanted, **bounds}))[0][0] >= limit)
 
     async def remember(self, marks: Sequence[Mark]) -> None:
-        await self._see_late_ones_gone()
         newest = {(each.type_id, each.shard, each.entity): each for each in marks}
         for query, runs in (("remember", True), ("forget", False)):
             chosen = [newest[key] for key in sorted(newest) if newest[key].runs is runs]
@@ -306,7 +299,7 @@ class PostgresJournal:
                     "entities": [each.entity for each in chosen],
                     "epochs": [each.epoch for each in chosen],
                 }
-                await self._beside_rows(query, columns)
+                await self._after_late_ones(query, columns)
 
     async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         found: dict[ShardId, list[str]] = {}
@@ -328,9 +321,8 @@ class PostgresJournal:
         before: Erasure,
         by: str,
     ) -> Erasure:
-        # An earlier piece, a snapshot or a trim whose answer was lost must not execute after this, when the entity has
-        # begun anew. What is still on its way on this line comes before, and is erased too.
-        await self._see_late_ones_gone()
+        # An earlier piece, a snapshot or a trim whose answer was lost must not execute after this,
+        # when the entity has started again.
         wanted = {
             "type_id": type_id,
             "shard": shard,
@@ -340,7 +332,7 @@ class PostgresJournal:
             "events_before": before.events,
             "by": by,
         }
-        rows = await self._beside_rows("erase", wanted)
+        rows = await self._after_late_ones("erase", wanted)
         if not rows:
             raise ShardsFenced(frozenset({(type_id, shard)}))
         return Erasure(*rows[0])
@@ -351,7 +343,9 @@ class PostgresJournal:
         await self._recovery.close()
 
     async def _append(self, connection: Connection, rows: Sequence[EventRow]) -> None:
-        """Unless the server itself says that the statement failed, and goes on, what becomes of it is not known."""
+        """Append; unless the server itself says that the statement failed, its outcome is
+        unknown.
+        """
         try:
             await append_events(connection, rows)
         except RowRefused:
@@ -365,10 +359,30 @@ class PostgresJournal:
                 raise refused from error
             raise
 
-    async def _beside_rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a statement that writes beside the appends; one whose answer is lost may still execute."""
+    async def _after_late_ones(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement that writes beside the appends, once none whose answer was lost can
+        execute any more.
+
+        Statements that wait for this line already come before it. The answer of one of them may be
+        lost meanwhile, so this is looked at again when the turn has come.
+        """
+        while True:
+            await self._see_late_ones_gone()
+            try:
+                return await self._beside_rows(query, params, after_late_ones=True)
+            except _LateOnes:
+                continue
+
+    async def _beside_rows(
+        self, query: str, params: dict[str, Any], *, after_late_ones: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement that writes beside the appends; if its answer is lost, it may still
+        execute. With `after_late_ones` it is not sent while there is such a one.
+        """
 
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
+            if after_late_ones and self._late:
+                raise _LateOnes
             try:
                 cursor = await connection.execute(QUERIES[query], params, binary=True)
                 return await cursor.fetchall() if cursor.description else []
@@ -383,11 +397,11 @@ class PostgresJournal:
     async def _see_late_ones_gone(self) -> None:
         for backend in list(self._late):
             await self._see_gone(backend)
-            if backend in self._late:  # not seen by another type meanwhile
+            if backend in self._late:  # another task may have removed it
                 self._late.remove(backend)
 
     async def _look_for_holders(self, rows: Sequence[EventRow]) -> None:
-        """An append has waited for a lock in vain. If it is the lock of a shard's row, say so: raises ShardsLocked."""
+        """Raise ShardsLocked if an append has waited in vain for the lock of a shard's row."""
         try:
             holders = await self.locked(sorted({(row.type_id, row.shard) for row in rows}))
         except JournalUnavailable:
@@ -396,8 +410,10 @@ class PostgresJournal:
             raise ShardsLocked(holders)
 
     async def look_for_the_next_home(self, refused: RowRefused, rows: Sequence[EventRow]) -> None:
-        """A number that is taken is found before the fence is asked. If the taker is the shard's next home, say so:
-        raises ShardsFenced."""
+        """Raise ShardsFenced if a number is taken by the shard's next home.
+
+        The server finds a taken number before it asks the fence.
+        """
         if not isinstance(refused.__cause__, psycopg.errors.UniqueViolation):
             return
         claims = sorted({(row.type_id, row.shard, row.epoch) for row in rows})
@@ -407,10 +423,11 @@ class PostgresJournal:
             raise ShardsFenced(frozenset((type_id, shard) for type_id, shard in stale))
 
     async def _was_committed(self, rows: Sequence[EventRow]) -> bool:
-        """All rows are there or none: one of them tells. Yes is said only of what a synchronous standby has too.
+        """Tell whether the batch was committed: all rows are there or none, so one of them tells.
 
-        One statement reads and writes: between two, another server could take over that has not the row. It goes through the
-        connection for appends, which has nothing else to do: they cannot be acknowledged either while it waits.
+        True only for a commit that a synchronous standby has too. One statement reads and writes:
+        between two, a server without the row could take over. It runs on the connection for
+        appends, which has nothing else to do: appends cannot be acknowledged either while it waits.
         """
         if not rows:
             return True
@@ -419,7 +436,7 @@ class PostgresJournal:
         return bool((await self._asked(self._appends.rows("settled", key)))[0][0])
 
     async def _see_gone(self, backend: Backend) -> None:
-        """End an old server process and wait, outside the server, until it is not there any more."""
+        """End an old server process and wait, outside the server, until it is gone."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._answer_seconds
         key = {"pid": backend.pid, "started": backend.started}
@@ -447,7 +464,9 @@ class PostgresJournal:
 
 
 def _can_be_stored(text: str) -> bool:
-    """Whether it can be in the table at all: what cannot must not spoil the question for the others."""
+    """Tell whether the table can hold it: an impossible id must not spoil the look-up for the
+    others.
+    """
     if "\0" in text:
         return False
     try:
@@ -467,7 +486,9 @@ def _text(document: bytes, index: int) -> str:
 async def _read(
     connection: Connection, type_id: int, entities: list[str], bounds: Bounds
 ) -> dict[str, History]:
-    """The rows come in the order of the entities. When they end before the entities do, the last one is in part."""
+    """Read histories. Their rows come in the order of the entities; if they end early, the last
+    history is partial.
+    """
     params = {"type_id": type_id, "entities": entities, **bounds._asdict()}
     cursor = await connection.execute(QUERIES["read"], params, prepare=True, binary=True)
     histories: list[History] = []

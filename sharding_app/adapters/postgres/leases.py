@@ -1,15 +1,19 @@
-"""`ports.lease.Leases` as rows of `sharding_lease`, over the control connection of the node's store.
+"""`ports.lease.Leases` as rows of `sharding_lease`, over the control connection of the node's
+store.
 
-Contract: a lease is free when nobody has it, or when its time is over by the server's clock. A holder whose node has no row
-any more renews nothing, and its time is cut to a node's TTL: it was taken for dead, and may live, and handle for less than
-that (`core.lease.longest_overlap`). So two never hold what a lease is for, whatever ended the node's sessions. Each grant has a higher token, and what is renewed or given back has to name it: a statement that arrives
-late changes nothing. Nothing waits inside the server but for a row that is being written (`lock_timeout`).
+Contract: a lease is free when it has no holder, or when its time is over by the server's clock. A
+holder whose node has no row any more renews nothing, and its time is cut to a node's TTL: the node
+was declared dead, but may live and handle messages for less than that
+(`protocol.liveness.node_lease.longest_overlap`). So two nodes never hold a lease's subject,
+whatever ended the node's sessions. Each grant has a higher token, and renewals and releases have to
+name it: a statement that arrives late changes nothing. Statements wait inside the server only for a
+row that is being written (`lock_timeout`).
 """
 
 from collections.abc import Collection, Sequence
 
 from sharding_app.adapters.postgres.store import PostgresStore
-from sharding_app.core.shard_lease import LeaseTerms
+from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 
 
 class PostgresLeases:
@@ -45,7 +49,7 @@ class PostgresLeases:
 
     async def release(self, names: Sequence[str]) -> None:
         unknown = [each for each in names if each not in self._tokens]
-        if unknown:  # a request had no answer: whatever it did, this one has a token, and comes after it
+        if unknown:  # a request had no answer: this one comes after it, and returns a token
             await self.acquire(unknown)
         held = {each: self._tokens[each] for each in sorted(names) if each in self._tokens}
         params = {"names": list(held), "tokens": list(held.values()), "owner": self._owner}
@@ -54,4 +58,4 @@ class PostgresLeases:
             del self._tokens[name]
 
     async def close(self) -> None:
-        """The connection is the store's."""
+        """Do nothing: the connection is the store's."""

@@ -1,10 +1,11 @@
-"""`ports.lifeline.LifelineSession` on PostgreSQL: a direct session that the server ends when the process is frozen or
-cut off.
+"""`ports.lifeline.LifelineSession` on PostgreSQL: a direct session that the server ends when the
+process is frozen or cut off.
 
-`idle_session_timeout` ends a session that does not ping; keepalives and TCP_USER_TIMEOUT one whose network is gone;
-`client_connection_check_interval` one that is gone while a statement runs. What a platform lacks is left out with one log
-line. Nothing here waits inside the server, except for the term's row, which a coordinator's write holds for a moment. A ping
-touches no table.
+`idle_session_timeout` ends a session that does not ping; keepalives and TCP_USER_TIMEOUT end one
+whose network is gone; `client_connection_check_interval` ends one that is gone while a statement
+runs. Settings that a platform lacks are left out with one log line. No statement waits inside the
+server, except for the term's row, which a coordinator's write holds for a moment. A ping touches no
+table.
 """
 
 import logging
@@ -13,12 +14,12 @@ from typing import Any
 
 import psycopg
 
-from sharding_app.adapters.postgres.failures import LOST, explain
-from sharding_app.adapters.postgres.line import Connection, Conninfo, Line
-from sharding_app.core.ids import Incarnation, Term
-from sharding_app.core.lockkeys import coordinator_key
-from sharding_app.core.records import Backend, Server
+from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line
+from sharding_app.adapters.postgres.errors import LOST, explain
 from sharding_app.ports.lifeline import Pulse, SessionLost, SessionRefused
+from sharding_app.protocol.ids import Incarnation, Term
+from sharding_app.protocol.liveness.locks import coordinator_key
+from sharding_app.protocol.records import Backend, Server
 
 logger = logging.getLogger("sharding.lifeline")
 
@@ -28,11 +29,11 @@ WISHES = {
     "tcp_user_timeout": 1.0,
     "client_connection_check_interval": 1 / 3,
 }
-"""What we ask of the server, in parts of the TTL."""
+"""Settings that we ask the server for, in parts of the TTL."""
 _MILLISECONDS = {"tcp_user_timeout", "client_connection_check_interval"}
 
 _left_out: set[str] = set()
-"""Settings that the server would not take: said once in a process."""
+"""Settings that the server refused: logged once per process."""
 
 
 class PostgresLifelineSession:
@@ -116,14 +117,14 @@ class PostgresLifelineSession:
         try:
             return await self._line.rows(query, params)
         except LOST as error:
-            # Whatever failed, what the session holds is not certain any more: let the server free all of it.
-            # A call that was given up on may fail when another session is open already.
+            # After any failure the session's locks are in doubt: let the server free all of them.
+            # An abandoned call may fail when another session is open already.
             if session == self._session:
                 await self.close()
             raise SessionLost(explain(error)) from error
 
     async def _guard(self, connection: Connection) -> None:
-        """Ask the server to notice by itself when we are cut off; it may lack the means."""
+        """Ask the server to notice by itself when we are cut off; some servers lack the means."""
         for name, part in WISHES.items():
             value = round(self._ttl * part * (1000 if name in _MILLISECONDS else 1))
             try:

@@ -1,6 +1,7 @@
-"""Looks at a server before anything relies on it: for system checks and commands, so it is synchronous.
+"""Probes a server before anything relies on it, synchronously: for system checks and commands.
 
-Contract: changes nothing, waits `connect_seconds` at most for the connection, raises psycopg.Error when there is none.
+Contract: changes nothing, waits `connect_seconds` at most for the connection, raises psycopg.Error
+when there is none.
 """
 
 from collections.abc import Iterator
@@ -10,18 +11,18 @@ from typing import Any, Literal
 import msgspec
 import psycopg
 
-from sharding_app.adapters.postgres.line import Conninfo, application_name
+from sharding_app.adapters.postgres.connection import Conninfo, application_name
 from sharding_app.adapters.postgres.sql import QUERIES
 
 POOLER_PORT = 6432
 OLDEST_VERSION = 140000
-"""The first with `idle_session_timeout` and `client_connection_check_interval`."""
+"""The first version with `idle_session_timeout` and `client_connection_check_interval`."""
 
 Way = Literal["direct", "session pooler", "transaction pooler"]
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """What the promises depend on."""
+    """The facts on which the promises depend."""
 
     version_number: int
     version: str
@@ -39,7 +40,7 @@ class ServerFacts(msgspec.Struct, frozen=True):
 
 
 class SchemaFacts(msgspec.Struct, frozen=True):
-    """Whether the tables are there, and whether the fence stands."""
+    """Whether the tables and the fence are in place."""
 
     missing_tables: tuple[str, ...]
     unfenced_tables: tuple[str, ...]
@@ -54,7 +55,9 @@ def server_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> ServerFacts
 
 
 def schema_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> SchemaFacts:
-    """Look for our tables on the search path, and for a fence on each that needs one, switched on for every session."""
+    """Look for our tables on the search path, and for a fence on each that needs one, switched on
+    for every session.
+    """
     with _connected(conninfo, connect_seconds) as connection:
         rows = connection.execute(QUERIES["schema_facts"]).fetchall()
     return SchemaFacts(
@@ -64,10 +67,10 @@ def schema_facts(conninfo: Conninfo, *, connect_seconds: int = 5) -> SchemaFacts
 
 
 def way_to(conninfo: Conninfo, *, connect_seconds: int = 5) -> Way:
-    """Find out whether a pooler stands between: the lifeline needs sessions of its own, end to end.
+    """Tell whether a pooler stands between: the lifeline needs sessions of its own, end to end.
 
-    A pooler gives its clients cancel keys of its own invention. One that lends out connections for single transactions
-    gives one client the server process that another has just used.
+    A pooler gives its clients invented cancel keys. One that lends connections for single
+    transactions gives one client the server process that another has just used.
     """
     try:
         with _connected(conninfo, connect_seconds) as one, _connected(conninfo, connect_seconds) as other:

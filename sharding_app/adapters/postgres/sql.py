@@ -7,9 +7,10 @@ SERVER = b"""
         || COALESCE('/' || extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::text, ''),
     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,
     (SELECT system_identifier::text FROM pg_control_system())"""
-"""Which run of which server (`Server`). When one server process crashes, Postgres ends all sessions and frees all
-locks without a new start time: the statistics, which such a recovery resets, tell. The timeline is that of the write-ahead
-log now, not of the last checkpoint; on a standby this fails, as it should."""
+"""Expression for the run of a server (`Server`). When one server process crashes, Postgres ends all
+sessions and frees all locks without a new start time: the statistics, which such a recovery resets,
+show it. The timeline is that of the write-ahead log now, not of the last checkpoint; on a standby
+this fails, as it should."""
 
 
 def _load() -> dict[str, bytes]:

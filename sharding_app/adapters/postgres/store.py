@@ -1,7 +1,7 @@
 """`ports.store.ClusterStore` on PostgreSQL: one connection, one statement for each call.
 
-Every statement has a short lock timeout: nothing of ours waits long inside the server. What the coordinator writes goes
-through functions that lock the term's row first (`migrations/sql/0001_coordinator.sql`).
+Every statement has a short lock timeout: none waits long inside the server. The coordinator's
+writes go through functions that lock the term's row first (`migrations/sql/0001_coordinator.sql`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 from psycopg.types.json import Json
 
-from sharding_app.adapters.postgres.failures import (
+from sharding_app.adapters.postgres.connection import Conninfo, Line
+from sharding_app.adapters.postgres.errors import (
     LOST,
     STALE_TERM,
     UNSENDABLE,
@@ -18,9 +19,9 @@ from sharding_app.adapters.postgres.failures import (
     has_failed,
     is_refused,
 )
-from sharding_app.adapters.postgres.line import Conninfo, Line
-from sharding_app.core.ids import Incarnation, ShardId, Term
-from sharding_app.core.records import (
+from sharding_app.ports.store import StaleTerm, StoreRefused, StoreUnavailable
+from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.records import (
     Backend,
     CoordinatorRow,
     Decision,
@@ -33,7 +34,6 @@ from sharding_app.core.records import (
     ShardRow,
     TypeConfig,
 )
-from sharding_app.ports.store import StaleTerm, StoreRefused, StoreUnavailable
 
 TIMELINE_LINES = 5000
 INSUFFICIENT_PRIVILEGE = "42501"
@@ -50,7 +50,9 @@ class PostgresStore:
         lock_timeout_seconds: float = 1.0,
         pooled: bool = False,
     ) -> None:
-        """With `pooled`, the way may lead through a transaction pooler: for processes that only ask, never for nodes."""
+        """With `pooled`, the way may lead through a transaction pooler: for proxies only, never for
+        nodes.
+        """
         self._line = Line(
             conninfo,
             purpose="control",
@@ -75,11 +77,14 @@ class PostgresStore:
             raise StoreUnavailable(explain(error)) from error
 
     async def cluster_id(self) -> str:
-        """Read it; make it where there is none yet, which takes a right that a process that only asks need not have."""
+        """Return the id. If there is none yet, make it, which takes a right that a proxy need not
+        have.
+        """
         if rows := await self._rows("known_cluster_id"):
             return str(rows[0][0])
         try:
-            # Nothing comes back to the one that waited while another process made the row: it sees it the next time.
+            # The statement returns nothing if it waited while another process made the row: the
+            # second one sees it.
             rows = await self._rows("cluster_id") or await self._rows("cluster_id")
         except StoreUnavailable as error:
             if getattr(error.__cause__, "sqlstate", None) == INSUFFICIENT_PRIVILEGE:
@@ -130,6 +135,7 @@ class PostgresStore:
                 "key_1": lock_keys[0],
                 "key_2": lock_keys[1],
                 "wire": Json(list(member.wire)),
+                "addresses": Json(list(member.addresses)),
                 **_server(member.server),
                 **_lists(member),
             },
@@ -252,7 +258,7 @@ class PostgresStore:
         return [ShardRow(*row) for row in rows]
 
     async def rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a statement for somebody who shares this connection (`leases`)."""
+        """Run a statement for another user of this connection (`leases`)."""
         return await self._rows(query, params)
 
     async def _rows(self, query: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
@@ -318,4 +324,5 @@ def _member(row: tuple[Any, ...]) -> Member:
         asked=row[15],
         locks=row[16],
         wire=(row[17][0], row[17][1], row[17][2]),
+        addresses=tuple(row[18]),
     )

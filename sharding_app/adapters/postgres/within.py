@@ -1,4 +1,4 @@
-"""A user's transaction that events are appended in: what it has to be, and what becomes of it."""
+"""The user's transaction in which events are appended: its preparation, and its outcome."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,14 +6,14 @@ from typing import Any
 
 import psycopg
 
-from sharding_app.adapters.postgres.line import is_about_replication
+from sharding_app.adapters.postgres.connection import is_about_replication
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.core.records import Backend, Lineage
 from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.protocol.records import Backend, Lineage
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 _WHO = 3
-"""The result, among those of `within.sql`, that says which server process this is."""
+"""Index of the result of `within.sql` that names the server process."""
 
 
 def prepare_within(
@@ -21,8 +21,9 @@ def prepare_within(
 ) -> Backend:
     """Prepare an open transaction for an append, in one round trip, and return the server process.
 
-    `lineage` is that of the object whose events are appended. Raises JournalUnavailable, on any other server too: it may
-    lack the object's last events, and the next one would leave a gap.
+    `lineage` is that of the object whose events are appended. Raises JournalUnavailable, also on a
+    server of another lineage: it may lack the object's last events, and the next one would leave a
+    gap.
     """
     with psycopg.ClientCursor(connection) as cursor:
         params = {"name": name, "lock_timeout": f"{lock_timeout_ms}ms"}
@@ -32,8 +33,8 @@ def prepare_within(
         row = cursor.fetchone()
     if row is None or row[1] is None:
         raise JournalUnavailable(
-            "the server does not show when this session began (pg_stat_activity.backend_start), so that nobody could see"
-            " its end if the answer to its commit were lost"
+            "the server does not show when this session began (pg_stat_activity.backend_start), so that no process could"
+            " see its end if the answer to its commit were lost"
         )
     found = Lineage(row[3], row[2])
     if lineage not in (None, found):
@@ -42,14 +43,16 @@ def prepare_within(
 
 
 class Replication:
-    """Whether the wait for a synchronous standby was cancelled, though the server called the commit a success."""
+    """Whether the wait for a synchronous standby was cancelled, though the server called the commit
+    a success.
+    """
 
     cancelled = False
 
 
 @contextmanager
 def watched(connection: Connection, found: Replication) -> Iterator[None]:
-    """Note what the server says of the commits of this block."""
+    """Note the server's warnings about the commits of this block."""
 
     def warned(warning: psycopg.errors.Diagnostic) -> None:
         found.cancelled = found.cancelled or is_about_replication(warning)

@@ -1,4 +1,4 @@
-"""The workloads by name, in the order in which they run when none is named."""
+"""The workloads by name, in their order when none is named."""
 
 from sharding_app.bench.run import Workload
 from sharding_app.bench.workloads.asks import ask, durable, hot, wide

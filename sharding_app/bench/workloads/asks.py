@@ -47,7 +47,7 @@ async def durable(run: Run) -> AsyncIterator[Result]:
 
 
 async def hot(run: Run) -> AsyncIterator[Result]:
-    """One entity; in turns with the same over many, for the ratio."""
+    """Command one entity; in turns with many entities, for the ratio."""
     async with bench_cluster(run.nodes or 1, run.options) as cluster:
         await warm(_durable)
         await warm(_hot, 1)
@@ -66,10 +66,11 @@ async def hot(run: Run) -> AsyncIterator[Result]:
 
 
 async def wide(run: Run) -> AsyncIterator[Result]:
-    """One command each to entities that are not in memory, and have no history yet."""
+    """Send one command each to entities that are not in memory, and have no history yet."""
     count = run.entities or WIDE_ENTITIES
     async with bench_cluster(run.nodes or 1, run.options) as cluster:
-        # The shards' homes are found before: their number is the same however many entities there are.
+        # The shards' homes are found before: their number does not depend on the number of
+        # entities.
         await at_once(lambda n: BenchAccount.ref(f"first-{n}").total(), 200, count=5000)
         for each in run.in_flight or (WIDE_IN_FLIGHT,):
             run.progress(f"wide, {count} entities, {each} in flight")

@@ -1,7 +1,8 @@
-"""`django`: the same durable command as a view would do it, with `select_for_update` in a transaction of the ORM.
+"""`django`: the same durable command as a view would do it, with `select_for_update` in a
+transaction of the ORM.
 
-One row is locked, one UPDATE and one INSERT, over the same ids and with the same payload. Each thread keeps its
-connection. The tables are made for the run and dropped.
+One locked row, one UPDATE and one INSERT, over the same ids and with the same payload. Each thread
+keeps its connection. The tables are made for the run and dropped.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ THREADS = (8, 64)
 SECONDS = 5.0
 PAYLOAD = {"by": 1}
 _own_apps = Apps()
-"""These models are known nowhere else: no migration, no admin, no content type."""
+"""A registry of their own keeps these models out of migrations, admin and content types."""
 
 
 class BenchRow(models.Model):
@@ -53,7 +54,7 @@ class BenchEvent(models.Model):
 
 
 def increase(alias: str, row_id: str) -> int:
-    """The command, as one would write it in a view."""
+    """Run the command as a view would."""
     with transaction.atomic(using=alias):
         row: Any = BenchRow._default_manager.using(alias).select_for_update().get(pk=row_id)
         row.count += 1
@@ -64,7 +65,7 @@ def increase(alias: str, row_id: str) -> int:
 
 
 async def django(run: Run) -> AsyncIterator[Result]:
-    """The best of a few and many threads."""
+    """Measure a few and many threads, and yield the better result."""
     database = run.database
     await database.arun(_make, database.alias)
     try:
@@ -96,7 +97,7 @@ def _measure(alias: str, threads: int, seconds: float) -> Result:
                 increase(alias, f"c{place % ENTITIES}")
                 taken[number].append(time.perf_counter() - begun)
                 place += threads
-        except BaseException as error:  # noqa: BLE001  (a thread's end is the caller's to tell)
+        except BaseException as error:  # noqa: BLE001  (the caller raises a thread's error)
             failures.append(error)
             ready.abort()
         finally:

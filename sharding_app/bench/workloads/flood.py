@@ -1,4 +1,6 @@
-"""`flood`: several clients ask more than the node can do; how a quiet client fares before, meanwhile and afterwards."""
+"""`flood`: several clients ask more than the node can do; a quiet client is measured before, during
+and after.
+"""
 
 import asyncio
 import time
@@ -16,7 +18,7 @@ from sharding_app.bench.watching import MEGABYTE, Watched
 
 FLOODERS = 3
 CALLERS = (4000,)
-"""Calls that each flooding process has under way: far more than a node does at a time."""
+"""Calls under way of each flooding process: far more than a node does at a time."""
 PER_SECOND = 200
 SECONDS = 6.0
 SETTLE_SECONDS = 1.0
@@ -27,7 +29,7 @@ def _durable(number: int) -> Awaitable[int]:
 
 
 async def flood(run: Run) -> AsyncIterator[Result]:
-    """The same entities, the same node: the quiet client must still be served."""
+    """Flood the same entities on the same node: the quiet client must still be served."""
     seconds = run.seconds or SECONDS
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(bench_cluster(run.nodes or 1, run.options))

@@ -13,7 +13,7 @@ from sharding_app.bench.run import ENTITIES, Run
 NODES = 3
 SECONDS = 10.0
 SETTLE_SECONDS = 11.0
-"""A session that has gone to rest tells the server's statistics of its last commits ten seconds later."""
+"""An idle session reports its last commits to the server's statistics only ten seconds later."""
 
 
 async def idle(run: Run) -> AsyncIterator[Result]:
@@ -30,7 +30,7 @@ async def idle(run: Run) -> AsyncIterator[Result]:
         )
         await asyncio.sleep(seconds)
         passed = time.perf_counter() - begun
-        # Our own look counts as one.
+        # Our own query counts as one.
         ended = await run.database.arun(run.database.commits) - commits - 1
         after = await cluster.figures()
         nodes = len(cluster.nodes)

@@ -1,4 +1,4 @@
-"""`recover` and `memory`: entities come back from the journal, and lie in memory."""
+"""`recover` and `memory`: the recovery of entities from the journal, and their size in memory."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from sharding_app.bench.histories import write_histories
 from sharding_app.bench.machine import resident_bytes
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run, measured
-from sharding_app.management.processes import manage
+from sharding_app.processes.child_processes import manage
 
 RECOVERED = 30_000
 EVENTS = 10
@@ -24,7 +24,9 @@ PLACED_SECONDS = 30.0
 
 
 async def recover(run: Run) -> AsyncIterator[Result]:
-    """Wake entities of which each has a history; the histories are written beforehand, as the fence wants them."""
+    """Wake entities with a history each, which is written beforehand in the form that the fence
+    requires.
+    """
     count = run.entities or RECOVERED
     async with bench_cluster(run.nodes or 1, run.options) as cluster:
         name = name_of(BenchAccount)
@@ -43,7 +45,9 @@ async def recover(run: Run) -> AsyncIterator[Result]:
 
 
 async def memory(run: Run) -> AsyncIterator[Result]:
-    """How much a node grows by idle entities, less what the same objects take in a plain dict."""
+    """Measure the growth of a node by idle entities, less the size of the same objects in a plain
+    dict.
+    """
     count = run.entities or KEPT
     async with bench_cluster(1, run.options) as cluster:
         await placed(cluster, name_of(BenchAccount))
@@ -70,7 +74,7 @@ async def placed(cluster: BenchCluster, type_name: str) -> int:
     """Give every shard of a type a home; return their number."""
     process = cluster.process
     wanted = process.configs[type_name].number_of_shards
-    process.asker.find(type_name, list(range(wanted)))
+    process.region_client.find(type_name, list(range(wanted)))
     deadline = asyncio.get_running_loop().time() + PLACED_SECONDS
     while len(await cluster.homes(type_name)) < wanted:
         if asyncio.get_running_loop().time() > deadline:
@@ -80,7 +84,7 @@ async def placed(cluster: BenchCluster, type_name: str) -> int:
 
 
 def fill_plain_dict(count: int) -> None:
-    """What the child of `_plain` does: print by how much the same objects in a dict make it grow."""
+    """Print the growth of this process by the same objects in a dict: the child of `_plain`."""
     before = resident_bytes(os.getpid())
     kept = {}
     for number in range(count):

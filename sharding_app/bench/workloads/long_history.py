@@ -1,4 +1,6 @@
-"""`long-history`: one entity with very many events is recovered while others wake on the same node."""
+"""`long-history`: one entity with very many events is recovered while others wake on the same
+node.
+"""
 
 import asyncio
 import time
@@ -21,7 +23,9 @@ MEGABYTE = 1_000_000
 
 
 async def long_history(run: Run) -> AsyncIterator[Result]:
-    """For each length a node of its own: what it holds in memory, and how long its loop stood still, begins anew."""
+    """Recover each length in a new node, so that its memory and its loop's standstill are measured
+    afresh.
+    """
     name = name_of(BenchAccount)
     for events in (run.entities,) if run.entities else LENGTHS:
         async with bench_cluster(1, run.options) as cluster:

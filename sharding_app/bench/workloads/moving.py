@@ -1,4 +1,6 @@
-"""`failover` and `rebalance`: how long a shard is away when its node dies, freezes, or gets company."""
+"""`failover` and `rebalance`: the absence of a shard when its node dies or freezes, or when another
+one joins.
+"""
 
 import asyncio
 import signal
@@ -12,7 +14,7 @@ from sharding_app.bench.entities import BenchMoving, BenchSpread, name_of
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run
 from sharding_app.bench.workloads.keeping import placed
-from sharding_app.core.ids import shard_of
+from sharding_app.protocol.ids import shard_of
 
 NODES = 3
 KILLS = 5
@@ -28,7 +30,8 @@ WAYS: dict[str, tuple[str, Callable[[NodeProcess], float]]] = {
     "freeze": ("SIGSTOP", lambda node: node.signal(signal.SIGSTOP)),
     "cable": ("a pulled cable", NodeProcess.unplug),
 }
-"""How a node is taken away. The kernel closes the connections of a killed one; those of the others just fall silent."""
+"""The ways to take a node away. The kernel closes the connections of a killed one; those of the
+others just fall silent."""
 
 
 def _moving(number: int) -> Awaitable[int]:
@@ -36,7 +39,7 @@ def _moving(number: int) -> Awaitable[int]:
 
 
 class Absences:
-    """Sees, shard by shard, when those of a lost home answer again. Only calls due after the loss count."""
+    """Notes when each shard of a lost home answers again. Only calls due after the loss count."""
 
     def __init__(self, number_of_shards: int) -> None:
         self.seconds: list[float] = []
@@ -56,7 +59,9 @@ class Absences:
 
 
 async def failover(run: Run) -> AsyncIterator[Result]:
-    """Take nodes away, several times over, every second time the coordinator; a new one takes the place of each."""
+    """Take nodes away several times, every second time the coordinator; a new one takes the place
+    of each.
+    """
     how, strike = WAYS[run.how]
     kills, entities = run.kills or KILLS, run.entities or ENTITIES
     name = name_of(BenchMoving)
@@ -87,7 +92,9 @@ async def failover(run: Run) -> AsyncIterator[Result]:
 
 
 async def rebalance(run: Run) -> AsyncIterator[Result]:
-    """A node joins under load: how long calls to a moved shard wait, and when all nodes hold equally many."""
+    """Add a node under load: measure how long calls to a moved shard wait, and when the nodes are
+    even.
+    """
     moving, spread = name_of(BenchMoving), name_of(BenchSpread)
     async with bench_cluster(run.nodes or NODES - 1, run.options) as cluster:
         await placed(cluster, moving)
@@ -132,8 +139,8 @@ async def rebalance(run: Run) -> AsyncIterator[Result]:
 async def _victim(cluster: BenchCluster, name: str, *, coordinates: bool) -> tuple[NodeProcess, set[int]]:
     """Choose the coordinator, or of the other nodes the one with most shards.
 
-    Without a coordinator a shard's new home waits for an election, so the share of both is fixed: left to chance, two runs
-    would compare two mixtures.
+    Without a coordinator a shard's new home waits for an election, so the share of both is fixed:
+    left to chance, two runs would compare two mixtures.
     """
     homes = await cluster.homes(name)
     counts = Counter(homes.values())

@@ -11,7 +11,7 @@ from sharding_app.bench.entities import BenchRemembered, name_of
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import Run
 from sharding_app.bench.workloads.keeping import placed
-from sharding_app.core.ids import shard_of
+from sharding_app.protocol.ids import shard_of
 
 NODES = 2
 REMEMBERED = 100_000
@@ -39,7 +39,9 @@ RETURNING 1
 
 
 async def remembered(run: Run) -> AsyncIterator[Result]:
-    """From the start of the nodes' processes until the last entity is in memory. Each has one event."""
+    """Measure from the start of the nodes' processes until the last entity is in memory. Each has
+    one event.
+    """
     count, nodes = run.entities or REMEMBERED, run.nodes or NODES
     name = name_of(BenchRemembered)
     async with bench_cluster(nodes, run.options) as cluster:
@@ -74,7 +76,7 @@ async def _all_run(cluster: BenchCluster, count: int) -> dict[str, float]:
 
 
 def prepare(database: Database, type_name: str, entities: list[str], shards: int) -> None:
-    """Write a history and a row of remembrance for each, on the database's thread."""
+    """Write an event and a remembered row for each, on the database's thread."""
     numbers: Any = [shard_of(entity, shards) for entity in entities]
     wanted: Any = entities
     for statement in (EVENTS, ROWS):

@@ -1,4 +1,6 @@
-"""`scale`: what one command and one decision cost, all processes together, when the nodes become more."""
+"""`scale`: the cost of one command and one decision, in all processes together, for more and more
+nodes.
+"""
 
 import asyncio
 import itertools
@@ -10,22 +12,25 @@ from sharding_app.bench.driving import at_once
 from sharding_app.bench.entities import BenchAccount, BenchCounter, BenchSpread
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import ENTITIES, Run, measured, warm
-from sharding_app.core.ids import shard_of
+from sharding_app.protocol.ids import shard_of
 
 NODES = 4
 IN_FLIGHT = 64
 SECONDS = 3.0
 SHARDS = 1000
-"""Of `BenchSpread`."""
+"""Number of shards of `BenchSpread`."""
 STATISTICS_SECONDS = 1.2
 
 
 async def scale(run: Run) -> AsyncIterator[Result]:
-    """The callers grow with the nodes, so that each node has equally many; the shards to be placed stay the same."""
+    """Let the callers grow with the nodes, equally many per node; the number of shards to place
+    stays the same.
+    """
     first: Result | None = None
     first_decision: Result | None = None
     for nodes in range(1, (run.nodes or NODES) + 1):
-        # Rows of the clusters before would be given homes as soon as a node is there, though no caller asks for them.
+        # Shards of earlier clusters would get homes as soon as a node is there, though no caller
+        # asks for them.
         await run.database.arun(run.database.clean)
         async with bench_cluster(nodes, run.options) as cluster:
             decided = await _decisions(run, cluster)
@@ -49,7 +54,9 @@ async def scale(run: Run) -> AsyncIterator[Result]:
 
 
 async def _decisions(run: Run, cluster: BenchCluster) -> Result:
-    """Give each of a thousand shards its first home. The query that asks for it, and finds nothing, is counted in."""
+    """Give each of a thousand shards its first home. The query that asks for it, and finds nothing,
+    is counted in.
+    """
     shards = SHARDS if not run.entities else min(run.entities, SHARDS)
     entities: dict[int, str] = {}
     for number in itertools.count():
@@ -58,7 +65,7 @@ async def _decisions(run: Run, cluster: BenchCluster) -> Result:
             break
     chosen = [entities[shard] for shard in range(shards)]
     run.progress(f"scale, {len(cluster.nodes)} nodes: {shards:,} decisions")
-    # Both sides have spoken once before; sessions tell their statistics within a second.
+    # Both sides have connected before; sessions report their statistics within a second.
     await BenchCounter.ref("first").increase()
     await asyncio.sleep(STATISTICS_SECONDS)
     commits, rows = (
@@ -77,7 +84,7 @@ async def _decisions(run: Run, cluster: BenchCluster) -> Result:
 
 
 def _written(database: Database) -> int:
-    """How many rows have been written to the table of the shards so far."""
+    """Return how many rows have been written to the table of the shards so far."""
     return int(
         database.value(
             "SELECT n_tup_ins + n_tup_upd FROM pg_stat_user_tables WHERE relname = 'sharding_shard'"
@@ -86,7 +93,7 @@ def _written(database: Database) -> int:
 
 
 def _to(first: Result, other: Result) -> dict[str, float]:
-    """Each cost of one, as a ratio to one node's."""
+    """Return the ratio of each cost to that of one node."""
     names = (
         "client_cpu_us",
         "node_cpu_us",

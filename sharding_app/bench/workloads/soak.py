@@ -1,4 +1,6 @@
-"""`soak`: 80 % of the limit, for minutes: memory and latency of each minute, with checkpoints and a grown journal."""
+"""`soak`: 80 % of the limit, for minutes: memory and latency of each minute, with checkpoints and a
+grown journal.
+"""
 
 import math
 import time
@@ -19,11 +21,11 @@ PART = 0.8
 LIMIT_SECONDS = 4.0
 IN_FLIGHT = 64
 CALLERS = 500
-"""More than are ever under way at this rate, unless answers take long."""
+"""More callers than are ever busy at this rate, unless answers take long."""
 MINUTES = 1 / 3
 WINDOW_SECONDS = 60.0
 OLD_EVENTS = 1000
-"""Events of each entity that stands in the journal before, with `--journal`."""
+"""Events of each older entity in the journal, with `--journal`."""
 CHUNK = 500
 GIGABYTE = 1e9
 
@@ -33,7 +35,7 @@ def _durable(number: int) -> Awaitable[int]:
 
 
 async def soak(run: Run) -> AsyncIterator[Result]:
-    """One result for each minute, and one for all of it at the end."""
+    """Yield one result for each minute, and one for the whole at the end."""
     in_flight = max(run.in_flight, default=IN_FLIGHT)
     seconds = (run.minutes or MINUTES) * 60
     async with bench_cluster(run.nodes or 1, run.options) as cluster:
@@ -86,7 +88,7 @@ async def soak(run: Run) -> AsyncIterator[Result]:
 
 
 async def _grow(cluster: BenchCluster, run: Run) -> None:
-    """Write the journal that is there before: entities of a thousand events each."""
+    """Write the older journal: entities of a thousand events each."""
     shards = await placed(cluster, name_of(BenchAccount)) if run.journal else 0
     entities = [f"old{number}" for number in range(math.ceil(run.journal / OLD_EVENTS))]
     for first in range(0, len(entities), CHUNK):

@@ -1,4 +1,4 @@
-"""`manage.py runcluster`: a whole cluster on this machine, for a first look and for development."""
+"""`manage.py runcluster`: a cluster on this machine, for a first look and for development."""
 
 import os
 import signal
@@ -9,49 +9,51 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.urls import NoReverseMatch, reverse
 
-from sharding_app.conf import get_settings
 from sharding_app.management import web
-from sharding_app.management.cluster import LocalCluster
-from sharding_app.management.console import columns, manage_line, style_for
 from sharding_app.management.hints import cluster_started
+from sharding_app.management.local_cluster import LocalCluster
 from sharding_app.management.migrating import apply_migrations
-from sharding_app.management.processes import Child, manage
-from sharding_app.management.reach import check_servers
+from sharding_app.management.reload import ProjectFiles, project_roots
 from sharding_app.management.stdin_guard import at_end_of_input
-from sharding_app.management.watching import ProjectFiles, project_roots
+from sharding_app.operations.connectivity import check_servers
+from sharding_app.operations.console import columns, manage_line, style_for
+from sharding_app.processes.child_processes import Child, manage
+from sharding_app.settings.load import get_settings
 
 
 class Command(BaseCommand):
     help = (
-        "Run a whole cluster on this machine: migrations, node processes, and the web site. Nodes that die are started "
-        "again; changed code is taken over one process at a time. Ctrl-C ends all in order. "
+        "Run a cluster on this machine: apply migrations, start node processes and the web site. Processes that "
+        "die are restarted. Changed code is loaded one process at a time. Ctrl-C stops all in order. "
         "Example: manage.py runcluster --nodes 2 --port 9000"
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--nodes", type=int, default=3, help="how many nodes (default: 3)")
-        parser.add_argument("--host", default="127.0.0.1", help="where the site listens (default: 127.0.0.1)")
+        parser.add_argument("--nodes", type=int, default=3, help="number of nodes (default: 3)")
+        parser.add_argument(
+            "--host", default="127.0.0.1", help="address on which the site listens (default: 127.0.0.1)"
+        )
         parser.add_argument(
             "--port",
             type=int,
             default=8000,
-            help="the site's port; the next one if it is taken (default: 8000)",
+            help="port of the site, or the next free one (default: 8000)",
         )
-        parser.add_argument("--noreload", action="store_true", help="do not look for changed code")
+        parser.add_argument("--noreload", action="store_true", help="do not watch for changed code")
         parser.add_argument("--serve-site", action="store_true", help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.DEBUG and not web.is_loopback(options["host"]):
             raise CommandError(
-                f"With DEBUG on, --host {options['host']} would show the debug pages to the network. Leave the site on the "
-                "loopback, or run it with settings that have DEBUG = False."
+                f"With DEBUG on, --host {options['host']} would show debug pages to the network. "
+                "Use a loopback address, or settings with DEBUG = False."
             )
         if options["serve_site"]:
             at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))
             web.serve(options["host"], options["port"])
             return
         if options["nodes"] < 1:
-            raise CommandError("A cluster has at least one node: --nodes 1.")
+            raise CommandError("--nodes must be at least 1.")
         self.styled = style_for(self.stdout, no_color=options["no_color"], force_color=options["force_color"])
         apply_migrations(get_settings().database, self._say)
         check_servers()
@@ -64,7 +66,7 @@ class Command(BaseCommand):
         count = f"{options['nodes']} node{'s' if options['nodes'] > 1 else ''}"
         self._say(f"Starting {count}{' and the site' if site else ''}.")
         cluster.run()
-        self._say("All have ended.")
+        self._say("All processes have ended.")
 
     def _site(self, options: dict[str, Any], passed: tuple[str, ...]) -> tuple[Child | None, str | None]:
         if web.server() is None:
@@ -73,7 +75,7 @@ class Command(BaseCommand):
         host, wanted = options["host"], options["port"]
         port = web.choose_port(host, wanted)
         if port != wanted:
-            self._say(f"Port {wanted} is taken: the site uses {port}.")
+            self._say(f"Port {wanted} is in use. The site uses {port}.")
         command = manage(
             "runcluster", "--serve-site", f"--host={host}", f"--port={port}", "--skip-checks", *passed
         )
@@ -85,7 +87,7 @@ class Command(BaseCommand):
         return site, f"http://{f'[{seen}]' if ':' in seen else seen}:{port}/"
 
     def _welcome(self, cluster: LocalCluster, address: str | None) -> None:
-        """What a newcomer needs to go on."""
+        """Print the addresses and commands to go on with."""
         rows = [("Site", address)] if address else []
         try:
             rows += [("Admin", f"{address.rstrip('/')}{reverse('admin:index')}")] if address else []

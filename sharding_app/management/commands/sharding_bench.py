@@ -1,4 +1,4 @@
-"""`manage.py sharding_bench`: how fast it is here, on these servers, with these settings."""
+"""`manage.py sharding_bench`: measure throughput and latency on these servers."""
 
 import asyncio
 import json
@@ -22,64 +22,68 @@ from sharding_app.bench.run import Run
 from sharding_app.bench.workloads import WORKLOADS
 from sharding_app.bench.workloads.keeping import fill_plain_dict
 from sharding_app.bench.workloads.moving import WAYS
-from sharding_app.bootstrap import new_loop
-from sharding_app.conf import get_settings
-from sharding_app.management.addresses import NoAddress, reroute
 from sharding_app.management.arguments import count, counts, positive
 from sharding_app.management.base import ShardingCommand
-from sharding_app.management.collector import quiet_collector
+from sharding_app.management.gc import quiet_collector
 from sharding_app.management.migrating import apply_migrations
-from sharding_app.management.reach import check_servers
+from sharding_app.operations.connectivity import check_servers
+from sharding_app.processes.addresses import NoAddress, reroute
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import new_loop
 
 
 class Command(ShardingCommand):
     help = (
-        "Measure the sharding on this machine, with this project's servers and settings. It starts nodes of its own,\n"
-        "with entity types of its own, and removes every row that it made.\n\n"
+        "Measure throughput and latency on this machine, with this project's servers and settings.\n"
+        "The command starts its own nodes with its own entity types, and removes every row that it made.\n\n"
         "Examples:\n"
-        "  manage.py sharding_bench                       every workload, a few minutes\n"
-        "  manage.py sharding_bench durable django        these two, for their ratio\n"
-        "  manage.py sharding_bench ask --in-flight 64    one number of callers\n"
+        "  manage.py sharding_bench                       all workloads, a few minutes\n"
+        "  manage.py sharding_bench durable django        two workloads, for their ratio\n"
+        "  manage.py sharding_bench ask --in-flight 64    with 64 concurrent callers\n"
         "  manage.py sharding_bench soak --minutes 10     at 80 % of the limit, minute by minute\n"
         "  manage.py sharding_bench ask --json | jq .ops_per_s\n\n"
         f"Workloads: {', '.join(WORKLOADS)}."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("workloads", nargs="*", metavar="workload", help="which ones (default: all)")
+        parser.add_argument(
+            "workloads", nargs="*", metavar="workload", help="workloads to run (default: all)"
+        )
         parser.add_argument("--nodes", type=count, default=0, help="number of node processes")
         parser.add_argument(
             "--in-flight",
             type=counts,
             default=(),
             metavar="K",
-            help="callers at a time, such as 64, or 1,64,1000",
+            help="number of concurrent callers, such as 64, or 1,64,1000",
         )
-        parser.add_argument("--seconds", type=positive, default=0.0, help="how long each measurement takes")
-        parser.add_argument("--entities", type=count, default=0, help="how many entities, where that counts")
+        parser.add_argument("--seconds", type=positive, default=0.0, help="duration of each measurement")
         parser.add_argument(
-            "--json", action="store_true", help="one JSON line for each result, on standard output"
+            "--entities", type=count, default=0, help="number of entities, for workloads that depend on it"
         )
-        parser.add_argument("--rounds", type=count, default=1, help="ask, durable: how many times to measure")
+        parser.add_argument("--json", action="store_true", help="print one JSON line per result")
+        parser.add_argument("--rounds", type=count, default=1, help="ask, durable: number of measurements")
         parser.add_argument(
             "--probe",
             action="store_true",
-            help="ask, durable: measure the same work with no framework in turns, for the ratio",
+            help="ask, durable: also measure the same work without this app, in turns, for the ratio",
         )
         parser.add_argument(
-            "--minutes", type=positive, default=0.0, help="soak: how long (default: 20 seconds)"
+            "--minutes", type=positive, default=0.0, help="soak: duration (default: 20 seconds)"
         )
         parser.add_argument(
             "--journal",
             type=count,
             default=0,
             metavar="EVENTS",
-            help="soak: how many older events are there before",
+            help="soak: number of older events in the journal at the start",
         )
-        parser.add_argument("--kills", type=count, default=0, help="failover: how many times (default: 5)")
+        parser.add_argument(
+            "--kills", type=count, default=0, help="failover: number of failures (default: 5)"
+        )
         parser.add_argument(
             "--how", choices=list(WAYS), default="kill",
-            help="failover: by kill -9, by SIGSTOP, or by a pulled cable: connections fall silent (default: kill)",
+            help="failover: kill -9, SIGSTOP, or a pulled cable, after which connections are silent (default: kill)",
         )  # fmt: skip
         parser.add_argument("--through", type=json.loads, default={}, help=SUPPRESS)
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
@@ -88,7 +92,7 @@ class Command(ShardingCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if unknown := [each for each in options["workloads"] if each not in WORKLOADS]:
-            raise CommandError(f"There is no workload {unknown[0]!r}: choose from {', '.join(WORKLOADS)}.")
+            raise CommandError(f"Unknown workload {unknown[0]!r}. Choose from {', '.join(WORKLOADS)}.")
         quiet_collector()
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
             if options["as_node"]:
@@ -127,7 +131,7 @@ class Command(ShardingCommand):
         try:
             with database.reserved():
                 if others := database.run(database.others):
-                    progress(f"Beside these nodes, which cost something too: {', '.join(others)}")
+                    progress(f"Other nodes run too and take part of the machine: {', '.join(others)}")
                 facts = database.run(database.facts)
                 names = options["workloads"] or list(WORKLOADS)
                 results = runner.run(self._run(run, names, facts if options["json"] else None))
@@ -154,7 +158,7 @@ class Command(ShardingCommand):
 
 
 def _beside_django(results: Sequence[Result]) -> None:
-    """The work that Django's ORM did in this run, as the measure of what 64 callers got durably."""
+    """Add the ratio of durable commands with 64 callers to the ORM's writes in this run."""
     newest = results[-1]
     durable = [each.ops_per_s for each in results if (each.workload, each.in_flight) == ("durable", 64)]
     if newest.workload == "django" and durable and durable[-1] and newest.ops_per_s:

@@ -1,4 +1,6 @@
-"""`manage.py sharding_doctor`: what is wrong with the cluster and its surroundings, and what to do about it."""
+"""`manage.py sharding_doctor`: find problems of the cluster and its servers, and how to fix
+them.
+"""
 
 import time
 from datetime import UTC, datetime
@@ -6,23 +8,23 @@ from typing import Any
 
 from django.conf import settings as django_settings
 
-from sharding_app.doctor import text
-from sharding_app.doctor.finding import Finding
-from sharding_app.doctor.gather import gather
-from sharding_app.doctor.judging import judge
-from sharding_app.doctor.look import Look
-from sharding_app.management.looking import LookingCommand, Seen
 from sharding_app.management.progress import Progress
-from sharding_app.management.reach import HEALTHY, PROBLEMS, UNREACHABLE
+from sharding_app.management.report_command import LookingCommand, Seen
+from sharding_app.operations.connectivity import HEALTHY, PROBLEMS, UNREACHABLE
+from sharding_app.operations.diagnosis import text
+from sharding_app.operations.diagnosis.examinations import judge
+from sharding_app.operations.diagnosis.finding import Finding
+from sharding_app.operations.diagnosis.gather import gather
+from sharding_app.operations.diagnosis.look import Look
 
 
 class Command(LookingCommand):
     help = (
-        "Examine settings, servers, nodes, shards and a sample of the journals; say what is wrong and how to mend it.\n"
-        "Nothing is changed. docs/operating.md lists the ids, docs/checks.md those with E and W; SILENCED_SYSTEM_CHECKS\n"
-        "silences those that do not apply to you.\n\n"
+        "Examine settings, servers, nodes, shards and a sample of the journals. Report problems, and how to fix\n"
+        "them. Nothing is changed. docs/operating.md lists the ids, docs/checks.md those with E and W. List ids in\n"
+        "SILENCED_SYSTEM_CHECKS to silence them.\n\n"
         "Examples:\n"
-        "  manage.py sharding_doctor                       once, all of it\n"
+        "  manage.py sharding_doctor                       once\n"
         "  manage.py sharding_doctor --watch 60            every minute, until Ctrl-C\n"
         "  manage.py sharding_doctor --json | jq '.findings[].id'\n\n"
         "Exit codes: 0 healthy, 1 problems found, 2 a server cannot be reached."

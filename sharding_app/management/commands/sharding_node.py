@@ -9,42 +9,42 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from sharding_app.management.collector import quiet_collector
 from sharding_app.management.ending import end_despite_threads
-from sharding_app.management.processes import Child, Supervisor, ending_signals, manage, up_line
+from sharding_app.management.gc import quiet_collector
 from sharding_app.management.stdin_guard import at_end_of_input
+from sharding_app.processes.child_processes import Child, Supervisor, ending_signals, manage, up_line
 
 logger = logging.getLogger("sharding.node")
 
 
 class Command(BaseCommand):
     help = (
-        "Run a node of the cluster: it hosts entities, and may coordinate. SIGTERM and Ctrl-C hand its shards over "
-        "first; a second one ends it at once. Example: manage.py sharding_node --name east-1 --roles backend"
+        "Run a node of the cluster. It hosts entities and may become coordinator. On SIGTERM or Ctrl-C it hands its "
+        "shards over and ends; a second signal ends it at once. Example: manage.py sharding_node --name east-1 --roles backend"
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--name",
             default="",
-            help="what it is called in lists and logs (default: SHARDING['NODE_NAME'], else host and pid)",
+            help="name of the node in lists and logs (default: SHARDING['NODE_NAME'], or host name and process id)",
         )
         parser.add_argument(
             "--roles", help="roles of this node, separated by commas (default: SHARDING['ROLES'])"
         )
         parser.add_argument(
-            "--app-version", default="", help="version of the application (default: the setting)"
+            "--app-version", default="", help="version of the application (default: SHARDING['APP_VERSION'])"
         )
         parser.add_argument(
-            "--processes", type=int, default=1, help="number of nodes, as children (default: 1)"
+            "--processes", type=int, default=1, help="number of node processes to run (default: 1)"
         )
         parser.add_argument(
             "--leave-timeout", type=float, default=30.0, metavar="SECONDS",
-            help="hand shards over for at most N seconds when asked to stop (default: 30)",
+            help="on a signal, hand shards over for at most this time (default: 30)",
         )  # fmt: skip
         parser.add_argument(
             "--health-port", type=int, metavar="PORT",
-            help="serve /startup, /ready, /alive and /metrics there (default: SHARDING['HEALTH_PORT'])",
+            help="port for /startup, /ready, /alive and /metrics (default: SHARDING['HEALTH_PORT'])",
         )  # fmt: skip
         parser.add_argument("--end-with-stdin", action="store_true", help=SUPPRESS)
 
@@ -59,7 +59,7 @@ class Command(BaseCommand):
             asyncio_run(self._one(options))
 
     def _many(self, options: dict[str, Any]) -> None:
-        from sharding_app.bootstrap import node_name
+        from sharding_app.wiring import node_name
 
         prefix = options["name"] or node_name()
         names = [f"{prefix}-{number}" for number in range(1, options["processes"] + 1)]
@@ -77,10 +77,10 @@ class Command(BaseCommand):
         Supervisor(children, say=self.stdout.write, patience_seconds=options["leave_timeout"] + 5).run()
 
     async def _one(self, options: dict[str, Any]) -> None:
-        from sharding_app.bootstrap import make_runner, node_config
-        from sharding_app.conf import get_settings
-        from sharding_app.runtime.clock import BootClock
-        from sharding_app.runtime.watchdog import Watchdog
+        from sharding_app.runtime.base.clock import BootClock
+        from sharding_app.runtime.liveness.watchdog import Watchdog
+        from sharding_app.settings.load import get_settings
+        from sharding_app.wiring import make_runner, node_config
 
         roles = options["roles"]
         config = node_config(
@@ -103,7 +103,8 @@ class Command(BaseCommand):
             if loop.is_running():
                 for number in asked_by:
                     loop.remove_signal_handler(number)
-            # Statements that are under way at the end are cut off, on purpose; psycopg would warn of each.
+            # Statements that are under way at the end are cut off, on purpose; psycopg would warn
+            # of each.
             logging.getLogger("psycopg").setLevel(logging.ERROR)
             runner.request_stop()
 
@@ -117,9 +118,10 @@ class Command(BaseCommand):
         except Exception:
             if not announce.done():  # it never was a node: its parent is told as usual
                 raise
-            # One that neither serves nor ends is seen by no supervisor: without memory, even an orderly end may hang.
+            # One that neither serves nor ends is seen by no supervisor: without memory, even an
+            # orderly end may hang.
             try:
-                logger.exception("the node cannot go on, its process ends", extra={"action": "node_lost"})
+                logger.exception("the node cannot continue, its process ends", extra={"action": "node_lost"})
                 logging.shutdown()
             finally:  # there may be no memory for the words either
                 os._exit(1)
@@ -132,8 +134,8 @@ class Command(BaseCommand):
             end_despite_threads()
 
     async def _endpoint(self, port: int | None, runner: Any, watchdog: Any) -> Any:
-        from sharding_app.bootstrap import node_endpoint
-        from sharding_app.conf import get_settings
+        from sharding_app.settings.load import get_settings
+        from sharding_app.wiring import node_endpoint
 
         wanted = get_settings().health_port if port is None else port
         if not wanted:
@@ -142,9 +144,7 @@ class Command(BaseCommand):
         try:
             await endpoint.start(host, wanted)
         except (OSError, OverflowError) as error:
-            raise CommandError(
-                f"Nothing can listen at {host}:{wanted} for health and metrics: {error}"
-            ) from error
+            raise CommandError(f"Cannot listen on {host}:{wanted} for health and metrics: {error}") from error
         return endpoint
 
     async def _announce(self, up: asyncio.Event, name: str) -> None:
@@ -154,16 +154,16 @@ class Command(BaseCommand):
 
 
 def _health_ports(first: int | None, count: int) -> list[int]:
-    """One for each child, from the first one on; 0: none."""
-    from sharding_app.conf import get_settings
+    """Return a port for each child, from the first one on; 0: none."""
+    from sharding_app.settings.load import get_settings
 
     port = get_settings().health_port if first is None else first
     return [port + number if port else 0 for number in range(count)]
 
 
 def asyncio_run(job: Coroutine[Any, Any, None]) -> None:
-    """Run a job on the loop that the app prefers."""
-    from sharding_app.bootstrap import new_loop
+    """Run a coroutine on the event loop that the app prefers."""
+    from sharding_app.wiring import new_loop
 
     quiet_collector()
     with asyncio.Runner(loop_factory=new_loop) as runner:

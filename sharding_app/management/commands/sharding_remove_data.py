@@ -1,23 +1,21 @@
-"""`manage.py sharding_remove_data`: forget what the cluster keeps about itself; journals stay."""
+"""`manage.py sharding_remove_data`: remove the cluster's internal data; journals stay."""
 
 from argparse import ArgumentParser
 from typing import Any
 
-import msgspec
-
-from sharding_app.adapters.postgres.removal import Removal, remove_data
-from sharding_app.management.operating import signed
-from sharding_app.management.removing import RemovingCommand, amount
+from sharding_app.adapters.postgres.deletion import Removal, remove_data
+from sharding_app.management.deletion_command import DeletionCommand, amount, counts
+from sharding_app.management.operator_command import signed
 
 
-class Command(RemovingCommand):
+class Command(DeletionCommand):
     help = (
-        "Remove what the cluster keeps about itself: homes, locations, remembered ids, leases, node rows. Never a\n"
-        "journal or a snapshot. Refuses while a node is alive; of named types, while one hosts any of them.\n"
-        "Afterwards types may be configured anew.\n\n"
+        "Remove the cluster's internal data: homes, locations, remembered ids, leases, node rows. Journals and\n"
+        "snapshots stay. Refused while a node is alive; with named types, while a node hosts one of them.\n"
+        "After it types can be configured again, for instance with another number of shards.\n\n"
         "Examples:\n"
-        "  manage.py sharding_remove_data --dry-run        say what would go\n"
-        "  manage.py sharding_remove_data shop.Cart        of one type alone\n"
+        "  manage.py sharding_remove_data --dry-run        report the rows that would be removed\n"
+        "  manage.py sharding_remove_data shop.Cart        of one type only\n"
         "  manage.py sharding_remove_data --yes --json     without a question, for scripts\n\n"
         "Exit codes: 0 done, 1 refused, 2 a server cannot be reached."
     )
@@ -25,9 +23,8 @@ class Command(RemovingCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
-            "types", nargs="*", help="names of types; all types, and the nodes' rows, when none is named"
+            "types", nargs="*", help="names of types (default: all types, and the rows of nodes)"
         )
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
     def work(self, options: dict[str, Any]) -> None:
@@ -38,8 +35,8 @@ class Command(RemovingCommand):
         else:
             self.sure(f"Remove {amount(self._remove(types, dry_run=True))}?", yes=options["yes"])
             found = self._remove(types, dry_run=False)
-            self.say(f"Removed: {amount(found)}. Journals are as they were.")
-        self.result(dry_run=options["dry_run"], removed=msgspec.structs.asdict(found))
+            self.say(f"Removed: {amount(found)}. Journals are unchanged.")
+        self.result(dry_run=options["dry_run"], removed=counts(found))
 
     def _remove(self, types: list[str] | None, *, dry_run: bool) -> Removal:
         by = signed("sharding_remove_data")

@@ -1,29 +1,31 @@
-"""`manage.py sharding_shutdown`: let nodes, or the whole cluster, leave in order, and watch them go."""
+"""`manage.py sharding_shutdown`: stop nodes, or the whole cluster, in order, and wait for the
+end.
+"""
 
 import asyncio
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
-from sharding_app.bootstrap import new_loop
-from sharding_app.core.records import LeaveRequest, Member
-from sharding_app.management.console import counted
-from sharding_app.management.operating import OperatorCommand, refused, signed
-from sharding_app.management.reach import joined, trouble
+from sharding_app.management.operator_command import OperatorCommand, refused, signed
+from sharding_app.operations.connectivity import joined, trouble
+from sharding_app.operations.console import counted
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.protocol.records import LeaveRequest, Member
+from sharding_app.wiring import new_loop
 
 LOOK_SECONDS = 0.25
 
 
 class Command(OperatorCommand):
     help = (
-        "Let nodes leave: each hands its shards to the others and ends. With --all everything stops: nothing is handed\n"
-        "over, entities get their stop message, and nothing is rebalanced meanwhile.\n\n"
+        "Stop nodes in order: each hands its shards to the others and ends. With --all the whole cluster stops:\n"
+        "nothing is handed over or rebalanced, and entities get their stop message.\n\n"
         "Examples:\n"
-        "  manage.py sharding_shutdown node-2             one node leaves; a supervisor may start it again\n"
+        "  manage.py sharding_shutdown node-2             stop one node; a supervisor may restart it\n"
         "  manage.py sharding_shutdown --all --timeout 120\n"
-        "  manage.py sharding_shutdown --all --prepare    nothing moves from now on; stop the nodes as you like\n"
-        "  manage.py sharding_shutdown --all --cancel     take --prepare back\n\n"
+        "  manage.py sharding_shutdown --all --prepare    move no shards from now on; then stop the nodes in any order\n"
+        "  manage.py sharding_shutdown --all --cancel     undo --prepare\n\n"
         "Exit codes: 0 done, 1 refused or not finished in time, 2 a server cannot be reached."
     )
 
@@ -32,22 +34,22 @@ class Command(OperatorCommand):
         parser.add_argument(
             "nodes", nargs="*", metavar="NODE", help="names of nodes, as sharding_status shows them"
         )
-        parser.add_argument("--all", action="store_true", help="the whole cluster")
+        parser.add_argument("--all", action="store_true", help="stop the whole cluster")
         parser.add_argument("--prepare", action="store_true", help="with --all: only stop moving shards")
-        parser.add_argument("--cancel", action="store_true", help="with --all: take --prepare back")
+        parser.add_argument("--cancel", action="store_true", help="with --all: undo --prepare")
         parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
-            help="wait N seconds for them to be gone (default: 60); they go on leaving after that")  # fmt: skip
+            help="wait at most N seconds for their end (default: 60); they continue to leave after that")  # fmt: skip
 
     def work(self, options: dict[str, Any]) -> None:
         everything = options["all"]
         if everything == bool(options["nodes"]):
-            raise refused("Name the nodes that are to leave, or say --all.")
+            raise refused("Name the nodes to stop, or add --all.")
         if (options["prepare"] or options["cancel"]) and not everything:
-            raise refused("--prepare and --cancel are for the whole cluster: say --all too.")
+            raise refused("--prepare and --cancel apply to the whole cluster: add --all.")
         if options["prepare"] and options["cancel"]:
-            raise refused("Say --prepare or --cancel, not both.")
+            raise refused("Give --prepare or --cancel, not both.")
         if options["timeout"] <= 0:
-            raise refused("--timeout needs a number of seconds greater than 0.")
+            raise refused("--timeout must be greater than 0.")
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(self._run(options))
 
@@ -65,7 +67,7 @@ class Command(OperatorCommand):
         chosen = _chosen(members, options["nodes"])
         names = [each.name for each in chosen]
         if not chosen:
-            self.say("No node is there.")
+            self.say("No node is running.")
             self.result(left=[])
             return
         request: LeaveRequest | None = "leave"
@@ -74,9 +76,9 @@ class Command(OperatorCommand):
         await store.ask_to(request, [each.incarnation for each in chosen], signed("sharding_shutdown"))
         if request in (None, "prepare"):
             self.say(
-                "Shards move again."
+                "Shards may move again."
                 if request is None
-                else "No shard moves any more until the cluster has stopped."
+                else "No shard moves until the cluster has stopped."
             )
             self.result(asked=names)
             return
@@ -84,13 +86,13 @@ class Command(OperatorCommand):
         if left:
             waited = f"within {options['timeout']:g} s"
             raise refused(
-                f"Not gone {waited}: {', '.join(left)}. They go on leaving; sharding_status shows how far."
+                f"Not gone {waited}: {', '.join(left)}. They continue to leave; sharding_status shows their state."
             )
         self.say(f"{counted(len(names), 'node')} left.")
         self.result(left=names)
 
     async def _watch(self, store: ClusterStore, chosen: Sequence[Member], timeout: float) -> list[str]:
-        """Say how far they are, until they are gone; return who is not."""
+        """Report the progress of the nodes until all are gone; return those that are not."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         said: dict[str, str] = {}
@@ -114,5 +116,5 @@ def _chosen(members: Sequence[Member], names: Sequence[str]) -> list[Member]:
         name for name in names if all(name not in (each.name, each.incarnation) for each in members)
     ]:
         there = ", ".join(each.name for each in members) or "none"
-        raise refused(f"There is no node {', '.join(unknown)} (there are: {there}).")
+        raise refused(f"There is no node {', '.join(unknown)} (nodes: {there}).")
     return [each for each in members if not names or each.name in names or each.incarnation in names]

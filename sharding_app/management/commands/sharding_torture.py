@@ -1,4 +1,6 @@
-"""`manage.py sharding_torture`: break a cluster on these servers for hours, and judge what its callers saw."""
+"""`manage.py sharding_torture`: inject faults into a cluster on these servers, and check the
+results.
+"""
 
 import asyncio
 import json
@@ -15,11 +17,11 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from sharding_app.management.addresses import ADDRESSES, NoAddress, reroute
 from sharding_app.management.arguments import count, positive
 from sharding_app.management.base import ShardingCommand
-from sharding_app.management.collector import quiet_collector
-from sharding_app.management.reach import HEALTHY, PROBLEMS, check_servers
+from sharding_app.management.gc import quiet_collector
+from sharding_app.operations.connectivity import HEALTHY, PROBLEMS, check_servers
+from sharding_app.processes.addresses import ADDRESSES, NoAddress, reroute
 from sharding_app.torture.entities import Register, only_torture_types
 from sharding_app.torture.faults import FAULTS, possible
 from sharding_app.torture.instances import watch_homes
@@ -36,40 +38,44 @@ NODES = 3
 
 class Command(ShardingCommand):
     help = (
-        "Break a cluster on this project's servers for as long as you like, and judge what its callers saw. It starts\n"
-        "nodes and callers of its own, with entity types of its own. Nodes are killed, frozen, restarted and cut off\n"
-        "from their servers; sessions are ended, rows are locked. Every call is written down. Each round ends with a\n"
-        "judgement: nothing acknowledged is lost, nothing is doubled or out of order, no entity lives twice.\n\n"
-        "Give it a database in which nothing else of the sharding lives: it is refused where other nodes or types are.\n\n"
+        "Inject faults into a cluster on this project's servers, and check the results that its callers saw. The\n"
+        "command starts its own nodes and callers, with its own entity types. Nodes are killed, frozen, restarted and\n"
+        "cut off from their servers; sessions are ended and rows locked. Every call is recorded. Each round ends with\n"
+        "a check: nothing acknowledged is lost, nothing is doubled or out of order, no entity lives twice.\n\n"
+        "Use a separate database: the command refuses one that has other nodes or types.\n\n"
         "Examples:\n"
         "  manage.py sharding_torture --minutes 120 --keep torture-report\n"
         "  manage.py sharding_torture --faults kill,freeze --seed 7\n\n"
         f"Faults: {', '.join(FAULTS)}.\n"
-        "Exit code 0: every promise was kept; 1: one was broken, and the report says which; 2: a server is out of reach."
+        "Exit codes: 0 all promises kept, 1 a promise broken (see the report), 2 a server cannot be reached."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--minutes", type=positive, default=MINUTES, help=f"default: {MINUTES:g}")
+        parser.add_argument(
+            "--minutes", type=positive, default=MINUTES, help=f"duration (default: {MINUTES:g})"
+        )
         parser.add_argument("--seed", type=int, help="the same seed makes the same faults in the same order")
-        parser.add_argument("--nodes", type=count, default=NODES, help=f"nodes (default: {NODES})")
+        parser.add_argument("--nodes", type=count, default=NODES, help=f"number of nodes (default: {NODES})")
         parser.add_argument("--rate", type=positive, default=300.0, help="calls per second (default: 300)")
         parser.add_argument(
-            "--entities", type=count, default=1000, help="entities of a round (default: 1000)"
+            "--entities", type=count, default=1000, help="number of entities per round (default: 1000)"
         )
         parser.add_argument(
             "--stages", type=count, default=STAGES_PER_ROUND,
-            help=f"stages of a round, after which it is judged (default: {STAGES_PER_ROUND})",
+            help=f"number of stages per round, after which it is checked (default: {STAGES_PER_ROUND})",
         )  # fmt: skip
-        parser.add_argument("--faults", default="", help="only these, separated by commas")
+        parser.add_argument(
+            "--faults", default="", help="faults to inject, separated by commas (default: all)"
+        )
         parser.add_argument(
             "--keep",
             type=Path,
             metavar="FOLDER",
-            help="a new folder for report, histories and logs (default: one under the temporary files)",
+            help="a new folder for report, histories and logs (default: a temporary folder)",
         )
         parser.add_argument(
             "--porcupine", type=Path, metavar="PROGRAM",
-            help="let this program judge the histories too (tools/porcupine builds it)",
+            help="also check the histories with this program (tools/porcupine builds it)",
         )  # fmt: skip
         parser.add_argument("--json", action="store_true", help="print the report as one JSON object")
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
@@ -104,7 +110,7 @@ class Command(ShardingCommand):
     def _torture(self, options: Mapping[str, Any]) -> None:
         wanted = [each for each in options["faults"].split(",") if each]
         if unknown := [each for each in wanted if each not in FAULTS]:
-            raise CommandError(f"There is no fault {unknown[0]!r}: choose from {', '.join(FAULTS)}.")
+            raise CommandError(f"Unknown fault {unknown[0]!r}. Choose from {', '.join(FAULTS)}.")
         if options["porcupine"] is not None and not options["porcupine"].is_file():
             raise CommandError(f"There is no program {options['porcupine']}.")
         check_servers()
@@ -113,13 +119,13 @@ class Command(ShardingCommand):
         place.mkdir(parents=True, exist_ok=True)
         if any(place.iterdir()):
             raise CommandError(
-                f"{place} is not empty: the histories of two runs would mix. Name a new folder."
+                f"{place} is not empty: the histories of two runs would mix. Give a new folder."
             )
         given = tuple(f"--{each}={options[each]}" for each in ("settings", "pythonpath") if options[each])
         cluster = OwnCluster(place, seed, given)
         if others := cluster.others():
             raise CommandError(
-                f"This database has nodes or types of its own: {', '.join(others)}. Give the run another one."
+                f"This database has other nodes or types: {', '.join(others)}. Use another database."
             )
         self._say(f"seed {seed}, {options['minutes']:g} minutes, in {place}")
         try:
@@ -133,7 +139,7 @@ class Command(ShardingCommand):
             try:
                 cluster.clean()
             except NoAnswer as error:
-                self._say(f"The rows of the run are still there, and the next run removes them: {error}")
+                self._say(f"The rows of this run could not be removed; the next run removes them: {error}")
         self._report(totals, place, options["json"])
 
     def _run(self, run: Scenario[OwnCluster], wanted: Sequence[str], options: Mapping[str, Any]) -> Totals:
@@ -143,7 +149,7 @@ class Command(ShardingCommand):
             try:
                 address()
             except NoAddress as error:
-                self._say(f"left out: cutting nodes off from {server}: {error}")
+                self._say(f"left out, cutting nodes off from {server}: {error}")
                 continue
             proxied = True
             for name in names:

@@ -44,23 +44,46 @@ BEGIN
 END
 $decide$;
 
--- A dead node's connections are known by the pids and start times in its row, and by the name that each of them bears:
--- one that was opened again since the row was written is found too.
-CREATE FUNCTION @schema@.sharding_bury_v1(my_term bigint, dead text) RETURNS integer LANGUAGE plpgsql AS $bury$
+-- Bury a dead node: end its sessions and delete its row. It is buried only while both of its locks are free. The verdict
+-- rests on a reading that may be old by now; a node that came back since has taken its locks and then written to its row,
+-- so this row's lock puts the two in order. Its sessions are known by the pids and start times in its row, and by the name
+-- that each of them bears: one that was opened again since the row was written is found too.
+-- A session that may not be ended holds nothing up: the fence refuses its writes. Sessions are ended as the role that has
+-- logged in, since under an assumed role (`SET ROLE`) their start times are hidden and ending them is refused.
+CREATE FUNCTION @schema@.sharding_bury_v1(my_term bigint, dead text) RETURNS boolean LANGUAGE plpgsql AS $bury$
 DECLARE
-    ended integer;
+    key_1 bigint;
+    key_2 bigint;
+    known jsonb;
+    acting_as text := current_setting('role');
+    found record;
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
-    SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) INTO ended
-        FROM pg_stat_activity a
-        WHERE a.pid <> pg_backend_pid() AND (
+    SELECT n.lock_key_1, n.lock_key_2, n.backends INTO key_1, key_2, known
+        FROM @schema@.sharding_node n WHERE n.incarnation = dead FOR UPDATE;
+    IF EXISTS (SELECT FROM @schema@.sharding_locks_v1() held WHERE held.key IN (key_1, key_2)) THEN
+        RETURN false;
+    END IF;
+    PERFORM set_config('role', 'none', true);
+    -- In this database alone: another one on the same server is another cluster.
+    FOR found IN
+        SELECT a.pid FROM pg_stat_activity a
+        WHERE a.pid <> pg_backend_pid() AND a.datname = current_database() AND (
             starts_with(a.application_name, 'sharding/' || dead || '/')
             OR EXISTS (
-                SELECT FROM @schema@.sharding_node n, jsonb_to_recordset(n.backends) AS b (pid integer, started timestamptz)
-                WHERE n.incarnation = dead AND b.pid = a.pid AND b.started = a.backend_start
+                SELECT FROM jsonb_to_recordset(known) AS b (pid integer, started timestamptz)
+                WHERE b.pid = a.pid AND b.started = a.backend_start
             )
-        );
+        )
+    LOOP
+        BEGIN
+            PERFORM pg_terminate_backend(found.pid);
+        EXCEPTION WHEN insufficient_privilege THEN
+            RAISE DEBUG 'sharding: process % bears the name of % and may not be ended', found.pid, dead;
+        END;
+    END LOOP;
+    PERFORM set_config('role', acting_as, true);
     DELETE FROM @schema@.sharding_node n WHERE n.incarnation = dead;
-    RETURN ended;
+    RETURN true;
 END
 $bury$;

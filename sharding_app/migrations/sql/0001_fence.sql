@@ -40,10 +40,6 @@ CREATE TRIGGER sharding_fence AFTER INSERT ON @schema@.sharding_snapshot
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
 CREATE TRIGGER sharding_fence_update AFTER UPDATE ON @schema@.sharding_snapshot
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
-CREATE TRIGGER sharding_fence AFTER INSERT ON @schema@.sharding_state
-    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
-CREATE TRIGGER sharding_fence_update AFTER UPDATE ON @schema@.sharding_state
-    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
 CREATE TRIGGER sharding_fence AFTER INSERT ON @schema@.sharding_remembered
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
 CREATE TRIGGER sharding_fence_update AFTER UPDATE ON @schema@.sharding_remembered

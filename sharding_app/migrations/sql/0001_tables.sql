@@ -12,7 +12,9 @@ CREATE TABLE sharding_coordinator (
     id smallint PRIMARY KEY DEFAULT 1 CHECK (id = 1),
     term bigint NOT NULL DEFAULT 0,
     incarnation text COLLATE "C",
-    elected_at timestamptz
+    elected_at timestamptz,
+    -- The lineage of the server in which it was elected: a server that went back in time is noticed.
+    lineage text COLLATE "C"
 ) WITH (fillfactor = 50);
 
 CREATE TABLE sharding_node (
@@ -33,7 +35,13 @@ CREATE TABLE sharding_node (
     lock_key_1 bigint NOT NULL,
     lock_key_2 bigint NOT NULL,
     joined_at timestamptz NOT NULL DEFAULT now(),
-    updated_at timestamptz NOT NULL DEFAULT now()
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    asked text COLLATE "C" CHECK (asked IN ('leave', 'prepare', 'stop')),
+    -- Versions of the wire: lowest read, highest read, written.
+    wire jsonb NOT NULL DEFAULT '[1, 1, 1]',
+    -- Where other processes connect to it: "unix:/…", "tcp:host:port", "tls:host:port".
+    addresses jsonb NOT NULL DEFAULT '[]',
+    server_system text COLLATE "C"
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
 CREATE TABLE sharding_type (
@@ -46,7 +54,8 @@ CREATE TABLE sharding_type (
     role text NOT NULL,
     store_mode text COLLATE "C" NOT NULL,
     changeable boolean NOT NULL DEFAULT false,
-    registered_at timestamptz NOT NULL DEFAULT now()
+    registered_at timestamptz NOT NULL DEFAULT now(),
+    locations_change bigint NOT NULL DEFAULT 0
 );
 
 CREATE TABLE sharding_shard (
@@ -75,7 +84,17 @@ CREATE TABLE sharding_event (
     partial boolean NOT NULL DEFAULT false,
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type_id, entity, seq)
-) WITH (autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+) WITH (
+    autovacuum_vacuum_insert_scale_factor = 0.05,
+    autovacuum_analyze_scale_factor = 0.05,
+    autovacuum_vacuum_scale_factor = 0.02
+);
+
+-- For the ids that callers gave. The others begin with a question mark and are looked up only after a failover.
+-- A hash of entity and id is short, and no other index can be mistaken for this one when the query is planned.
+CREATE INDEX sharding_event_command
+    ON sharding_event (hashtextextended(command_id, hashtextextended(entity, type_id)))
+    WHERE NOT starts_with(command_id, '?');
 
 CREATE TABLE sharding_snapshot (
     type_id integer NOT NULL,
@@ -87,20 +106,6 @@ CREATE TABLE sharding_snapshot (
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type_id, entity, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
-
-CREATE TABLE sharding_state (
-    type_id integer NOT NULL,
-    entity text COLLATE "C" NOT NULL CHECK (octet_length(entity) BETWEEN 1 AND 512),
-    revision bigint NOT NULL CHECK (revision > 0),
-    shard integer NOT NULL,
-    epoch bigint NOT NULL,
-    state json NOT NULL,
-    command_id text COLLATE "C",
-    command text COLLATE "C",
-    reply bytea,
-    at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (type_id, entity)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 CREATE TABLE sharding_remembered (
     type_id integer NOT NULL,
@@ -127,3 +132,11 @@ CREATE TABLE sharding_decision (
     subject text NOT NULL,
     detail text NOT NULL DEFAULT ''
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+CREATE TABLE sharding_location (
+    type_id integer NOT NULL,
+    shard integer NOT NULL CHECK (shard >= 0),
+    node text NOT NULL,
+    at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (type_id, shard)
+);

@@ -37,7 +37,7 @@
       if (old.nodeValue !== made.nodeValue) old.nodeValue = made.nodeValue;
       return;
     }
-    // What somebody has unfolded stays so.
+    // Parts that the user has unfolded stay so.
     for (const { name } of [...old.attributes]) if (name !== "open" && !made.hasAttribute(name)) old.removeAttribute(name);
     for (const { name, value } of made.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     renewChildren(old, made);

@@ -1,4 +1,6 @@
-"""The entities of `sharding_app.torture` under names of this app, with the role that the harness gives them."""
+"""The entities of `sharding_app.torture` under names of this app, with the role that the harness
+gives them.
+"""
 
 import os
 

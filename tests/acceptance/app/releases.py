@@ -1,9 +1,10 @@
 """A process that speaks as another release would: chosen by ACCEPTANCE_RELEASE in its environment.
 
-There is one wire so far, so its neighbours in time are made here, by the rule that `core/wire.py` states. `present` has
-learnt to read version 2 and goes on writing 1; `next` writes it; `former` knows of 1 alone and is too far from `next`.
-What each writes goes through the real channel layer: the version in every frame, messages of `next` with fields at their
-end that nobody here knows, and those of the other two without the newest field there is.
+There is one wire so far, so its neighbours in time are made here, by the rule that
+`protocol/versions.py` states. `present` has learnt to read version 2 and goes on writing 1; `next`
+writes it; `former` knows of 1 alone and is too far from `next`. What each writes goes through the
+real channel layer: the version in every frame, messages of `next` with fields at their end that
+no release here knows, and those of the other two without the newest field there is.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from sharding_app.core.messages import ShardStopped
-from sharding_app.core.wire import Wire
+from sharding_app.protocol.messages import ShardStopped
+from sharding_app.protocol.versions import Wire
 
 Body = list[list[object]]
 SHARD_STOPPED = ShardStopped.__struct_config__.tag
@@ -44,7 +45,7 @@ BODY = 8
 def become(name: str) -> None:
     """Speak as that release from now on."""
     from sharding_app.adapters.channels.transport import ChannelsTransport
-    from sharding_app.knobs import Settings
+    from sharding_app.settings.schema import Settings
 
     wire, translate = RELEASES[name]
     node, send = Settings.node, ChannelsTransport.send
@@ -61,5 +62,5 @@ def become(name: str) -> None:
             logger.info("release %s sends frames of wire version %d", name, frame[0])
         await send(self, channel, msgspec.msgpack.encode(frame))
 
-    setattr(Settings, "node", with_its_wire)  # noqa: B010  (mypy lets nobody assign a method)
+    setattr(Settings, "node", with_its_wire)  # noqa: B010  (mypy allows no assignment to a method)
     setattr(ChannelsTransport, "send", in_its_words)  # noqa: B010

@@ -1,6 +1,7 @@
 """Builds from which one safeguard was removed: what the fault tests are for is that they notice.
 
-Chosen by ACCEPTANCE_SABOTAGE in the environment of the nodes. The fence is in the database: the harness drops it there.
+Chosen by ACCEPTANCE_SABOTAGE in the environment of the nodes. The fence is in the database: the
+harness drops it there.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import Any
 
 def lease() -> None:
     """A node that never looks at its lease, and does not listen when it is told of its own end."""
-    from sharding_app.core.messages import NodeGone
-    from sharding_app.runtime.lifeline_thread import LifelineThread
-    from sharding_app.runtime.node import Node
+    from sharding_app.protocol.messages import NodeGone
+    from sharding_app.runtime.liveness.thread import LifelineThread
+    from sharding_app.runtime.node.node import Node
 
     control = Node.control
 
@@ -36,7 +37,7 @@ def outcomes() -> None:
 
 def repetitions() -> None:
     """A link that takes in what is repeated."""
-    from sharding_app.core.link_receiver import LinkReceiver
+    from sharding_app.protocol.link.receiver import LinkReceiver
 
     take = LinkReceiver.take
 
@@ -50,7 +51,7 @@ def repetitions() -> None:
 
 def resends() -> None:
     """A link that says everything once."""
-    from sharding_app.core.link_sender import LinkSender
+    from sharding_app.protocol.link.sender import LinkSender
 
     def nothing_due(self: Any, now: float) -> list[object]:
         self._resend_at = now + 1.0

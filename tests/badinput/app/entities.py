@@ -35,7 +35,7 @@ class Ledger(EventSourced, name="badinput.Ledger"):
 
     @command
     def book_with_row(self, amount: int, name: str) -> int:
-        self.persist(Booked(amount), also=lambda: Group.objects.create(name=name))
+        self.persist(Booked(amount), in_transaction=lambda: Group.objects.create(name=name))
         return self.sum
 
     @command

@@ -1,4 +1,6 @@
-"""Something of each kind: entities with events and snapshots, with a stored state, and a singleton."""
+"""Something of each kind: entities with events and snapshots, with a stored state, and a
+singleton.
+"""
 
 from __future__ import annotations
 

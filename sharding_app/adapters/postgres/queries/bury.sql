@@ -1,1 +1,1 @@
-SELECT sharding_bury_v3(%(term)s, %(incarnation)s);
+SELECT sharding_bury_v1(%(term)s, %(incarnation)s);

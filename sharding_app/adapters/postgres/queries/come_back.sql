@@ -1,5 +1,5 @@
--- Writes where a member's locks are held, and reads its homes, on one server. The write comes first: whoever is about to
--- bury the member meets it. One row comes back without any home too, and says whether there is a row to write.
+-- Writes where a member's locks are held, and reads its homes, on one server. The write comes first: a coordinator that
+-- is about to bury the member meets it. One row comes back without any home too, and says whether there is a row to write.
 WITH mine AS (
     UPDATE sharding_node SET
         server_started = %(server_started)s, server_timeline = %(server_timeline)s::bigint,

@@ -1,5 +1,5 @@
 -- Waits for the former coordinator's write under way, if there is one: it holds the row FOR SHARE. In another lineage than
--- that of the last election an era begins (core/terms.py has the same): the numbers in this row may have been given out since.
+-- that of the last election an era begins (protocol/coordinator/terms.py has the same): the numbers in this row may have been given out since.
 INSERT INTO sharding_coordinator AS c (term, incarnation, elected_at, lineage)
 SELECT 1, %(incarnation)s, now(), server.system || '/' || server.timeline
 FROM (SELECT @server@) AS server (started, timeline, system)

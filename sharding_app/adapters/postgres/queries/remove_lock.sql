@@ -1,2 +1,2 @@
--- Nobody joins while data is removed.
+-- No node joins while data is removed.
 LOCK TABLE sharding_node IN SHARE ROW EXCLUSIVE MODE;

@@ -1,4 +1,4 @@
--- Which of these shards are not at the epoch that somebody claims.
+-- Which of these shards are not at the claimed epoch.
 SELECT claim.type_id, claim.shard
 FROM unnest(%(types)s::integer[], %(shards)s::integer[], %(epochs)s::bigint[]) AS claim (type_id, shard, epoch)
 WHERE NOT EXISTS (

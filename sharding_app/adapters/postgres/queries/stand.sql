@@ -12,10 +12,8 @@ SELECT
         WHEN me.incarnation IS NULL OR older.number > 0 THEN false
         WHEN pg_try_advisory_lock(%(coordinator_key)s::bigint) THEN true
         ELSE EXISTS (
-            SELECT FROM pg_locks l JOIN sharding_strangers_v1() s USING (pid)
-            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
-                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-                AND (l.classid::bigint << 32) | l.objid::bigint = %(coordinator_key)s::bigint
+            SELECT FROM sharding_advisory_v1() theirs JOIN sharding_strangers_v1() s USING (pid)
+            WHERE theirs.key = %(coordinator_key)s::bigint
         ) AND NOT EXISTS (SELECT FROM sharding_locks_v1() ours WHERE ours.key = %(coordinator_key)s::bigint)
     END,
     older.number

@@ -1,0 +1,140 @@
+"""Real servers for the demo site and the tests, out of wheels: nothing to install, nothing left
+behind.
+
+`ensure_servers()` gives the URLs of a running PostgreSQL and Redis. With DATABASE_URL and REDIS_URL
+in the environment these are what it gives, and it starts nothing. Otherwise the data folder's own
+servers are started if they do not run, and end by themselves a few seconds after the last process
+that asked for them is gone, however it went.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from devtools.embedded_servers.errors import ServersError
+from devtools.embedded_servers.folder import DEFAULT_FOLDER, Access, DataFolder
+from devtools.embedded_servers.holders import register, withdraw
+from devtools.embedded_servers.own import OwnPostgres, OwnRedis, OwnServer
+from devtools.embedded_servers.processes import ProcessId, alive
+
+__all__ = [
+    "DEFAULT_FOLDER",
+    "Access",
+    "DataFolder",
+    "OwnPostgres",
+    "OwnRedis",
+    "OwnServer",
+    "Servers",
+    "ServersError",
+    "ensure_servers",
+]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_WAIT_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where the servers are; `started` names those that this call had to wait for."""
+
+    database_url: str
+    redis_url: str
+    folder: DataFolder | None
+    started: tuple[str, ...] = ()
+
+    def release(self) -> None:
+        """Say that this process needs the embedded servers no longer; ending the process says it
+        too.
+        """
+        if self.folder is not None:
+            with self.folder.lock():
+                withdraw(self.folder)
+
+
+def ensure_servers(data_dir: Path | None = None, *, announce: bool = False) -> Servers:
+    """Return servers that take connections, started if need be; this process counts as their user
+    until it ends.
+    """
+    given = {"postgres": os.environ.get("DATABASE_URL"), "redis": os.environ.get("REDIS_URL")}
+    missing = frozenset(name for name, url in given.items() if not url)
+    if not missing:
+        return Servers(given["postgres"] or "", given["redis"] or "", None)
+    if os.name != "posix":
+        raise ServersError("The embedded servers need Linux or macOS; on Windows, use WSL.")
+    folder = DataFolder(data_dir or DEFAULT_FOLDER)
+    folder.access()
+    with folder.lock():
+        register(folder, missing)
+        absent = tuple(sorted(missing - _running(folder)))
+        if absent and announce:
+            first = (
+                ""
+                if (folder.path / "postgres.log").exists()
+                else " for the first time: this takes a few seconds"
+            )
+            print(f"Starting {' and '.join(absent)} in {folder.path}{first}.", file=sys.stderr, flush=True)
+        if not _supervised(folder):
+            _start_supervisor(folder)
+    _wait(folder, missing)
+    access = folder.access()
+    return Servers(
+        given["postgres"] or access.database_url, given["redis"] or access.redis_url, folder, absent
+    )
+
+
+def _running(folder: DataFolder) -> set[str]:
+    recorded = folder.read(folder.running_file) or {}
+    return {name for name, run in recorded.items() if alive(ProcessId(run["pid"], run["started"]))}
+
+
+def _supervised(folder: DataFolder) -> bool:
+    """Tell whether a supervisor lives: it alone holds this lock."""
+    descriptor = os.open(folder.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _start_supervisor(folder: DataFolder) -> None:
+    folder.failure_file.unlink(missing_ok=True)
+    descriptor = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        subprocess.run(
+            [sys.executable, "-m", "devtools.embedded_servers.supervisor", str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            cwd=_ROOT,
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        raise ServersError(f"The servers' supervisor did not start: see {folder.supervisor_log}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _wait(folder: DataFolder, servers: frozenset[str]) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not servers <= _running(folder):
+        failure = folder.read(folder.failure_file)
+        if failure is not None:
+            raise ServersError(failure["sentence"])
+        if not _supervised(folder):
+            raise ServersError(f"The servers' supervisor ended unexpectedly: see {folder.supervisor_log}")
+        if time.monotonic() > deadline:
+            raise ServersError(
+                f"The servers were not ready in {_WAIT_SECONDS:.0f} s: see the logs in {folder.path}"
+            )
+        time.sleep(0.05)

@@ -1,0 +1,193 @@
+"""The small process beside the servers of one data folder: starts those that are wanted, ends those
+no longer wanted.
+
+    python -m devtools.embedded_servers.supervisor FOLDER
+
+It holds `supervisor.lock` for as long as it lives, so there is one for each folder and a killed one
+is noticed. The servers outlive it: the next supervisor finds them by pid and start time and takes
+them over. It looks at the list of users (`holders`) a few times a second, so a user killed with -9
+leaks nothing and stops no other user's servers. Once its folder has been removed or replaced, no
+process can use or end the servers any more: it ends them, and itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from devtools.embedded_servers.account import reachable_place, server_account
+from devtools.embedded_servers.errors import ServersError
+from devtools.embedded_servers.folder import ADMINISTRATOR, Access, DataFolder
+from devtools.embedded_servers.holders import wanted
+from devtools.embedded_servers.ports import free_port, port_is_free
+from devtools.embedded_servers.postgres import Postgres
+from devtools.embedded_servers.processes import ProcessId, alive
+from devtools.embedded_servers.server import Server, end
+from devtools.embedded_servers.valkey import Valkey
+
+POLL_SECONDS = 0.25
+LINGER_SECONDS = 3.0
+KINDS: dict[str, type[Server]] = {Postgres.name: Postgres, Valkey.name: Valkey}
+
+
+class Supervisor:
+    """Keeps the running servers equal to the wanted ones."""
+
+    def __init__(self, folder: DataFolder, lock: int) -> None:
+        self.folder = folder
+        self.lock = lock
+        "The descriptor on which `supervisor.lock` is held."
+        recorded = folder.read(folder.running_file) or {}
+        self.running = {name: ProcessId(entry["pid"], entry["started"]) for name, entry in recorded.items()}
+        self.asked_to_end = False
+        self.server_objects: dict[str, Server] = {}
+        """Those that this process has started: their children are waited for."""
+
+    def there(self) -> bool:
+        """Tell whether the folder is still the one whose lock we hold."""
+        try:
+            return os.path.samestat(self.folder.supervisor_lock.stat(), os.fstat(self.lock))
+        except OSError:
+            return False
+
+    def run(self) -> None:
+        """Work until no server has been wanted for LINGER_SECONDS."""
+        idle_since: float | None = None
+        while self.there():
+            want = wanted(self.folder)
+            if want and not self.asked_to_end:
+                idle_since = None
+                for name in sorted(want):
+                    self.keep(name)
+            elif self.asked_to_end or self.waited(idle_since):
+                with self.folder.lock():
+                    if self.asked_to_end or not wanted(self.folder):
+                        self.end_all()
+                        # Before the folder's lock: the next process must not take us for a
+                        # supervisor that still works.
+                        fcntl.flock(self.lock, fcntl.LOCK_UN)
+                        return
+            elif idle_since is None:
+                idle_since = time.monotonic()
+            time.sleep(POLL_SECONDS)
+
+    @staticmethod
+    def waited(idle_since: float | None) -> bool:
+        """Tell whether the last user has been gone for long enough: commands often follow each
+        other.
+        """
+        return idle_since is not None and time.monotonic() - idle_since > LINGER_SECONDS
+
+    def keep(self, name: str) -> None:
+        """Start a server that does not run, the first time or after it died."""
+        process = self.running.get(name)
+        if process is not None and alive(process):
+            return
+        access = self.folder.access()
+        if not port_is_free(self.port(name, access)):
+            other = free_port()
+            changed = (
+                replace(access, postgres_port=other)
+                if name == Postgres.name
+                else replace(access, redis_port=other)
+            )
+            self.folder.change_access(changed)
+        server = self.server_objects[name] = self.server(name)
+        self.running[name] = server.start()
+        self.record()
+        if isinstance(server, Postgres):
+            server.settle()
+
+    @staticmethod
+    def port(name: str, access: Access) -> int:
+        """Return the port that a server has in this folder."""
+        return access.postgres_port if name == Postgres.name else access.redis_port
+
+    def server(self, name: str) -> Server:
+        """Describe a server, whether or not it runs: where its data is, and who it runs as."""
+        access = self.folder.access()
+        place = Path(access.place) if access.place else self.folder.path
+        account = server_account(place / Postgres.name)
+        if not access.place:
+            place = reachable_place(self.folder.path, account)
+            if place != self.folder.path:
+                self.folder.change_access(replace(access, place=str(place)))
+        password = access.postgres_password if name == Postgres.name else access.redis_password
+        log = self.folder.path / f"{name}.log"
+        server = KINDS[name](place, self.port(name, access), password, log, account)
+        if isinstance(server, Postgres):
+            server.administrator = ADMINISTRATOR, access.postgres_admin_password
+        return server
+
+    def record(self) -> None:
+        """Write down which processes the servers are."""
+        entries = {name: {"pid": run.pid, "started": run.started} for name, run in self.running.items()}
+        self.folder.write(self.folder.running_file, entries)
+
+    def end_all(self) -> None:
+        """End the servers, Postgres with SIGINT. Nothing is read for it: the folder and the
+        programs may be gone.
+        """
+        if not self.running:
+            return  # ended before: the list of running servers may be the next supervisor's by now
+        for name, process in self.running.items():
+            if alive(process):
+                started = self.server_objects.get(name)
+                if started is not None:
+                    started.end(process)
+                else:
+                    end(process, KINDS[name].stop_signal)
+        self.running.clear()
+        if self.there():
+            self.folder.running_file.unlink(missing_ok=True)
+
+
+def _become_independent(started: int) -> None:
+    """Leave the session and process group of the process that started us; the first process goes
+    on.
+    """
+    os.setsid()
+    os.write(started, b"1")
+    os.close(started)
+
+
+def main(path: str) -> None:
+    """Go into the background, then supervise; end quietly if another process does already."""
+    folder = DataFolder(Path(path))
+    folder.make()
+    ready, started = os.pipe()
+    if os.fork():
+        os.close(started)
+        os.read(ready, 1)
+        return
+    os.close(ready)
+    lock = os.open(folder.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())  # for people and tests; the lock itself is what counts
+    _become_independent(started)
+    supervisor = Supervisor(folder, lock)
+
+    def ask_to_end(_number: int, _frame: object) -> None:
+        supervisor.asked_to_end = True
+
+    signal.signal(signal.SIGTERM, ask_to_end)
+    try:
+        supervisor.run()
+    except ServersError as error:
+        if supervisor.there():
+            folder.write(folder.failure_file, {"sentence": str(error)})
+    finally:
+        supervisor.end_all()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

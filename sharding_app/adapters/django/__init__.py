@@ -1,0 +1,1 @@
+"""Django's database connections and transactions, as the cluster uses them."""

@@ -1,0 +1,105 @@
+"""The cluster's database (the alias in `SHARDING["DATABASE"]`), and bounded reads of it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+from django.utils.translation import gettext as _
+
+from sharding_app.adapters.postgres.sql import QUERIES
+
+READ_SECONDS = 5.0
+"""Longest time that the server works on one statement for a page or for the site's metrics."""
+_QUERY_CANCELED = "57014"
+_STEADY = """
+    SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', '60s', true),
+        set_config('DateStyle', 'ISO', true), set_config('extra_float_digits', '1', true),
+        CASE WHEN current_setting('transaction_timeout', true) <> '0'
+            THEN set_config('transaction_timeout', '0', true) END
+"""
+
+
+class ReadTooLong(DatabaseError):
+    """A read that the server gave up after READ_SECONDS."""
+
+
+def journal_alias() -> str:
+    """Return the alias of the cluster's database."""
+    alias = getattr(settings, "SHARDING", {}).get("DATABASE", "default")
+    return str(alias)
+
+
+def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:
+    """Whether our tables belong on this connection: PostgreSQL, and the cluster's own alias."""
+    return connection.vendor == "postgresql" and connection.alias == journal_alias()
+
+
+@contextmanager
+def bounded_reads(alias: str | None = None) -> Iterator[None]:
+    """Let the server end each statement inside after READ_SECONDS, even if this process is gone.
+
+    Raises ReadTooLong if it did. The limit is local to a transaction, so it holds behind a
+    transaction pooler too, and leaves nothing on the connection.
+    """
+    alias = alias or journal_alias()
+    connection = connections[alias]
+    nested = connection.in_atomic_block
+    try:
+        with transaction.atomic(using=alias):
+            before = _set_timeout(connection, f"{READ_SECONDS * 1000:.0f}")
+            yield
+            if nested:  # the end of a savepoint does not end the setting
+                _set_timeout(connection, before)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) != _QUERY_CANCELED:
+            raise
+        raise ReadTooLong(
+            _(
+                "PostgreSQL did not finish a read for this page in {:g} s, and was told to give it up. Ask for less, or look "
+                "again when the server has less to do."
+            ).format(READ_SECONDS)
+        ) from error
+
+
+@contextmanager
+def steady_reads(alias: str) -> Iterator[CursorWrapper]:
+    """Give a cursor of a transaction that can write nothing, and whose statements end after
+    READ_SECONDS.
+
+    What a DBA has set on the role does not count: limits of milliseconds, dates as Django does not
+    read them, numbers without most of their digits. The connection is closed behind it, since a
+    role may also end sessions that do nothing for a moment.
+    """
+    connection = connections[alias]
+    nested = connection.in_atomic_block
+    try:
+        with transaction.atomic(using=alias), connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION READ ONLY")
+            cursor.execute(_STEADY, [f"{READ_SECONDS * 1000:.0f}"])
+            yield cursor
+    finally:
+        if not nested:
+            connection.close()
+
+
+def run_query(
+    cursor: CursorWrapper, name: str, params: Mapping[str, Any] | None = None
+) -> list[tuple[Any, ...]]:
+    """Run a statement of `adapters/postgres/queries` through Django's connection."""
+    cursor.execute(QUERIES[name].decode(), params)
+    found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
+
+
+def _set_timeout(connection: BaseDatabaseWrapper, milliseconds: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)",
+            [milliseconds],
+        )
+        row = cursor.fetchone()
+    return str(row[0]) if row else "0"

@@ -1,0 +1,216 @@
+"""`persist(..., in_transaction=fn)`: a user's own rows and an entity's events in one transaction,
+or neither.
+
+The function runs in a thread inside `atomic` on the journal's database. The events are appended on
+that same connection as the last statement, so that the shard's row is locked for the commit only. A
+function that waits for a row of the user's own holds up this command, and neither its shard's move
+nor the commits of others.
+
+Contract: returns when all is committed. Raises the function's error, or the journal's errors, when
+nothing is. When a commit's answer was lost, the server is asked until it says which of the two it
+was. Django runs `transaction.on_commit` hooks after the commit: one that raises is logged, and
+takes nothing back.
+"""
+
+import asyncio
+import concurrent.futures
+import contextvars
+import functools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import assert_never, cast
+
+from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from sharding_app.adapters.postgres.appending import append_within
+from sharding_app.adapters.postgres.connection import application_name, cut
+from sharding_app.adapters.postgres.errors import has_failed
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.within import Connection, Replication, prepare_within, watched
+from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
+from sharding_app.protocol.records import Backend, Lineage
+from sharding_app.redaction import traceable
+
+logger = logging.getLogger("sharding.journal")
+
+RETRY_SECONDS = 0.1
+
+
+class Phase(IntEnum):
+    """The progress of a transaction, which decides on the meaning of an error."""
+
+    BEGIN = 0
+    FUNCTIONS = 1
+    "The user's functions: the error is the user's."
+    APPEND = 2
+    COMMIT = 3
+    "Without an answer the outcome is unknown."
+    HOOKS = 4
+    "All is committed, whatever happens now."
+
+
+class DjangoTogether:
+    """`runtime.base.interfaces.Together` on Django's connections: a bounded pool of threads, a
+    connection for each in use.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        journal: PostgresJournal,
+        *,
+        owner: str,
+        threads: int,
+        lock_timeout_seconds: float,
+    ) -> None:
+        self._alias = alias
+        self._name = application_name(owner, "also")
+        self._journal = journal
+        self._lock_timeout_ms = round(lock_timeout_seconds * 1000)
+        self._lock = threading.Lock()
+        self._resting: set[BaseDatabaseWrapper] = set()
+        "Open connections of idle threads."
+        self._busy: set[BaseDatabaseWrapper] = set()
+        self._closed = False
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
+
+    async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
+        # The lineage of the object that these rows follow. It may be another one when a thread
+        # begins.
+        lineage = self._journal.lineage
+        run = functools.partial(contextvars.copy_context().run, self._run, rows, functions, lineage)
+        try:
+            doubt = await asyncio.get_running_loop().run_in_executor(self._pool, run)
+        except RowRefused as refused:
+            await self._journal.look_for_the_next_home(refused, rows)
+            raise
+        if doubt is None:
+            return
+        logger.warning("a commit was not answered: asking", extra={"action": "commit_unknown"})
+        if not await self._committed(doubt, rows):
+            raise JournalUnavailable("the connection was lost before the commit")
+
+    async def close(self) -> None:
+        """End the threads and their connections. Transactions that still run there fail.
+
+        Django lets no connection be closed in a thread with an event loop. So an idle one is closed
+        in another thread; one at work is cut, and its own thread closes it.
+        """
+        with self._lock:
+            self._closed = True
+            resting, self._resting = list(self._resting), set()
+            for connection in self._busy:
+                cut(cast(Connection, connection.connection))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if resting:
+            with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-also-end") as one:
+                await asyncio.get_running_loop().run_in_executor(one, _close, resting)
+
+    async def _committed(self, backend: Backend, rows: Sequence[EventRow]) -> bool:
+        while True:
+            try:
+                return await self._journal.settle_of(backend, rows)
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _run(
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        lineage: Lineage | None,
+    ) -> Backend | None:
+        """Do the whole transaction.
+
+        Return the server process of a commit without an answer, else None.
+        """
+        connection = connections[self._alias]
+        try:
+            return self._transact(connection, rows, functions, lineage)
+        finally:
+            self._rest(connection)
+
+    def _transact(
+        self,
+        connection: BaseDatabaseWrapper,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        lineage: Lineage | None,
+    ) -> Backend | None:
+        phase = Phase.BEGIN
+        backend: Backend | None = None
+        replication = Replication()
+
+        def committed() -> None:
+            nonlocal phase
+            phase = Phase.HOOKS
+
+        try:
+            raw = self._open(connection)
+            with watched(raw, replication), transaction.atomic(using=self._alias, durable=True):
+                backend = prepare_within(raw, self._name, self._lock_timeout_ms, lineage)
+                transaction.on_commit(committed, using=self._alias)  # before any of the user's
+                phase = Phase.FUNCTIONS
+                for function in functions:
+                    function()
+                phase = Phase.APPEND
+                with connection.cursor() as cursor:
+                    append_within(cursor.cursor, rows)
+                phase = Phase.COMMIT
+        except Exception as error:
+            match phase:
+                case Phase.BEGIN:
+                    if isinstance(error, JournalUnavailable):
+                        raise
+                    raise JournalUnavailable(" ".join(str(error).split())) from error
+                case Phase.FUNCTIONS:
+                    raise
+                case Phase.HOOKS:
+                    logger.error(
+                        "a transaction.on_commit hook raised %s: all is committed, and hooks after it did not run"
+                        " (on_commit(..., robust=True) lets them)", type(error).__qualname__,
+                        exc_info=traceable(error), extra={"action": "hook_failed"},
+                    )  # fmt: skip
+                case Phase.COMMIT if not has_failed(error.__cause__):
+                    # Only the commit's answer is missing. Django may have reconnected by now, so a
+                    # working connection proves nothing.
+                    connection.close()
+                    return backend
+                case Phase.APPEND | Phase.COMMIT:
+                    if isinstance(error, OperationalError | InterfaceError):
+                        raise JournalUnavailable(" ".join(str(error).split())) from error
+                    raise
+                case _:
+                    assert_never(phase)
+        if replication.cancelled:
+            connection.close()
+            return backend
+        return None
+
+    def _open(self, connection: BaseDatabaseWrapper) -> Connection:
+        connection.close_if_unusable_or_obsolete()
+        connection.ensure_connection()
+        with self._lock:
+            if self._closed:
+                raise JournalUnavailable("this node has ended")
+            self._resting.discard(connection)
+            self._busy.add(connection)
+        return cast(Connection, connection.connection)
+
+    def _rest(self, connection: BaseDatabaseWrapper) -> None:
+        """Keep the connection as long as Django would, and no longer than this node."""
+        connection.close_if_unusable_or_obsolete()
+        with self._lock:
+            self._busy.discard(connection)
+            if not self._closed and connection.connection is not None:
+                self._resting.add(connection)
+                return
+        connection.close()
+
+
+def _close(resting: Sequence[BaseDatabaseWrapper]) -> None:
+    for connection in resting:
+        connection.inc_thread_sharing()
+        connection.close()

@@ -1,0 +1,174 @@
+"""The steps of the store's statements: the rows that each locks, in order, and those that it reads
+again after a wait.
+
+A row that is not committed is not seen; only another insert of it waits for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from sharding_app.adapters.memory.cluster_rows import check_row
+from sharding_app.adapters.memory.locks import Key, Lock
+from sharding_app.adapters.memory.steps import Pause, Steps
+from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.records import (
+    HomeChange,
+    LeaveRequest,
+    Member,
+    MemberState,
+    Server,
+    ShardRow,
+    TypeConfig,
+)
+
+if TYPE_CHECKING:
+    from sharding_app.adapters.memory.server import MemoryServer
+
+COORDINATOR: Key = ("coordinator",)
+CLUSTER: Key = ("cluster",)
+
+
+def node_key(incarnation: Incarnation) -> Key:
+    return "node", incarnation
+
+
+def shard_key(type_id: int, shard: ShardId) -> Key:
+    return "shard", type_id, shard
+
+
+class ClusterWrites:
+    def __init__(self, server: "MemoryServer") -> None:
+        self._server = server
+        self._rows = server.cluster
+
+    def register_types(
+        self, configs: Sequence[TypeConfig]
+    ) -> Steps[tuple[dict[str, int], dict[str, TypeConfig]]]:
+        new = sorted(each.name for each in configs if each.name not in self._rows.types)
+        for name in new:
+            yield Lock(("type", name))
+        if new:
+            yield Pause.COMMIT
+        return self._rows.register_types(configs)
+
+    def join(self, member: Member, lock_keys: tuple[int, int]) -> Steps[int]:
+        """Add a member. The cluster's row is locked first: ages follow each other."""
+        yield Lock(CLUSTER)
+        yield Lock(node_key(member.incarnation))
+        yield Pause.COMMIT
+        return self._rows.join(member, lock_keys)
+
+    def update_member(
+        self,
+        incarnation: Incarnation,
+        state: MemberState | None,
+        deaf: bool | None,
+        server: Server | None,
+        unsettled: bool,
+        member: Member | None,
+    ) -> Steps[bool]:
+        yield from self._hold_member(incarnation)
+        return self._rows.update_member(incarnation, state, deaf, server, unsettled, member)
+
+    def come_back(
+        self, incarnation: Incarnation, server: Server | None
+    ) -> Steps[tuple[Server, list[ShardRow]] | None]:
+        """Run as one statement: the homes are those of its beginning, however long it waits for the
+        member's row.
+        """
+        homes = [row for row in self._rows.rows(None) if row.home == incarnation]
+        yield from self._hold_member(incarnation)
+        if not self._rows.update_member(incarnation, None, None, server, server is None, None):
+            return None
+        return self._server.identity, homes
+
+    def leave(self, incarnation: Incarnation) -> Steps[None]:
+        """Remove a member's row. A row that is being inserted is not seen, and stays."""
+        if incarnation in self._rows.members:
+            yield from self._hold_member(incarnation)
+            self._rows.leave(incarnation)
+
+    def ask_to(
+        self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]
+    ) -> Steps[list[Incarnation]]:
+        there = sorted(each for each in set(incarnations) if each in self._rows.members)
+        for each in there:
+            yield Lock(node_key(each))
+        if there:
+            yield Pause.COMMIT
+        return self._rows.ask_to(request, there)
+
+    def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> Steps[bool]:
+        if type_name in self._rows.types:
+            yield Lock(("type", type_name))
+            yield Pause.COMMIT
+        return self._rows.locate(type_name, locations)
+
+    def decide(self, term: Term, changes: Sequence[HomeChange]) -> Steps[list[ShardRow]]:
+        """Lock the existing rows in one order, whatever their epochs; then insert new rows.
+
+        A row that another transaction inserts is not there to be changed, and is waited for only by
+        an insert of the same row.
+        """
+        yield from self.guard(term)
+        for change in changes:
+            check_row(change)
+        numbers, epochs = self._rows.type_ids, self._rows.epochs
+        known = {(numbers[each.type], each.shard): each for each in changes if each.type in numbers}
+        ordered = sorted(known.items(), key=itemgetter(0))
+        for key, _ in ordered:
+            if key in epochs:
+                yield Lock(shard_key(*key))
+        due: list[HomeChange] = []
+        for key, change in ordered:
+            if epochs.get(key) == change.expected_epoch:
+                yield Lock(shard_key(*key))
+                if epochs[key] == change.expected_epoch:
+                    due.append(change)
+        for key, change in ordered:
+            if not change.expected_epoch and key not in epochs:
+                yield Lock(shard_key(*key))
+                if key not in epochs:
+                    due.append(change)
+        answer = self._rows.after(changes, due)
+        yield Pause.COMMIT
+        self._rows.change(term, due)
+        return answer
+
+    def bury(self, term: Term, incarnation: Incarnation) -> Steps[bool]:
+        """End the member's sessions and remove its row. The sessions end at once, also if the
+        transaction is rolled back.
+        """
+        yield from self.guard(term)
+        if incarnation in self._rows.members:
+            yield Lock(node_key(incarnation))
+        if self._rows.is_locked(incarnation):
+            return False
+        # Its connections are named after it, whatever its row lists. One that may not be ended does
+        # not stop the burial.
+        self._server.end_those_of(incarnation)
+        yield from self.leave(incarnation)
+        return True
+
+    def raise_term(self, incarnation: Incarnation) -> Steps[Term]:
+        """Raise the term after the former coordinator's writes under way, which share the term's
+        row.
+        """
+        yield Lock(COORDINATOR)
+        yield Pause.COMMIT
+        server = self._server
+        return self._rows.raise_term(incarnation, server.identity.lineage, server.now())
+
+    def guard(self, term: Term) -> Steps[None]:
+        """Share the term's row to the end. Raises StaleTerm, also if it was raised during the
+        wait.
+        """
+        self._rows.check_term(term)
+        yield Lock(COORDINATOR, shared=True)
+        self._rows.check_term(term)
+
+    def _hold_member(self, incarnation: Incarnation) -> Steps[None]:
+        if incarnation in self._rows.members:
+            yield Lock(node_key(incarnation))
+            yield Pause.COMMIT

@@ -1,0 +1,248 @@
+"""The steps of the journal's statements: the rows that each locks, in order, and those that it
+reads again after a wait.
+
+An insert holds its number from the beginning: another insert of that number waits for its end. Then
+the fence's trigger locks the rows of the shards. A deletion concerns the rows that were there when
+it began, however long it waits.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from sharding_app.adapters.memory.cluster_writes import shard_key
+from sharding_app.adapters.memory.journal_rows import Committed, check_json
+from sharding_app.adapters.memory.locks import Key, Lock
+from sharding_app.adapters.memory.sessions import ServerError
+from sharding_app.adapters.memory.steps import LOCK_TIMEOUT, Pause, Steps
+from sharding_app.ports.journal import Erasure, EventRow, Former, Mark, RowRefused, ShardsLocked, Snapshot
+from sharding_app.protocol.ids import Epoch, ShardId
+
+if TYPE_CHECKING:
+    from sharding_app.adapters.memory.server import MemoryServer
+
+Claim = tuple[int, ShardId, Epoch]
+"""A type's number, a shard, and the epoch at which it is written."""
+
+
+def event_key(type_id: int, entity: str, seq: int) -> Key:
+    return "event", type_id, entity, seq
+
+
+class JournalWrites:
+    def __init__(self, server: "MemoryServer") -> None:
+        self._server = server
+        self._rows = server.journal
+
+    def append(self, rows: Sequence[EventRow]) -> Steps[None]:
+        """Append all rows or none. A number that the shard's next home has taken counts as fenced,
+        not as refused.
+        """
+        at = self._server.now()
+        try:
+            yield from self._insert(rows)
+            yield Pause.WORK
+            yield from self.fence(claims_of(rows))
+        except ServerError as error:
+            holders = self.locked_among((row.type_id, row.shard) for row in rows)
+            if error.state == LOCK_TIMEOUT and holders:
+                raise ShardsLocked(holders) from None
+            raise
+        yield Pause.COMMIT
+        self._rows.store(rows, at)
+
+    def _insert(self, rows: Sequence[EventRow]) -> Steps[None]:
+        """Check all rows before the first is written, as a COPY does unless it is too long."""
+        for index, row in enumerate(rows):
+            self._rows.check(row, index)
+        new: set[Key] = set()
+        for index, row in enumerate(rows):
+            key = event_key(row.type_id, row.entity, row.seq)
+            yield Lock(key)
+            if key in new or self._rows.is_taken(row):
+                self._rows.fence(claims_of(rows))
+                if self._rows.on_taken is not None:
+                    self._rows.on_taken(row)
+                raise RowRefused(f"event {row.seq} of this entity exists already", index)
+            new.add(key)
+
+    def fence(self, claims: Iterable[Claim]) -> Steps[None]:
+        """Share the rows of the shards to the end, in one order. Raises ShardsFenced.
+
+        Only rows that are at the epoch of their claim before the wait are waited for; all are
+        judged by their state afterwards.
+        """
+        ordered = sorted(set(claims))
+        for claim in ordered:
+            if self._rows.is_at(*claim):
+                yield Lock(shard_key(claim[0], claim[1]), shared=True)
+        self._rows.fence(ordered)
+
+    def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
+        """Return the shards whose rows the fence would wait for, and who holds each."""
+        epochs, locks = self._server.cluster.epochs, self._server.locks
+        found = {key: locks.holder(shard_key(*key)) for key in shards if key in epochs}
+        return {key: name for key, name in found.items() if name is not None}
+
+    def remember(self, marks: Sequence[Mark]) -> Steps[None]:
+        """Store marks in two transactions: first entities that run, then those that do not."""
+        newest = {(each.type_id, each.shard, each.entity): each for each in marks}
+        runs = [newest[key] for key in sorted(newest) if newest[key].runs]
+        if runs:
+            yield from self._remember(runs)
+            yield Pause.NEXT
+        ends = [newest[key] for key in sorted(newest) if not newest[key].runs]
+        if ends:
+            yield from self._forget(ends)
+
+    def _remember(self, marks: Sequence[Mark]) -> Steps[None]:
+        there: list[Mark] = []
+        new: list[Mark] = []
+        for each in marks:
+            yield Lock(_mark_key(each))
+            (there if self._is_marked(each) else new).append(each)
+        yield Pause.WORK
+        yield from self._fence_merged(there, new)
+        yield Pause.COMMIT
+        for each in marks:
+            self._rows.remembered.setdefault((each.type_id, each.shard), {})[each.entity] = None
+
+    def _fence_merged(self, there: Iterable[Mark | Snapshot], new: Iterable[Mark | Snapshot]) -> Steps[None]:
+        """Check the fence of a statement that updates existing rows and inserts others: the
+        existing ones first, alone.
+        """
+        yield from self.fence(claims_of(there))
+        yield from self.fence(claims_of(new))
+
+    def _forget(self, marks: Sequence[Mark]) -> Steps[None]:
+        """Delete marks; those of a stale home are ignored."""
+        there = [each for each in marks if self._is_marked(each)]
+        for claim in sorted(set(claims_of(marks))):
+            if self._rows.is_at(*claim):
+                yield Lock(shard_key(claim[0], claim[1]), shared=True)
+        held = [each for each in there if self._rows.is_at(each.type_id, each.shard, each.epoch)]
+        for each in held:
+            yield Lock(_mark_key(each))
+        yield Pause.COMMIT
+        for each in held:
+            self._rows.remembered.get((each.type_id, each.shard), {}).pop(each.entity, None)
+
+    def _is_marked(self, mark: Mark) -> bool:
+        return mark.entity in self._rows.remembered.get((mark.type_id, mark.shard), ())
+
+    def save_snapshots(self, snapshots: Sequence[Snapshot]) -> Steps[None]:
+        for index, each in enumerate(snapshots):
+            check_json(each.state, index)
+        newest = {(each.type_id, each.entity, each.seq): each for each in snapshots}
+        there: list[Snapshot] = []
+        new: list[Snapshot] = []
+        for key, each in sorted(newest.items()):
+            yield Lock(("snapshot", *key))
+            (there if each.seq in self._rows.snapshots.get(key[:2], ()) else new).append(each)
+        yield Pause.WORK
+        yield from self._fence_merged(there, new)
+        yield Pause.COMMIT
+        for each in newest.values():
+            self._rows.snapshots.setdefault((each.type_id, each.entity), {})[each.seq] = each
+            if self._rows.on_snapshot is not None:
+                self._rows.on_snapshot(each)
+
+    def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, at_most: int) -> Steps[Erasure]:
+        rows = self._rows
+        seen = sorted(rows.events.get((type_id, entity), ()))
+        kept = sorted(rows.snapshots.get((type_id, entity), ()))
+        marked = [key for key, found in rows.remembered.items() if key[0] == type_id and entity in found]
+        yield from self.fence([(type_id, shard, epoch)])
+        whole = len(seen) <= at_most
+        gone = seen if whole else seen[len(seen) - at_most :]
+        yield from self._hold(type_id, entity, gone)
+        if whole:
+            for seq in kept:
+                yield Lock(("snapshot", type_id, entity, seq))
+            for key in sorted(marked):
+                yield Lock(("remembered", *key, entity))
+        yield Pause.COMMIT
+        count = self._remove(type_id, entity, gone)
+        if not whole:
+            return Erasure(events=count, whole=False)
+        snapshots = rows.snapshots.get((type_id, entity), {})
+        former = [seq for seq in kept if snapshots.pop(seq, None) is not None]
+        forgotten = [key for key in marked if entity in rows.remembered[key]]
+        for key in forgotten:
+            del rows.remembered[key][entity]
+        if rows.on_erase is not None:
+            rows.on_erase(type_id, entity, count)
+        return Erasure(events=count, snapshots=len(former), remembered=len(forgotten))
+
+    def forget_states(self, type_id: int, former: Sequence[Former], since: float) -> Steps[None]:
+        gone: dict[str, list[int]] = {}
+        changed: list[EventRow] = []
+        for each in sorted(former):
+            events = self._rows.events.get((type_id, each.entity), {})
+            newest = max(events, default=0)
+            recent = min((seq for seq, one in events.items() if one.at >= since), default=newest)
+            before = min(each.before, newest)
+            gone[each.entity] = sorted(seq for seq in events if seq < min(before, recent))
+            for seq, (row, _) in sorted(events.items()):
+                kept = max(each.since, recent) <= seq < before
+                if kept and row.epoch == each.epoch and row.payload != b"null":
+                    changed.append(row)
+        for row in changed:
+            yield Lock(event_key(type_id, row.entity, row.seq))
+        for entity, numbers in gone.items():
+            yield from self._hold(type_id, entity, numbers)
+        yield Pause.WORK
+        yield from self.fence(claims_of(changed))
+        yield Pause.COMMIT
+        for row in changed:
+            events = self._rows.events.get((type_id, row.entity), {})
+            if row.seq in events:
+                events[row.seq] = Committed(row._replace(payload=b"null"), events[row.seq].at)
+        for entity, numbers in gone.items():
+            self._remove(type_id, entity, numbers)
+
+    def trim(
+        self, type_id: int, entity: str, before: int, keep_snapshots: int, since: float, limit: int
+    ) -> Steps[bool]:
+        """Delete snapshots and events in two transactions: only events that a kept snapshot covers,
+        only from the front, and never the entity's last event.
+        """
+        snapshots = self._rows.snapshots.get((type_id, entity), {})
+        kept = sorted(snapshots, reverse=True)[: max(keep_snapshots, 1)]
+        if not kept:
+            return False
+        former = sorted(seq for seq in snapshots if seq < kept[-1])
+        if former:
+            for seq in former:
+                yield Lock(("snapshot", type_id, entity, seq))
+            yield Pause.COMMIT
+            for seq in former:
+                snapshots.pop(seq, None)
+            yield Pause.NEXT
+        events = self._rows.events.get((type_id, entity), {})
+        recent = min((seq for seq, one in events.items() if one.at >= since), default=before)
+        end = min(before, min(snapshots, default=0) + 1, max(events, default=0), recent)
+        gone = sorted(seq for seq in events if seq < end)[:limit]
+        yield from self._hold(type_id, entity, gone)
+        if gone:
+            yield Pause.COMMIT
+        return self._remove(type_id, entity, gone) >= limit
+
+    def _hold(self, type_id: int, entity: str, numbers: Iterable[int]) -> Steps[None]:
+        for seq in numbers:
+            yield Lock(event_key(type_id, entity, seq))
+
+    def _remove(self, type_id: int, entity: str, numbers: Collection[int]) -> int:
+        """Delete those that are still there, and return their number."""
+        events = self._rows.events.get((type_id, entity), {})
+        there = [seq for seq in numbers if events.pop(seq, None) is not None]
+        if there and not events:
+            del self._rows.events[type_id, entity]
+        return len(there)
+
+
+def claims_of(rows: Iterable[EventRow | Mark | Snapshot]) -> Iterable[Claim]:
+    return [(each.type_id, each.shard, each.epoch) for each in rows]
+
+
+def _mark_key(mark: Mark) -> Key:
+    return "remembered", mark.type_id, mark.shard, mark.entity

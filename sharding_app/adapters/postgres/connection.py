@@ -1,0 +1,402 @@
+"""A line to the server: one psycopg connection that is opened at its next use after a loss.
+
+Contract: one statement at a time, others wait for their turn. Each has a deadline of our own
+besides the server's: when it passes, the socket is cut, which ends the wait at once even when the
+server or the network is frozen. A connection is dropped if it is not idle after a failure, or if
+its server says that it is of no use: our tables are not found, or nothing may be written. No
+statement is ever sent twice by itself.
+
+All settings that our statements rely on are set when a connection is opened, whatever the settings
+of the role, the database or the server. A `pooled` line may lead through a transaction pooler: it
+has no settings of its own, leaves nothing behind, and knows of no server process. A commit whose
+wait for a synchronous standby was cancelled is a failure here, though the server calls it a success
+(`NotReplicated`).
+
+No statement runs on a connection before it is prepared, also when the line is closed meanwhile. The
+preparation ends former statements in a transaction. An append in the middle of it would be reported
+as done, and undone with it.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.protocol.records import Backend, Lineage
+
+T = TypeVar("T")
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+Conninfo = Mapping[str, Any]
+
+KEEPALIVES = {"keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+_NAME_LIMIT = 63
+_REPLICATION_WAIT = "SyncRepWaitForLSN"
+"""The function of the server that warns of a cancelled wait. Its name is in no language, unlike the
+warning's text."""
+_CONNECTION_FAILED = (psycopg.OperationalError, OSError)
+BACK_OFF_SECONDS = 0.05
+BACK_OFF_MAX_SECONDS = 1.0
+_SPARE_SECONDS = 0.5
+"""Time that the server's own timeout has before our deadline cuts the line."""
+RELIED_UPON = {
+    "idle_session_timeout": "0",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    "DateStyle": "ISO",
+}
+"""Sent with the connection request, which overrides settings of a role or database. `rely.sql` sets
+the others."""
+_UNUSABLE_CLASSES = {"3D", "3F", "42"}
+"""No such database or schema; no such table or function, or no right to it. A setting that was
+wrong for a moment lasts as long as the connection. If the error has another reason, a new
+connection costs little."""
+_UNUSABLE = {"0A000", "25006", "26000"}
+"""A plan of a table that has changed since, a server that is a standby now, a statement that was
+forgotten."""
+
+
+class NotReplicated(psycopg.OperationalError):
+    """The commit is in the server's log, but the server did not wait for its synchronous standby.
+
+    An administrator has cancelled that wait. A failover may still lose the commit: it is in doubt.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the wait for the synchronous standby was cancelled: it may not have the commit")
+
+
+def is_about_replication(warning: psycopg.errors.Diagnostic) -> bool:
+    """Tell whether a warning says that a commit was not waited for."""
+    return warning.source_function == _REPLICATION_WAIT
+
+
+def application_name(owner: str, purpose: str) -> str:
+    """Return a connection's name in the server's list, by which a dead node's connections are
+    found.
+    """
+    return f"sharding/{owner}/{purpose}"[:_NAME_LIMIT]
+
+
+def session_options(given: str, settings: Mapping[str, str]) -> str:
+    """Return the `options` of a connection: the user's, and our settings after them."""
+    ours = " ".join(f"-c {name}={_escaped(value)}" for name, value in settings.items())
+    return f"{given} {ours}".strip()
+
+
+def next_server_first(conninfo: Conninfo) -> dict[str, Any]:
+    """Return parameters that try the first of several servers last."""
+    lists = {each: str(conninfo.get(each) or "").split(",") for each in ("host", "hostaddr", "port")}
+    return {**conninfo, **{name: ",".join([*rest, first]) for name, (first, *rest) in lists.items() if rest}}
+
+
+def _is_former(found: Lineage | None, wanted: Lineage) -> bool:
+    """Tell whether that server has been replaced. One that is ahead has not: it is about to be
+    used.
+    """
+    return found is not None and found.system == wanted.system and found.timeline < wanted.timeline
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
+
+
+def command_parameters(conninfo: Conninfo, purpose: str) -> dict[str, Any]:
+    """Return the parameters for an operator's command: it waits for no lock for long, but fails
+    with a message.
+    """
+    options = session_options(str(conninfo.get("options") or ""), {"lock_timeout": "2s"})
+    return {**conninfo, "application_name": application_name("", purpose), "options": options}
+
+
+class Line:
+    def __init__(
+        self,
+        conninfo: Conninfo,
+        *,
+        purpose: str,
+        owner: str = "",
+        connect_seconds: float = 5.0,
+        answer_seconds: float = 5.0,
+        settings: Mapping[str, str] | None = None,
+        prepare: Callable[[Connection], Awaitable[None]] | None = None,
+        pooled: bool = False,
+        ends_former: bool = False,
+        backs_off: bool = True,
+    ) -> None:
+        """`ends_former`: end the statement of an abandoned connection before the next connection is
+        used.
+
+        The server does not notice by itself: a commit that waits for a standby would keep its
+        server process until that is back.
+        """
+        self.backend: Backend | None = None
+        "The server process of the present or of the last connection."
+        self.lineage: Lineage | None = None
+        "The lineage of the server at the other end; sessions end where it changes."
+        self.wanted: Lineage | None = None
+        self._ends_former = ends_former
+        self._former: Backend | None = None
+        "The server process of a connection that was given up in the middle of a statement."
+        self._unreplicated = False
+        self._connect_seconds = connect_seconds
+        self._answer_seconds = answer_seconds
+        self._prepare = prepare
+        self._connection: Connection | None = None
+        self._opening: Connection | None = None
+        "A connection that is being prepared: nothing else may use it."
+        self._turn = asyncio.Lock()
+        timeout = f"{max(1, round(answer_seconds * 1000))}ms"
+        options = {
+            "statement_timeout": timeout,
+            "idle_in_transaction_session_timeout": timeout,
+            **RELIED_UPON,
+            **(settings or {}),
+        }
+        self._conninfo: dict[str, Any] = {
+            "target_session_attrs": "read-write",
+            **KEEPALIVES,
+            **conninfo,
+            "application_name": application_name(owner, purpose),
+        }
+        self._backs_off = backs_off
+        self._failures = 0
+        "Failed attempts to connect, in a row."
+        self._not_before = 0.0
+        self._refused = ""
+        self._schema: str | None = None
+        "The schema in which our tables were found."
+        self._pooled = pooled
+        if pooled:  # nothing may be left behind on a session that others use next
+            self._conninfo["prepare_threshold"] = None
+        else:
+            self._conninfo["options"] = session_options(str(conninfo.get("options") or ""), options)
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    async def open(self) -> Backend:
+        """Connect unless connected, and return the server process at the other end."""
+        async with self._turn:
+            await self._opened()
+            if self.backend is None:
+                raise psycopg.OperationalError("a pooler's server process is not ours to know")
+            return self.backend
+
+    def live_in(self, lineage: Lineage) -> None:
+        """Use only a server of that lineage from now on; work that was requested before is not done
+        any more.
+        """
+        self.wanted = lineage
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do some work on the connection within the deadline. Raises one of `failures.LOST`."""
+        wanted = self.wanted
+        async with self._turn:
+            connection = self._connection
+            if connection is None or connection.closed:
+                connection = await self._opened()
+            if wanted is not None and wanted != self.lineage:
+                self._forget(connection)
+                await _hang_up(connection)
+                if _is_former(self.lineage, wanted):
+                    self._conninfo = next_server_first(self._conninfo)
+                raise psycopg.OperationalError(
+                    f"the server is on {self.lineage}, and what is in memory on {wanted}"
+                )
+            if wanted != self.wanted:
+                raise psycopg.OperationalError("the database has gone on elsewhere meanwhile")
+            return await self._within(connection, work(connection))
+
+    async def rows(self, query: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run one of the named statements and return its rows."""
+
+        async def work(connection: Connection) -> list[tuple[Any, ...]]:
+            cursor = await connection.execute(QUERIES[query], params, binary=True)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self.run(work)
+
+    async def rows_as_login(self, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement about server processes as the role that logged in, where another one is
+        assumed.
+        """
+
+        return await self.run(lambda connection: _as_login(connection, query, params))
+
+    def watch(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """Call `heard` repeatedly while there is something to read, until the returned function is
+        called.
+
+        Nothing may run on the connection during a watch: it would read from the same socket.
+        """
+        connection = self._connection
+        if connection is None or connection.closed:
+            return _nothing
+        loop, socket = asyncio.get_running_loop(), connection.fileno()
+        loop.add_reader(socket, heard)
+
+        def ends() -> None:
+            loop.remove_reader(socket)
+
+        return ends
+
+    async def close(self) -> None:
+        """Hang up at once. A statement under way fails, and the next one does not wait for it."""
+        connection = self._connection or self._opening
+        self._connection = self._opening = None
+        if self._turn.locked():
+            self._turn = asyncio.Lock()
+            if connection is not None:
+                cut(connection)  # the task that uses it sees its end, and drops it
+        elif connection is not None:
+            await _hang_up(connection)
+
+    async def _opened(self) -> Connection:
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        if self._failures and asyncio.get_running_loop().time() < self._not_before:
+            raise psycopg.OperationalError(f"not tried again yet: {self._refused}")
+        turn = self._turn
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                connection = await psycopg.AsyncConnection.connect(**self._conninfo, autocommit=True)
+        except _CONNECTION_FAILED as error:
+            if self._backs_off:
+                self._back_off(error)
+            raise
+        self._failures = 0
+        try:
+            self._still_ours(turn)
+            connection.add_notice_handler(self._warned)
+            if not self._pooled:
+                self._opening = connection
+                backend, lineage = await self._within(connection, self._introduce(connection))
+                self._still_ours(turn)
+                self.backend, self.lineage = backend, lineage
+        except BaseException:
+            self._forget(connection)
+            await _hang_up(connection)
+            raise
+        self._connection, self._opening = connection, None
+        return connection
+
+    def _still_ours(self, turn: asyncio.Lock) -> None:
+        """Raise OperationalError if the line was closed since: another task may open it now."""
+        if self._turn is not turn:
+            raise psycopg.OperationalError("the line was closed while it was opened")
+
+    async def _introduce(self, connection: Connection) -> tuple[Backend, Lineage]:
+        cursor = await connection.execute(QUERIES["introduce"])
+        cursor.nextset()
+        row = await cursor.fetchone()
+        if row is None or row[1] is None:
+            raise psycopg.OperationalError(
+                "the server does not show when this session began (pg_stat_activity.backend_start), so that no process could "
+                "see its end: let nodes log in to PostgreSQL itself, as a role that may see its own sessions"
+            )
+        pid, started, may_end, login, timeline, system = row
+        if not may_end:
+            raise psycopg.OperationalError(
+                f"role {login} may not end its own sessions, without which no append that is in doubt and no dead node "
+                f"could be settled: GRANT EXECUTE ON FUNCTION pg_terminate_backend(integer, bigint) TO {login}"
+            )
+        former, self._former = self._former, None
+        if self._ends_former and former is not None:
+            params = {"pid": former.pid, "started": former.started}
+            with suppress(psycopg.DatabaseError):  # not ours to end: this connection is still good
+                await _as_login(connection, "end_backend", params)
+        cursor = await connection.execute(QUERIES["rely"], {"schema": self._schema})
+        found = await cursor.fetchone()
+        self._schema = self._schema if found is None else found[3]
+        if self._prepare is not None:
+            await self._prepare(connection)
+        return Backend(pid=pid, started=started), Lineage(system, timeline)
+
+    async def _within(self, connection: Connection, work: Awaitable[T]) -> T:
+        loop, backend = asyncio.get_running_loop(), self.backend
+        deadline = self._answer_seconds + _SPARE_SECONDS
+        timer = loop.call_later(deadline, cut, connection)
+        self._unreplicated = unusable = False
+        try:
+            result = await work
+            if self._unreplicated:
+                raise NotReplicated
+        except (*_CONNECTION_FAILED, psycopg.Error) as error:
+            unusable = _is_unusable(error)
+            if loop.time() >= timer.when() and isinstance(error, _CONNECTION_FAILED):
+                raise TimeoutError(f"no answer within {deadline:g} s") from error
+            raise
+        else:
+            return result
+        finally:
+            timer.cancel()
+            known = connection is self._connection or connection is self._opening
+            if unusable or not known or not is_idle(connection):
+                self._former = backend
+                self._forget(connection)
+                await _hang_up(connection)
+
+    def _warned(self, warning: psycopg.errors.Diagnostic) -> None:
+        self._unreplicated = self._unreplicated or is_about_replication(warning)
+
+    def _back_off(self, error: Exception) -> None:
+        """Pause until the next attempt: a server that starts, or is full, has enough to do.
+
+        The pause is random, so that the nodes of a cluster do not come all at once. Calls during
+        the pause raise the same error again.
+        """
+        self._refused = " ".join(str(error).split()) or type(error).__name__
+        seconds = min(BACK_OFF_SECONDS * 2.0 ** min(self._failures, 8), BACK_OFF_MAX_SECONDS)
+        self._failures += 1
+        self._not_before = asyncio.get_running_loop().time() + seconds * (1 - secrets.randbelow(1000) / 2000)
+
+    def _forget(self, connection: Connection) -> None:
+        if self._connection is connection:
+            self._connection = None
+        if self._opening is connection:
+            self._opening = None
+
+
+async def _as_login(connection: Connection, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    async with connection.transaction():
+        await connection.execute(QUERIES["act_as_login"])
+        cursor = await connection.execute(QUERIES[query], params, binary=True)
+        return await cursor.fetchall()
+
+
+def is_idle(connection: Connection) -> bool:
+    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _is_unusable(error: BaseException) -> bool:
+    """Tell whether the connection is at fault, not the statement, so that the next connection may
+    do better.
+    """
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and (state[:2] in _UNUSABLE_CLASSES or state in _UNUSABLE)
+
+
+def cut(connection: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """Shut the socket down: the waiting task sees its end at once, whatever the other side does."""
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.pgconn.socket)) as twin:
+        twin.shutdown(socket.SHUT_RDWR)
+
+
+async def _hang_up(connection: Connection) -> None:
+    if not is_idle(connection):
+        cut(connection)
+    with suppress(psycopg.Error, OSError):
+        await connection.close()
+
+
+def _nothing() -> None:
+    """Do nothing: there is no watch to end."""

@@ -1,0 +1,1 @@
+SELECT current_database() || ' of the server that started at ' || pg_postmaster_start_time()::text;

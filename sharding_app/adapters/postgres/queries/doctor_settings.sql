@@ -1,0 +1,1 @@
+SELECT name, setting FROM pg_settings WHERE name = ANY (%(names)s);

@@ -1,0 +1,2 @@
+SELECT entity FROM sharding_event WHERE type_id = %(type_id)s AND entity < %(entity)s
+ORDER BY entity DESC, seq DESC LIMIT 1;

@@ -1,0 +1,1 @@
+SELECT entity FROM sharding_event WHERE type_id = %(type_id)s AND entity > %(entity)s ORDER BY entity, seq LIMIT 1;

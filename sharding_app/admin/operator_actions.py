@@ -1,0 +1,82 @@
+"""Operators' actions: a page that shows the plan, then a POST that asks the process that decides.
+
+Contract: each action has a permission of its own, asked at the page and at the POST. Nothing is
+changed here: the coordinator or a node decides, and its answer is shown as it is. The
+request and its outcome are kept in the admin's history.
+"""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.contrib.admin.models import LogEntry
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+
+from sharding_app.adapters.django.database import ReadTooLong
+from sharding_app.admin.model_admins import ReadOnlyAdmin
+from sharding_app.admin.operator_plans import ACTIONS
+from sharding_app.admin.operator_plans.plan import Plan, Refused
+from sharding_app.dashboard.presenters.homes import View
+from sharding_app.errors import ShardingError
+from sharding_app.models import Cluster
+from sharding_app.operations.cache import Unreachable, ask_cluster, collector
+from sharding_app.protocol.messages import OperatorReply
+from sharding_app.runtime.asking.queries import OPERATOR_SECONDS
+from sharding_app.runtime.node.process import Process
+
+
+def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpResponse:
+    """Show the plan; or carry it out, and go back to the page that it is about."""
+    if action not in ACTIONS:
+        raise Http404(_("There is no such page."))
+    chosen = ACTIONS[action]
+    if not request.user.has_perm(chosen.permission):
+        raise PermissionDenied
+    given = request.POST if request.method == "POST" else request.GET
+    try:
+        plan = chosen.plan(collector.look(), given)
+    except (Refused, Unreachable, ReadTooLong) as error:
+        status = 503 if isinstance(error, ReadTooLong) else 409
+        return _page(
+            request, admin, {"title": chosen.title, "refused": str(error), "given": given}, status=status
+        )
+    if request.method != "POST":
+        return _page(request, admin, {"title": plan.title, "plan": plan, "action": action, "given": given})
+    plan.request.by = request.user.get_username()
+    # The intent is written first: what happens next may end this process, or raise.
+    entry = _log(request, admin, plan)
+    done, text = _carry_out(plan)
+    if entry is not None:
+        entry.change_message = f"{plan.title}: {text}"
+        entry.save(update_fields=["change_message"])
+    messages.add_message(request, messages.SUCCESS if done else messages.WARNING, f"{plan.title}: {text}")
+    return HttpResponseRedirect(admin.base() + plan.back)
+
+
+def _carry_out(plan: Plan) -> tuple[bool, str]:
+    async def ask(process: Process) -> OperatorReply | None:
+        return await process.queries.operate(plan.node, plan.request)
+
+    try:
+        answer = ask_cluster(ask, seconds=OPERATOR_SECONDS)
+    except ShardingError as error:
+        return False, str(error)
+    if answer is None:
+        return False, _(
+            "No answer in time. The request may have been carried out or not: check before you try again."
+        )
+    return answer.ok, answer.text
+
+
+def _log(request: HttpRequest, admin: ReadOnlyAdmin, plan: Plan) -> LogEntry | None:
+    cluster = Cluster.objects.first()
+    if cluster is None:
+        return None
+    return admin.log_change(request, cluster, f"{plan.title}: {_('requested, not answered yet')}")
+
+
+def _page(request: HttpRequest, admin: ReadOnlyAdmin, context: View, status: int = 200) -> HttpResponse:
+    shown = {**admin.admin_site.each_context(request), "base": admin.base(), **context}
+    return TemplateResponse(request, "sharding_app/steer.html", shown, status=status)

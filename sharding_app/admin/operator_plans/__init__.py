@@ -1,0 +1,32 @@
+"""What an operator can do: the permission that it needs, its name, and who makes its plan."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django.http import QueryDict
+from django.utils.translation import gettext_lazy as _
+
+from sharding_app.admin.operator_plans import entities, nodes, shards
+from sharding_app.admin.operator_plans.plan import Plan
+from sharding_app.operations.cache import Look
+
+
+class Action(NamedTuple):
+    permission: str
+    title: Any
+    "Where no plan can be made: a plan has a title of its own."
+    plan: Callable[[Look, QueryDict], Plan]
+    "Raises Refused."
+
+
+ACTIONS: dict[str, Action] = {
+    "rebalance": Action("sharding.rebalance_shards", _("Rebalance now"), shards.rebalance),
+    "pause": Action("sharding.rebalance_shards", _("Pause rebalancing"), shards.pause),
+    "resume": Action("sharding.rebalance_shards", _("Resume rebalancing"), shards.resume),
+    "move": Action("sharding.move_shard", _("Move a shard"), shards.move),
+    "drain": Action("sharding.drain_node", _("Drain a node"), nodes.drain),
+    "undrain": Action("sharding.drain_node", _("End the drain of a node"), nodes.undrain),
+    "shutdown": Action("sharding.shut_down_node", _("Shut a node down"), nodes.shutdown),
+    "passivate": Action("sharding.stop_entity", _("Passivate an entity"), entities.passivate),
+    "restart": Action("sharding.stop_entity", _("Restart an entity"), entities.restart),
+}

@@ -1,0 +1,42 @@
+"""A user's request before it is carried out: its effects, and the process that is to be asked for
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+
+from sharding_app.dashboard.presenters.homes import View
+from sharding_app.operations.cache import Look
+from sharding_app.operations.snapshot import TypeRow
+from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.messages import OperatorRequest
+
+
+class Refused(Exception):
+    """The request makes no sense now: in words for the operator."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What will happen, and who is to be asked for it."""
+
+    title: str
+    consequences: list[str]
+    node: Incarnation
+    request: OperatorRequest
+    back: str = ""
+    "Where to go afterwards, behind the dashboard's own address."
+    targets: list[View] = field(default_factory=list)
+    "Nodes to choose from."
+    danger: bool = False
+
+
+def type_row(look: Look, given: QueryDict) -> TypeRow:
+    for each in look.cluster.types:
+        if str(each.number) == given.get("type", ""):
+            return each
+    raise Refused(_("The cluster knows no entity type of this number."))

@@ -1,0 +1,106 @@
+"""Answers to questions to a region about itself and its cluster (`entities.sharding.queries`)."""
+
+from collections.abc import Mapping
+
+from sharding_app.entities.sharding.queries import (
+    ClusterShardingStats,
+    CurrentShardRegionState,
+    GetClusterShardingStats,
+    GetCurrentRegions,
+    GetShardLocations,
+    GetShardRegionState,
+    GracefulShutdown,
+    SetActiveEntityLimit,
+    UpdateShardLocations,
+)
+from sharding_app.errors import InvalidCall, WrongContext
+from sharding_app.protocol.liveness.membership import member_names
+from sharding_app.runtime.node.node import Node
+from sharding_app.runtime.node.process import Process
+
+ANSWER_SECONDS = 3.0
+
+
+async def inspect(process: Process, type_name: str, question: object, timeout: float | None) -> object:
+    """Answer a question; late nodes end up in the answer's `failed` set."""
+    match question:
+        case GetShardRegionState():
+            return _state(process, type_name)
+        case GetCurrentRegions():
+            return await _regions(process, type_name, ANSWER_SECONDS if timeout is None else timeout)
+        case GetClusterShardingStats():
+            return await _stats(process, type_name, ANSWER_SECONDS if timeout is None else timeout)
+        case GracefulShutdown():
+            leave(process, type_name)
+            return None
+        case SetActiveEntityLimit():
+            _set_limit(process, type_name, question.limit)
+            return None
+        case GetShardLocations():
+            found = await process.ports.store.locations(type_name)
+            return {} if found is None else dict(found[1])
+        case UpdateShardLocations():
+            await _locate(process, type_name, question.locations)
+            return None
+    raise InvalidCall(f"a region cannot be asked {question!r}")
+
+
+def _set_limit(process: Process, type_name: str, limit: int) -> None:
+    if not isinstance(process, Node) or type_name not in process.hosts:
+        raise WrongContext(f"nothing of {type_name!r} is hosted in this process")
+    if type(limit) is not int or limit < 0:
+        raise InvalidCall(f"the limit is an int of at least 0, not {limit!r}")
+    process.hosts[type_name].entity_life.set_limit(limit)
+
+
+def leave(process: Process, type_name: str) -> None:
+    """Hand over the shards of this process's region."""
+    if not isinstance(process, Node) or type_name not in process.hosts:
+        raise WrongContext(f"nothing of {type_name!r} is hosted in this process")
+    process.leave_region(type_name)
+
+
+async def _locate(process: Process, type_name: str, locations: Mapping[int, str]) -> None:
+    config = process.configs.get(type_name)
+    if config is not None:
+        if beyond := sorted(shard for shard in locations if shard >= config.number_of_shards):
+            raise InvalidCall(
+                f"{type_name!r} has {config.number_of_shards} shards, numbered from 0: there is no shard {beyond[0]}"
+            )
+        # The nodes may come later than the locations.
+        await process.ports.store.register_types([config])
+    if not await process.ports.store.locate(type_name, locations):
+        raise InvalidCall(f"neither the cluster nor this process knows a type {type_name!r}")
+
+
+def _state(process: Process, type_name: str) -> CurrentShardRegionState:
+    if not isinstance(process, Node) or type_name not in process.hosts:
+        return CurrentShardRegionState()
+    shards = process.hosts[type_name].shards
+    return CurrentShardRegionState({number: frozenset(each.slots) for number, each in shards.items()})
+
+
+async def _regions(process: Process, type_name: str, timeout: float) -> set[str]:
+    """Return the nodes to which the coordinator would give shards.
+
+    Without an answer of a coordinator, return those that the rows name.
+    """
+    row = await process.ports.store.coordinator()
+    found = {} if row.incarnation is None else await process.queries.stats([row.incarnation], timeout)
+    known = [each.coordination for each in found.values() if each.coordination is not None]
+    _, members = await process.ports.store.members()
+    up = [each for each in members if type_name in each.types and each.state == "up"]
+    return {each.name for each in up if not known or each.incarnation in known[0].heard}
+
+
+async def _stats(process: Process, type_name: str, timeout: float) -> ClusterShardingStats:
+    _, members = await process.ports.store.members()
+    up = [each for each in members if type_name in each.types and each.state == "up"]
+    names = member_names(up)
+    found = await process.queries.region_states(names, [type_name], timeout)
+    regions = {
+        names[node]: dict(zip(region.shards, region.entities, strict=True))
+        for node, answer in found.answers.items()
+        for region in answer.regions
+    }
+    return ClusterShardingStats(regions, frozenset(names[node] for node in found.failed))

@@ -1,0 +1,1 @@
+"""Bridges to other packages, loaded where these are installed."""

@@ -1,0 +1,3 @@
+"""The dashboard's pages, each made of one look at the cluster: the admin shows them, a WebSocket
+pushes them.
+"""

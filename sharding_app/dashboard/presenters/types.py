@@ -1,0 +1,126 @@
+"""Entity types and singletons: how many of them live where, and how busy they are."""
+
+import dataclasses
+from collections import Counter
+
+from django.utils.translation import gettext as _
+
+from sharding_app.dashboard import words
+from sharding_app.dashboard.presenters.homes import View, homes
+from sharding_app.entities.registry import registry
+from sharding_app.operations.cache import Look
+from sharding_app.operations.rates import TypeFigures
+from sharding_app.operations.snapshot import TypeRow
+from sharding_app.protocol.allocation.singleton import SINGLETON
+
+
+def type_rows(look: Look) -> list[View]:
+    """One row for each entity type; singletons have a page of their own."""
+    return [_type(each, look) for each in look.cluster.types if not each.config.name.startswith(SINGLETON)]
+
+
+def one(look: Look, row: TypeRow) -> View:
+    """A single type, as a row of the table shows it."""
+    return _type(row, look)
+
+
+def settings(row: TypeRow) -> list[tuple[str, str]]:
+    """What is equal on all nodes, and what the code that is installed here says of the type."""
+    config = row.config
+    found = [
+        (_("Kind"), config.kind.replace("_", " ")),
+        (_("Shards"), words.count(config.number_of_shards)),
+        (_("From id to shard"), config.extractor),
+        (_("Hash"), config.hash_version),
+        (_("Role"), config.role or words.NOTHING),
+        (_("Store"), config.store_mode),
+        (_("Known since"), f"{row.registered:%Y-%m-%d %H:%M} UTC"),
+    ]
+    known = registry.all().get(config.name)
+    if known is None:
+        return [*found, (_("Code"), _("not installed here"))]
+    said = [
+        (each.name.replace("_", " "), str(getattr(known.settings, each.name)))
+        for each in dataclasses.fields(known.settings)
+        if getattr(known.settings, each.name) is not None and each.name not in ("role", "number_of_shards")
+    ]
+    return [*found, (_("Code"), f"{known.cls.__module__}.{known.cls.__qualname__}"), *said]
+
+
+def _type(row: TypeRow, look: Look) -> View:
+    shown = homes(look)
+    rows = [each for each in look.cluster.shards if each.type == row.config.name]
+    figures = look.total.types.get(row.config.name)
+    placed = Counter(each.home for each in rows if each.home in shown)
+    lost = sum(each.home not in shown for each in rows)
+    return {
+        "number": row.number,
+        "name": row.config.name,
+        "kind": row.config.kind.replace("_", " "),
+        "role": row.config.role or words.NOTHING,
+        "shards": words.count(row.config.number_of_shards),
+        "placed": words.count(sum(placed.values())),
+        "unused": words.count(row.config.number_of_shards - len(rows)),
+        "moving": words.count(sum(each.step == "handoff" for each in rows)),
+        "lost": lost,
+        "shares": [
+            {**home, "count": placed[home["incarnation"]], "text": words.count(placed[home["incarnation"]])}
+            for home in shown.values()
+            if placed[home["incarnation"]]
+        ],
+        **_figures(figures),
+    }
+
+
+def _figures(figures: TypeFigures | None) -> View:
+    found = figures or TypeFigures()
+    return {
+        "entities": words.count(found.entities if figures else None),
+        "commands": words.rate(found.commands),
+        "failures": words.rate(found.failures),
+        "p50": words.duration(found.p50),
+        "p99": words.duration(found.p99),
+    }
+
+
+def singleton_rows(look: Look) -> list[View]:
+    """Singletons are types of one shard: where each of them runs."""
+    shown = homes(look)
+    found = []
+    for each in look.cluster.types:
+        if not each.config.name.startswith(SINGLETON):
+            continue
+        shard = next((row for row in look.cluster.shards if row.type == each.config.name), None)
+        figures = look.total.types.get(each.config.name)
+        home = shown.get(shard.home or "") if shard else None
+        running = bool(figures and figures.entities)
+        found.append(
+            {
+                "number": each.number,
+                "name": each.config.name.removeprefix(SINGLETON),
+                "type": each.config.name,
+                "role": each.config.role or words.NOTHING,
+                "home": home,
+                "epoch": shard.epoch if shard else words.NOTHING,
+                "state": _("runs") if running else _("not started") if shard is None else _("does not run"),
+                "tone": "good" if running else "busy" if shard is None else "bad",
+                **_figures(figures),
+            }
+        )
+    return found
+
+
+def hottest(look: Look, type_name: str) -> list[View]:
+    """Entities that get most commands of late, and what part of all that the table is about."""
+    figures = look.total.types.get(type_name)
+    found = figures.hottest if figures else ()
+    total = sum(count for *_, count in found) or 1
+    return [
+        {
+            "entity": entity,
+            "shard": shard,
+            "share": words.percent(count / total),
+            "width": round(100 * count / total, 1),
+        }
+        for entity, shard, count in found
+    ]

@@ -1,0 +1,206 @@
+"""The bases of entities: `EventSourced`, `DurableState` and `Entity`.
+
+- `EventSourced`: its state is the fold of its events. A command stages events with
+  ``persist(*events)``.
+- `DurableState`: its last state is stored. When a command returns, the annotated attributes are
+  stored if they differ from the stored state; when it raises, they are put back. There is no save
+  to forget; ``await self.persist()`` stores at once, before an outside effect.
+- `Entity`: in memory only; also the base of all, with ``receive`` for plain messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from uuid import UUID
+
+from sharding_app.entities.declare import declare
+from sharding_app.entities.entity_type import EntityType, Kind
+from sharding_app.entities.event_codec import Happening
+from sharding_app.entities.handlers import Command
+from sharding_app.entities.identifiers import declared_name
+from sharding_app.entities.registry import registry
+from sharding_app.entities.settings import ShardingSettings
+from sharding_app.entities.staging import Staging
+from sharding_app.errors import DeclarationError, InvalidCall, WrongContext
+
+if TYPE_CHECKING:
+    from sharding_app.entities.context import EntityContext
+
+T = TypeVar("T")
+NO_STAGING = (
+    "persist() can only be called while a command handler runs: not in a query, an applier or __init__,"
+    " and not after the handler has returned"
+)
+
+
+class _Sync:
+    """``ref.sync`` to a type checker: the instance, whose handlers give plain results."""
+
+    def __get__(self, instance: object, owner: type[T]) -> T:
+        raise InvalidCall(
+            f"{owner.__qualname__}.sync needs an id: call {owner.__qualname__}.ref(id).sync.command(...)"
+        )
+
+
+class Entity:
+    """The base of entities: one object per id, in the memory of the node that hosts it."""
+
+    __slots__ = ("_sharding_staging", "context", "entity_id")
+
+    #: The id, always text.
+    entity_id: str
+    #: Its surroundings: stop, passivate, sender, timers.
+    context: EntityContext
+    settings: ClassVar[ShardingSettings]
+    sync: ClassVar[_Sync] = _Sync()
+
+    _sharding_staging: Staging | None
+    _sharding_type: ClassVar[EntityType | None] = None
+    _sharding_happenings: ClassVar[dict[type, Happening]] = {}
+    _sharding_kind: ClassVar[Kind] = "memory"
+
+    if TYPE_CHECKING:
+        exists: ClassVar[Command[[], bool]]
+
+    def __init_subclass__(cls, *, name: str | None = None) -> None:
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            return
+        if len({base._sharding_kind for base in cls.__mro__ if base in _KINDS} - {"memory"}) > 1:
+            raise DeclarationError(f"{cls.__qualname__} must be EventSourced or DurableState, not both")
+        made = declare(cls, _FRAMEWORK, cls._sharding_kind, name)
+        if vars(cls).get("abstract", False):
+            cls._sharding_type = None
+            return
+        cls._sharding_type = made
+        cls._sharding_happenings = made.event_codec.happenings
+        registry.add(made)
+
+    @classmethod
+    def ref(
+        cls,
+        entity_id: str | int | UUID,
+        *,
+        timeout: float | None = None,
+        command_id: str | None = None,
+        on_commit: bool = True,
+    ) -> type[Self]:
+        """Return a ref of the entity with that id; does no I/O.
+
+        `timeout`: seconds to wait for a reply. `command_id`: makes retries of one command safe.
+        `on_commit`: a ``tell`` inside ``atomic()`` is sent when it commits.
+        """
+        made = cls._sharding_type
+        if made is None:
+            raise InvalidCall(f"{cls.__qualname__} is abstract: it has no refs")
+        return made.ref_class(entity_id, timeout, command_id, on_commit)  # type: ignore[return-value]
+
+    def receive(self, message: object) -> object:
+        """Handle a message from a region; return the reply, or None for no reply. May be async."""
+        raise InvalidCall(
+            f"{type(self).__qualname__} does not handle {type(message).__qualname__}: define receive()"
+        )
+
+    receive.__sharding_default__ = True  # type: ignore[attr-defined]
+
+
+class EventSourced(Entity):
+    """An entity whose state is computed from its events in the journal."""
+
+    __slots__ = ()
+    _sharding_kind: ClassVar[Kind] = "event_sourced"
+
+    def persist(self, *events: object, in_transaction: Callable[[], object] | None = None) -> Awaitable[None]:
+        """Apply `events` to the state and stage them; they are stored when the handler returns.
+
+        Awaiting the result is optional: it stores the staged events now. `in_transaction` runs in
+        a thread, in the same transaction. An event without an applier, or one that cannot be stored
+        exactly, is refused.
+        """
+        staging = self._sharding_staging
+        if staging is None:
+            raise WrongContext(NO_STAGING)
+        known = self._sharding_happenings
+        # All are encoded before the first is applied; one event, the usual case, goes without the
+        # lists.
+        if len(events) == 1:
+            event = events[0]
+            name, version, encode, apply = known.get(type(event)) or _happening(self, event)
+            record = (name, version, encode(event), event)
+            self._sharding_staging = None  # an applier that persists is refused
+            try:
+                apply(self, event)
+            except BaseException as error:
+                staging.broken = error
+                raise
+            finally:
+                self._sharding_staging = staging
+            staging.records.append(record)
+        elif events:
+            found = [known.get(type(event)) or _happening(self, event) for event in events]
+            pairs = list(zip(found, events, strict=True))
+            records = [(one.name, one.version, one.encode(event), event) for one, event in pairs]
+            self._sharding_staging = None
+            try:
+                for one, event in pairs:
+                    one.apply(self, event)
+            except BaseException as error:
+                staging.broken = error
+                raise
+            finally:
+                self._sharding_staging = staging
+            staging.records += records
+        if in_transaction is not None:
+            staging.in_transaction.append(in_transaction)
+        return staging
+
+
+class DurableState(Entity):
+    """An entity whose last state is stored after each command that changes it."""
+
+    __slots__ = ()
+    _sharding_kind: ClassVar[Kind] = "durable_state"
+
+    def persist(self, *, in_transaction: Callable[[], object] | None = None) -> Awaitable[None]:
+        """Store the state now; await it. `in_transaction` runs in a thread, in that transaction."""
+        staging = self._sharding_staging
+        if staging is None:
+            raise WrongContext(NO_STAGING)
+        if in_transaction is not None:
+            staging.in_transaction.append(in_transaction)
+        return staging
+
+
+def hosted_as(cls: type[Entity], name: str, settings: ShardingSettings | None = None) -> EntityType:
+    """Register `cls` under `name`, as ``ClusterSharding.start`` does; its refs lead there from now
+    on.
+
+    A name that was derived from the class is given up. A class that already has a given name gets
+    one more type, and its refs stay with the first. `settings` override those of the class.
+    """
+    declared_name(name, "an entity type")
+    made = cls._sharding_type
+    if made is None:
+        raise InvalidCall(f"{cls.__qualname__} is abstract: start a subclass of it")
+    wanted = made.settings if settings is None else settings.over(made.settings)
+    if made.is_named and made.name == name and wanted == made.settings:
+        return made
+    new = made.renamed(name, wanted)
+    if not made.is_named or made.name == name:
+        registry.discard(made)
+        cls._sharding_type = new
+        cls._sharding_happenings = new.event_codec.happenings
+    registry.add(new)
+    return new
+
+
+def _happening(entity: Entity, event: object) -> Happening:
+    made = entity._sharding_type
+    if made is None:
+        raise InvalidCall(f"{type(entity).__qualname__} is abstract")
+    return made.happening(event)
+
+
+_KINDS: tuple[type[Entity], ...] = (EventSourced, DurableState, Entity)
+_FRAMEWORK: tuple[type, ...] = _KINDS

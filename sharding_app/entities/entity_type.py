@@ -1,0 +1,259 @@
+"""`EntityType` and `Handler`: the description of an entity class for hosts, refs and the admin.
+
+The contract with a host, for one command on one object::
+
+    obj = entity_type.new(entity_id, context)           # then load_state and replay
+    handler = entity_type.commands[name]                # KeyError: no such command
+    args = handler.decode(raw)                          # InvalidCall: the entity never sees them
+    obj._sharding_staging = staging                     # None for a query: persist then refuses
+    result = handler.function(obj, *args)               # await it if handler.is_async
+    reply = handler.encode_result(result)               # before the commit: it may refuse
+    ...                                                 # commit staging.records, then reply
+
+A durable-state entity stages nothing: after a command the host stores `dump_state` if it differs
+from the stored state. Codecs are compiled at their first use, so that declaring a class resolves no
+annotation.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal
+
+from sharding_app.entities import identifiers
+from sharding_app.entities.codecs.annotations import Scope, resolved, substituted, type_arguments, type_names
+from sharding_app.entities.codecs.state import AttributeState, OwnState
+from sharding_app.entities.event_codec import Apply, EventCodec, Happening
+from sharding_app.entities.handler import Handler
+from sharding_app.entities.handlers import Command
+from sharding_app.entities.refs import EntityRef, ref_class
+from sharding_app.entities.settings import ShardingSettings
+from sharding_app.errors import (
+    DeclarationError,
+    EntityFailed,
+    HistoryTooLong,
+    InvalidCall,
+    NotSerializable,
+    Rejected,
+    ShardingError,
+    UnreadableEvent,
+    UnreadableState,
+)
+from sharding_app.redaction import told
+
+if TYPE_CHECKING:
+    from sharding_app.entities.context import EntityContext
+    from sharding_app.entities.extractors import MessageExtractor
+
+__all__ = ["EntityType", "Handler", "Kind"]
+
+Kind = Literal["event_sourced", "durable_state", "memory"]
+
+SYNC_ORM = (
+    " Handlers run on the event loop, which a database query would block. Make {command} an `async def` and use"
+    " the async ORM (`await Book.objects.aget(...)`), or declare it `@command(thread=True)`, and it runs in a thread"
+)
+
+
+class EntityType:
+    """One registered entity class under one name."""
+
+    def __init__(
+        self,
+        cls: type[Any],
+        *,
+        kind: Kind,
+        name: str | None,
+        settings: ShardingSettings,
+        commands: dict[str, tuple[Command[Any, Any], type]],
+        appliers: dict[type, Apply],
+        scopes: dict[type, Scope],
+    ) -> None:
+        self.cls = cls
+        self.kind: Kind = kind
+        self.settings = settings
+        self._name = name
+        self._scopes = scopes
+        self._declared = (commands, appliers)
+        self.commands: dict[str, Handler] = {
+            key: Handler(self, declared, owner) for key, (declared, owner) in commands.items()
+        }
+        #: True when the class handles plain messages with its own ``receive``.
+        self.receives: bool = not hasattr(cls.receive, "__sharding_default__")
+        self.receive_is_async: bool = inspect.iscoroutinefunction(cls.receive)
+        ignored = getattr(cls, "ignore_events", ())
+        if isinstance(ignored, str) or not all(isinstance(item, str) for item in ignored):
+            raise DeclarationError(
+                f"{cls.__qualname__}.ignore_events must be a tuple of event names, not {ignored!r}"
+            )
+        self.event_codec = EventCodec(cls.__qualname__, appliers, frozenset(ignored))
+        #: From messages to entities and shards, if the type was started with one.
+        self.extractor: MessageExtractor | None = None
+        #: Only the name is known: other processes host it.
+        self.proxy_only = False
+        #: Of a singleton: its one entity, which runs without a message.
+        self.singleton_id: str | None = None
+        #: Most messages that wait for a home; the oldest give way. None: the region's limits.
+        self.waiting_limit: int | None = None
+        self._defers_init = cls.__init__ is not object.__init__
+
+    @functools.cached_property
+    def name(self) -> str:
+        """``app_label.ClassName``, or the name given by the class or ``ClusterSharding.start``."""
+        return self._name or f"{identifiers.app_label(self.cls.__module__)}.{self.cls.__name__}"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the name was given, rather than derived from the class."""
+        return self._name is not None
+
+    def renamed(self, name: str, settings: ShardingSettings | None = None) -> EntityType:
+        """Return the same class under another name, or with other settings."""
+        commands, appliers = self._declared
+        made = EntityType(
+            self.cls,
+            kind=self.kind,
+            name=name,
+            settings=self.settings if settings is None else settings,
+            commands=commands,
+            appliers=appliers,
+            scopes=self._scopes,
+        )
+        made.extractor = self.extractor
+        made.proxy_only = self.proxy_only
+        made.singleton_id = self.singleton_id
+        made.waiting_limit = self.waiting_limit
+        return made
+
+    @functools.cached_property
+    def ref_class(self) -> type[EntityRef[Any]]:
+        """The class of this type's refs: ``ref_class(entity_id, timeout, command_id,
+        on_commit)``.
+        """
+        return ref_class(self)
+
+    def handler(self, name: str) -> Handler:
+        """Return the handler of that name, or raise `InvalidCall` with the known names."""
+        try:
+            return self.commands[name]
+        except KeyError:
+            known = ", ".join(self.commands) or "none"
+            raise InvalidCall(f"{self.name} has no command {name!r} (known: {known})") from None
+
+    def new(self, entity_id: str, context: EntityContext | None = None) -> Any:
+        """Make an object whose id is set before its ``__init__`` runs."""
+        cls = self.cls
+        obj: Any = object.__new__(cls)
+        obj.entity_id = entity_id
+        obj.context = context
+        obj._sharding_staging = None
+        if self._defers_init:
+            obj.__init__()
+        return obj
+
+    def apply(self, obj: Any, event: object) -> None:
+        """Change the state of `obj` by one event, as `persist` and recovery do."""
+        self.event_codec.apply(obj, event)
+
+    def replay(self, obj: Any, rows: Iterable[tuple[int, str, int, bytes | str]]) -> None:
+        """Apply stored rows ``(number, name, version, data)`` in order."""
+        self.event_codec.replay(obj, rows)
+
+    def happening(self, event: object) -> Happening:
+        """Return how an event is stored and applied."""
+        return self.event_codec.happening(event)
+
+    def dump_state(self, obj: Any) -> bytes:
+        """Return the state of `obj` as JSON."""
+        return self._state.dump(obj)
+
+    def load_state(self, obj: Any, data: bytes | str) -> None:
+        """Put a stored state into a fresh object."""
+        self._state.load(obj, data)
+
+    def compile(self) -> None:
+        """Resolve every annotation and make every codec, as a check does; raises
+        `DeclarationError`.
+        """
+        for handler in self.commands.values():
+            handler.compile()
+        for cls in self._declared[1]:
+            spec = vars(cls)["__sharding_event__"]
+            self.event_codec._reader(spec.name, spec.version)
+        self._state  # noqa: B018 (made at first use)
+
+    @functools.cached_property
+    def state_names(self) -> tuple[str, ...]:
+        """The annotated attributes, those of bases first."""
+        return tuple(self._state_fields)
+
+    @functools.cached_property
+    def _state_fields(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for base in reversed(self.cls.__mro__):
+            if base in self._scopes:
+                found.update(self.hints(base, base, f"{self.cls.__qualname__}'s state"))
+        return {name: object if kind is Any else kind for name, kind in found.items()}
+
+    @functools.cached_property
+    def _state(self) -> AttributeState | OwnState:
+        snapshot = inspect.getattr_static(self.cls, "snapshot", None)
+        if not isinstance(snapshot, FunctionType):
+            return AttributeState(self._state_fields, self.cls.__qualname__)
+        owner = next(base for base in self.cls.__mro__ if "snapshot" in vars(base))
+        wanted = self.hints(snapshot, owner, f"{self.cls.__qualname__}.snapshot").get("return", Any)
+        return OwnState(snapshot, self.cls.restore, wanted, self.cls.__qualname__)
+
+    def hints(self, thing: Any, owner: type, what: str) -> dict[str, Any]:
+        """Return the annotations of a method, or of a class itself, as this type sees them."""
+        names: dict[str, Any] = {}
+        for base in reversed(owner.__mro__):
+            names.update(type_names(vars(base)))
+        scope = self._scopes.get(owner)
+        if scope is not None:
+            names.update(scope.names())
+        names.setdefault(owner.__name__, owner)
+        names.update({param.__name__: param for param in getattr(owner, "__type_params__", ())})
+        module = owner.__module__ if isinstance(thing, type) else thing.__module__
+        found = resolved(thing, module, names, what)
+        arguments = type_arguments(self.cls).get(owner, {})
+        return {key: substituted(value, arguments) for key, value in found.items()}
+
+    def unrecoverable(self, entity_id: str, error: BaseException) -> ShardingError:
+        """Make the error for callers of an entity that cannot be rebuilt from its stored data."""
+        kinds: tuple[type[ShardingError], ...] = (UnreadableState, HistoryTooLong)
+        kind = next((each for each in kinds if isinstance(error, each)), UnreadableEvent)
+        params = error.params if isinstance(error, ShardingError) else {"error": type(error).__qualname__}
+        what = error.message if isinstance(error, ShardingError) else told(error)
+        return kind(
+            f"{self.name} {entity_id!r} cannot be recovered: {what}",
+            params={"type": self.name, "entity_id": entity_id, **params},
+        )
+
+    def failed(self, entity_id: str, command: str, error: BaseException) -> ShardingError:
+        """Make the error for the caller when a handler raised: a `Rejected` as itself, all else by
+        name.
+
+        For example an `AskTimeout` of a handler's own ask is its failure, not the caller's timeout.
+        """
+        if isinstance(error, Rejected):
+            return error
+        failure = NotSerializable if isinstance(error, NotSerializable) else EntityFailed
+        # By name: nothing here imports Django.
+        blocked = type(error).__name__ == "SynchronousOnlyOperation"
+        hint = SYNC_ORM.format(command=command) if blocked else ""
+        return failure(
+            f"{self.name} {entity_id!r}: {command} raised {told(error)}{hint}",
+            params={
+                "type": self.name,
+                "entity_id": entity_id,
+                "command": command,
+                "error": type(error).__qualname__,
+            },
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} entity type of {self.cls.__qualname__}>"

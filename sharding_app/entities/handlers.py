@@ -1,0 +1,128 @@
+"""``@command`` and ``@query``: the requests that an entity answers, as descriptors that know which
+side they are on.
+
+Through a ref (to a type checker: through the class) a handler is a `Remote`. On the entity itself
+it raises, since a call there would bypass the mailbox; ``super().add(...)`` in an overriding
+handler runs the method it overrides.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from sharding_app.entities.codecs.arguments import Parameters
+from sharding_app.entities.remote import Remote, Unbound
+from sharding_app.errors import DeclarationError, InvalidCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Command(Generic[P, R]):
+    """A declared handler; `query` makes them too. Everything about it is fixed when it is
+    declared.
+    """
+
+    def __init__(self, function: Any, *, is_query: bool, thread: bool, fenced: bool) -> None:
+        self.word = "query" if is_query else "command"
+        if not callable(function) or isinstance(function, type):
+            raise DeclarationError(f"@{self.word} decorates a method, not {function!r}")
+        self.function = function
+        self.is_query = is_query
+        self.thread = thread
+        self.fenced = fenced
+        self.name: str = getattr(function, "__name__", "?")
+        what = f"@{self.word} {getattr(function, '__qualname__', self.name)}"
+        self.parameters = Parameters(function, what)
+        plain = inspect.unwrap(function)
+        if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+            raise DeclarationError(f"{what} must not yield: return a list instead")
+        self.is_async = inspect.iscoroutinefunction(function)
+        if thread and self.is_async:
+            raise DeclarationError(f"{what} runs in a thread: use a plain def, not async")
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> Remote[P, R]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> Callable[P, R]: ...
+    def __get__(self, instance: object, owner: type[Any]) -> Any:
+        if instance is None:
+            return Unbound(owner, self.name)
+        if inspect.getattr_static(owner, self.name, None) is not self:
+            return self.function.__get__(instance, owner)  # through super()
+        return OnSelf(owner, self.name, self.word)
+
+
+class OnSelf:
+    """``self.add`` inside an entity: not callable, with an error that names the ways out."""
+
+    __slots__ = ("_message", "name", "owner")
+
+    def __init__(self, owner: type[Any], name: str, word: str) -> None:
+        self.owner = owner
+        self.name = name
+        self._message = (
+            f"{owner.__qualname__}.{name} is a {word}: a call on self would bypass the mailbox."
+            " Move the shared code into a plain method and call that, or ask another entity through"
+            f" {owner.__qualname__}.ref(id)"
+        )
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        raise InvalidCall(self._message)
+
+    def tell(self, *args: object, **kwargs: object) -> None:
+        raise InvalidCall(self._message)
+
+
+class CommandDecorator(Protocol):
+    """``@command(...)`` with options."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /
+    ) -> Command[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
+
+
+@overload
+def command(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> Command[P, R]: ...
+@overload
+def command(function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
+@overload
+def command(*, thread: bool = False) -> CommandDecorator: ...
+def command(function: Any = None, /, *, thread: bool = False) -> Any:
+    """Declare a handler that may change the entity.
+
+    With ``thread=True`` it runs in a thread and may block.
+    """
+
+    def declare(function: Callable[..., Any]) -> Command[Any, Any]:
+        return Command(function, is_query=False, thread=thread, fenced=False)
+
+    return declare if function is None else declare(function)
+
+
+@overload
+def query(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> Command[P, R]: ...
+@overload
+def query(function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
+@overload
+def query(*, thread: bool = False, fenced: bool = False) -> CommandDecorator: ...
+def query(function: Any = None, /, *, thread: bool = False, fenced: bool = False) -> Any:
+    """Declare a handler that only reads.
+
+    With ``fenced=True`` PostgreSQL confirms that no newer home exists.
+    """
+
+    def declare(function: Callable[..., Any]) -> Command[Any, Any]:
+        return Command(function, is_query=True, thread=thread, fenced=fenced)
+
+    return declare if function is None else declare(function)

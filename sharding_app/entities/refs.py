@@ -1,0 +1,168 @@
+"""`Ref`: the address of one entity. Creating one only checks the id.
+
+Each entity type gets two small classes of its own, one for awaiting callers and one for ``.sync``,
+whose attributes are the type's handlers: looking one up costs no dictionary and no ``__getattr__``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from uuid import UUID
+
+from sharding_app.entities import gateway, identifiers
+from sharding_app.entities.registry import registry
+from sharding_app.entities.remote import Remote, SyncRemote, refuse_on_loop
+from sharding_app.errors import InvalidCall
+from sharding_app.protocol.builtin_commands import EXISTS
+from sharding_app.protocol.call import Call
+
+if TYPE_CHECKING:
+    from sharding_app.entities.entity_type import EntityType
+    from sharding_app.entities.handler import Handler
+
+T = TypeVar("T")
+
+
+class BoundRef:
+    """The common part of refs: the address and its options."""
+
+    __slots__ = ("_ref_command_id", "_ref_id", "_ref_on_commit", "_ref_timeout")
+
+    entity_type: ClassVar[EntityType]
+    #: The name of the entity's type.
+    type_name: ClassVar[str]
+
+    def __init__(
+        self,
+        entity_id: str | int | UUID,
+        timeout: Any = None,
+        command_id: Any = None,
+        on_commit: bool = True,
+    ) -> None:
+        self._ref_id = identifiers.entity_id(entity_id)
+        if timeout is not None and (
+            isinstance(timeout, bool)
+            or not isinstance(timeout, (int, float))
+            or not 0 < timeout < float("inf")
+        ):
+            raise InvalidCall(f"timeout must be a number of seconds greater than 0, not {timeout!r}")
+        if command_id is not None:
+            command_id = identifiers.command_id(command_id)
+        self._ref_timeout = timeout
+        self._ref_command_id = command_id
+        self._ref_on_commit = on_commit
+
+    @property
+    def entity_id(self) -> str:
+        """The entity's id."""
+        return self._ref_id
+
+    def _ref_ask(self, command: str, args: bytes) -> Call:
+        command_id = self._ref_command_id or ""
+        return Call(self.type_name, self._ref_id, command, args, self._ref_timeout, command_id)
+
+    def _ref_tell(self, command: str, args: bytes) -> Call:
+        command_id = self._ref_command_id or ""
+        return Call(self.type_name, self._ref_id, command, args, None, command_id, tell=True)
+
+    def _ref_exists(self) -> Call:
+        return Call(self.type_name, self._ref_id, EXISTS, b"", self._ref_timeout)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BoundRef):
+            return NotImplemented
+        return self._ref_id == other._ref_id and self.type_name == other.type_name
+
+    def __hash__(self) -> int:
+        return hash((self._ref_id, self.type_name))
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} cannot be pickled: pass its entity_id and create the ref again")
+
+    def __repr__(self) -> str:
+        return f"{self.entity_type.cls.__qualname__}.ref({self._ref_id!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        cls = self.entity_type.cls.__qualname__
+        if name.startswith("__"):
+            raise AttributeError(f"a ref of {cls} has no {name!r}")
+        if name in vars(self.entity_type.cls) or name in self.entity_type.state_names:
+            raise AttributeError(f"{cls}.{name} lives inside the entity: declare a @query that returns it")
+        close = difflib.get_close_matches(name, self.entity_type.commands, n=1)
+        hint = f": did you mean {close[0]!r}?" if close else ""
+        raise AttributeError(f"{cls} has no command or query {name!r}{hint}")
+
+
+class EntityRef(BoundRef, Generic[T]):
+    """The address of an entity, from ``Cart.ref(id)``; annotate it as ``Ref[Cart]``."""
+
+    __slots__ = ()
+
+    sync_class: ClassVar[type[SyncRef]]
+
+    @property
+    def sync(self) -> SyncRef:
+        """The same entity, for code without an event loop."""
+        return self.sync_class(self._ref_id, self._ref_timeout, self._ref_command_id, self._ref_on_commit)
+
+    async def exists(self) -> bool:
+        """Tell whether the entity has ever stored anything, or is in memory now."""
+        return await gateway.current().ask(self._ref_exists()) == b"1"
+
+    @classmethod
+    def __sharding_encode__(cls, ref: EntityRef[Any]) -> list[str]:
+        return [ref.type_name, ref._ref_id]
+
+    @classmethod
+    def __sharding_decode__(cls, wanted: Any, value: Any) -> Any:
+        if not (isinstance(value, list) and len(value) == 2 and isinstance(value[0], str)):
+            raise ValueError("expected a ref as [type, id]")
+        entity_type = registry.get(value[0])
+        for entity in getattr(wanted, "__args__", ()):
+            if isinstance(entity, type) and not issubclass(entity_type.cls, entity):
+                raise ValueError(f"expected a ref of {entity.__qualname__}, not of {value[0]!r}")
+        return entity_type.ref_class(value[1])
+
+
+class SyncRef(BoundRef):
+    """``ref.sync``: calls block and return the reply."""
+
+    __slots__ = ()
+
+    def exists(self) -> bool:
+        """Tell whether the entity has ever stored anything, or is in memory now."""
+        refuse_on_loop(self, "exists")
+        return gateway.current().ask_sync(self._ref_exists()) == b"1"
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()}.sync"
+
+
+def _attribute(handler: Handler, remote: Callable[..., object]) -> property:
+    """Make a handler an attribute of a ref class. A partial, since each call gets it: it costs no
+    Python frame.
+    """
+    return property(functools.partial(remote, handler))
+
+
+def ref_class(entity_type: EntityType) -> type[EntityRef[Any]]:
+    """Make the ref class of a type, with its handlers as attributes; refused while its name means
+    another type.
+    """
+    registry.check_own(entity_type)
+    common: dict[str, Any] = {"__slots__": (), "entity_type": entity_type, "type_name": entity_type.name}
+    name = entity_type.cls.__name__
+    asking = {key: _attribute(value, Remote) for key, value in entity_type.commands.items()}
+    blocking = {key: _attribute(value, SyncRemote) for key, value in entity_type.commands.items()}
+    sync = type(f"{name}SyncRef", (SyncRef,), {**common, **blocking})
+    return type(f"{name}Ref", (EntityRef,), {**common, **asking, "sync_class": sync})
+
+
+if TYPE_CHECKING:
+    #: A ref, for annotations: ``Cart.ref(id)`` returns a ``Ref[Cart]``.
+    Ref: TypeAlias = type[T]
+else:
+    Ref = EntityRef

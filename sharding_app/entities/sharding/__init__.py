@@ -1,0 +1,1 @@
+"""The reference's API: regions, queries, singletons, allocation from outside."""

@@ -1,0 +1,64 @@
+"""The base of the commands that delete rows: the database, refusals, and counts in words."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from sharding_app.adapters.postgres.connection import Conninfo
+from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes
+from sharding_app.management.operator_command import OperatorCommand, refused
+from sharding_app.operations.connectivity import database_trouble
+from sharding_app.operations.console import counted
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import conninfo
+
+T = TypeVar("T")
+
+ROWS = {
+    "homes": "home",
+    "locations": "location",
+    "events": "event",
+    "snapshots": "snapshot",
+    "remembered": "remembered id",
+    "leases": "lease",
+    "nodes": "node row",
+}
+"""The kinds of rows that a command may remove, in the order of its report: field and word."""
+
+
+class DeletionCommand(OperatorCommand):
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--dry-run", action="store_true", help="only report the rows that would be deleted"
+        )
+
+    def on_database(self, work: Callable[[Conninfo], T]) -> T:
+        """Run it in the lifelines' database, where live nodes can be seen."""
+        settings = get_settings()
+        try:
+            return work(conninfo(settings.lifeline_database))
+        except NodesAlive as error:
+            names = ", ".join(error.names)
+            raise refused(
+                f"Nodes are running: {names}. Stop them first, in their supervisor (systemd, Compose, "
+                "runcluster) or with manage.py sharding_shutdown --all"
+            ) from error
+        except UnknownTypes as error:
+            raise refused(f"The cluster knows no type {', '.join(map(repr, error.names))}.") from error
+        except ServerError as error:
+            raise database_trouble(settings.database, error) from error
+
+
+def counts(found: msgspec.Struct) -> dict[str, int]:
+    """Return the numbers of rows, by kind."""
+    numbers = msgspec.structs.asdict(found)
+    return {kind: numbers[kind] for kind in ROWS if kind in numbers}
+
+
+def amount(found: msgspec.Struct) -> str:
+    """Return in words how many rows of each kind there are."""
+    numbers = counts(found)
+    return ", ".join(counted(numbers[field], word) for field, word in ROWS.items() if field in numbers)

@@ -1,0 +1,128 @@
+"""A cluster on one machine: starts node processes and the site, restarts them, rolls out code."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sharding_app.management.reload import ProjectFiles
+from sharding_app.processes.child_processes import Child, Supervisor, manage, up_line
+
+UP_SECONDS = 30.0
+WATCH_SECONDS = 0.5
+LEAVE_SECONDS = 10.0
+
+
+class LocalCluster:
+    """Runs until a signal arrives. `say` prints a line; `all_up` is called once all are up."""
+
+    def __init__(
+        self,
+        nodes: int,
+        site: Child | None,
+        *,
+        say: Callable[[str], object],
+        all_up: Callable[[], object],
+        files: ProjectFiles | None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        self.nodes = [self._node(f"node-{number}", options) for number in range(1, nodes + 1)]
+        self.site = site
+        self.supervisor = Supervisor([*self.nodes, *([site] if site else [])], say, LEAVE_SECONDS + 5)
+        self._say = say
+        self._all_up = all_up
+        self._files = files
+        self._options = options
+        self._announced: set[str] = set()
+        self._complete = False
+        self._patience_until = 0.0
+        self._look_at = 0.0
+        self._changed: list[Path] = []
+
+    def run(self) -> None:
+        self._patience_until = time.monotonic() + UP_SECONDS
+        self.supervisor.run(self._look)
+
+    def heard(self, child: Child, line: str) -> None:
+        """Handle a line that a child has printed."""
+        if line == up_line(child.name):
+            child.ready.set()
+        elif line:
+            self._say(f"{child.name} | {line}")
+
+    # -- Inside ------------------------------------------------------------------------------------
+
+    def _node(self, name: str, options: tuple[str, ...]) -> Child:
+        arguments = (
+            "sharding_node",
+            f"--name={name}",
+            f"--leave-timeout={LEAVE_SECONDS:g}",
+            "--end-with-stdin",
+        )
+        return Child(
+            name,
+            manage(*arguments, *options),
+            rank=1,
+            environment={"PYTHONUNBUFFERED": "1"},
+            listener=self.heard,
+        )
+
+    def _look(self) -> None:
+        if not self._complete:
+            self._come_up()
+        elif self._files is not None and time.monotonic() >= self._look_at:
+            self._look_at = time.monotonic() + WATCH_SECONDS
+            self._watch(self._files)
+
+    def _come_up(self) -> None:
+        waiting = [child for child in self.supervisor.children if not child.look_ready()]
+        for child in self.supervisor.children:
+            if child not in waiting and child.name not in self._announced:
+                self._announced.add(child.name)
+                self._say(f"{child.name} is up.")
+        if not waiting:
+            self._complete = True
+            self._all_up()
+        elif time.monotonic() > self._patience_until:
+            self._patience_until = time.monotonic() + UP_SECONDS
+            self._say(f"Still waiting for {', '.join(child.name for child in waiting)}.")
+
+    def _watch(self, files: ProjectFiles) -> None:
+        changed = files.changed()
+        if changed:
+            # More may follow: an editor, or git, writes one file after the other.
+            self._changed += [each for each in changed if each not in self._changed]
+        elif self._changed:
+            names, self._changed = [each.name for each in self._changed], []
+            self._say(f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''} changed.")
+            self._roll_out()
+
+    def _roll_out(self) -> None:
+        """Restart all processes one by one with the new code, if the code loads at all."""
+        trouble = self._trouble()
+        if trouble:
+            self._say(f"{trouble}\nThe new code does not load. The cluster continues with the old code.")
+            return
+        for child in self.supervisor.children:
+            self.supervisor.restart(child)
+            if self.supervisor.stopping:
+                return
+            if not self.supervisor.wait_ready(child, UP_SECONDS):
+                if not self.supervisor.stopping:
+                    self._say(
+                        f"{child.name} does not start with the new code. "
+                        "The other processes continue with the old code."
+                    )
+                return
+            self._say(f"{child.name} runs the new code.")
+
+    def _trouble(self) -> str:
+        """Return the output of Django's checks on the new code if they find an error."""
+        tried = subprocess.run(
+            manage("check", *self._options),
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return tried.stderr.strip() if tried.returncode else ""

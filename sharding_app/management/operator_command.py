@@ -1,0 +1,79 @@
+"""The base of the commands that change a cluster: help, questions, exit codes and reports."""
+
+import getpass
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
+
+from sharding_app.management.base import ShardingCommand
+from sharding_app.operations.connectivity import PROBLEMS
+
+
+class OperatorCommand(ShardingCommand):
+    """Exit codes: 0 done, 1 refused or not finished, 2 a server cannot be reached."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.as_json: bool = options["json"]
+        try:
+            with sound_settings():
+                self.work(options)
+        except CommandError as error:
+            if self.as_json:
+                self.stdout.write(json.dumps({"done": False, "error": str(error)}))
+            raise
+
+    def work(self, options: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def say(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            self.stdout.write(text)
+            self.stdout.flush()
+
+    def result(self, **facts: Any) -> None:
+        """Keep the object for scripts."""
+        if self.as_json:
+            self.stdout.write(json.dumps({"done": True, **facts}))
+
+    def sure(self, question: str, *, yes: bool, word: str = "yes") -> None:
+        """Ask before an action that cannot be undone; without a terminal, require --yes."""
+        if yes:
+            return
+        if self.as_json or not sys.stdin.isatty():
+            raise refused("This cannot be undone. Add --yes.")
+        self.stdout.write(f"{question} Type {word!r} to continue: ", ending="")
+        self.stdout.flush()
+        if sys.stdin.readline().strip() != word:
+            raise refused("Nothing was changed.")
+
+
+def refused(text: str) -> CommandError:
+    return CommandError(text, returncode=PROBLEMS)
+
+
+@contextmanager
+def sound_settings() -> Iterator[None]:
+    """Report wrong settings without a traceback, and as an object for scripts."""
+    try:
+        yield
+    except ImproperlyConfigured as error:
+        raise refused(f"{error} Run: manage.py check") from error
+
+
+def signed(command: str) -> str:
+    """Return the user and the command, for the timeline."""
+    try:
+        who = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name, as in a container
+        who = "unknown user"
+    return f"{who} ({command})"

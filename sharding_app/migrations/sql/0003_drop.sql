@@ -1,1 +1,0 @@
-DROP FUNCTION @schema@.sharding_bury_v2(bigint, text);

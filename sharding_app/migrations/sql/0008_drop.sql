@@ -1,1 +1,0 @@
-DROP INDEX CONCURRENTLY IF EXISTS @schema@.sharding_event_command;

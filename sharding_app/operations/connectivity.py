@@ -1,0 +1,91 @@
+"""Checks first that the servers can be reached; the error says which cannot, and what to do."""
+
+import asyncio
+import re
+
+from django.conf import settings as django_settings
+from django.core.management.base import CommandError
+
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.ports.transport import TransportError
+from sharding_app.runtime.node.process import Process, WireRefused
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import client_process, new_loop
+
+HEALTHY, PROBLEMS, UNREACHABLE = 0, 1, 2
+"""Exit codes of all commands that look at the cluster."""
+
+
+_LIBPQ = re.compile(r"^(?:connection failed: )?connection to server .+? failed: ")
+_REFUSES = "FATAL:"
+"""The first words of a server's refusal; an error without them is libpq's own."""
+_LIBPQ_ASKS = re.compile(r"\s*Is the server running on that host and accepting TCP/IP connections\?")
+
+
+class CannotReach(CommandError):
+    """A server that this command needs does not answer as it should. The message says what to
+    do.
+    """
+
+
+def database_trouble(alias: str, error: BaseException) -> CannotReach:
+    """Return the error for a database that cannot be used, or lacks its tables."""
+    reason = _LIBPQ_ASKS.sub("", _LIBPQ.sub("", " ".join(str(error).split())))
+    if "manage.py migrate" in reason:
+        return CannotReach(f"{reason[0].upper()}{reason[1:]}.", returncode=PROBLEMS)
+    config = django_settings.DATABASES.get(alias, {})
+    where = f"{config.get('HOST') or 'localhost'}:{config.get('PORT') or 5432}"
+    if _REFUSES in reason:
+        hint = (
+            "If all its connections are in use, see docs/running.md for the number a cluster needs. "
+            f"Otherwise check USER and PASSWORD of DATABASES[{alias!r}]."
+        )
+        return CannotReach(
+            f"PostgreSQL at {where} runs but refuses this login: {reason}. {hint}", returncode=UNREACHABLE
+        )
+    hint = f"Is it running there, and is DATABASES[{alias!r}] right?"
+    return CannotReach(f"PostgreSQL at {where} cannot be used: {reason}. {hint}", returncode=UNREACHABLE)
+
+
+def transport_trouble(error: BaseException) -> CannotReach:
+    """Return the error for a channel layer that carries no messages."""
+    reason = " ".join(str(error).split()).rstrip(".")
+    hint = "Is Redis running there, and is CHANNEL_LAYERS right?"
+    return CannotReach(f"The channel layer carries no messages: {reason}. {hint}", returncode=UNREACHABLE)
+
+
+def trouble(error: BaseException) -> CannotReach:
+    """Return the error for a failed read from the servers."""
+    if isinstance(error, TransportError):
+        return transport_trouble(error)
+    if isinstance(error, WireRefused):
+        text = str(error)
+        return CannotReach(
+            f"{text[0].upper()}{text[1:]}. Update the older one, release by release.", returncode=PROBLEMS
+        )
+    return database_trouble(get_settings().database, error)
+
+
+async def joined() -> Process:
+    """Return a process of the cluster that only asks; raise CannotReach."""
+    try:
+        process = await client_process()
+    except StoreUnavailable as error:
+        raise trouble(error) from error
+    try:
+        await process.start()
+    except (StoreUnavailable, TransportError) as error:
+        await process.close()
+        raise trouble(error) from error
+    return process
+
+
+def check_servers() -> None:
+    """Talk to both servers as a node does; raise CannotReach."""
+
+    async def look() -> None:
+        process = await joined()
+        await process.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(look())

@@ -1,0 +1,39 @@
+"""All examinations, in the order of the report."""
+
+from collections.abc import Callable, Container, Iterable, Sequence
+
+from sharding_app.operations.diagnosis import (
+    blocking_sessions,
+    clocks,
+    journals,
+    layers,
+    nodes,
+    postgres,
+    settings,
+    shards,
+    ways,
+)
+from sharding_app.operations.diagnosis.finding import RANK, Finding
+from sharding_app.operations.diagnosis.look import Look
+
+Examination = Callable[[Look], Iterable[Finding]]
+_CLUSTER: tuple[Examination, ...] = (
+    postgres.lineage, nodes.present, nodes.alive, nodes.asked, nodes.versions, nodes.refused, nodes.kept_out_nodes,
+    nodes.hosted, nodes.cannot_start, nodes.full, ways.by_layer, ways.out_of_reach, shards.examine,
+    shards.strategies,
+)  # fmt: skip
+OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
+"""Those of the rows and the nodes' answers: status, health check and dashboard have no others."""
+EXAMINATIONS: tuple[Examination, ...] = (
+    settings.unreachable, settings.checked, settings.sealed, postgres.migrations, postgres.settings, postgres.rights,
+    postgres.connections, blocking_sessions.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
+    nodes.refused_here, *_CLUSTER, journals.examine,
+)  # fmt: skip
+
+
+def judge(
+    look: Look, silenced: Container[str] = (), examinations: Sequence[Examination] = EXAMINATIONS
+) -> list[Finding]:
+    """Return the findings, the worst first."""
+    found = [each for examine in examinations for each in examine(look) if each.id not in silenced]
+    return sorted(found, key=lambda each: RANK[each.severity])

@@ -1,0 +1,72 @@
+"""Shards: each has a live home, and each that is handed over arrives."""
+
+from collections.abc import Iterator
+
+from sharding_app.operations.console import counted
+from sharding_app.operations.diagnosis.finding import Finding, error, warning
+from sharding_app.operations.diagnosis.look import Look
+from sharding_app.protocol.coordinator.timeline import ranges
+from sharding_app.protocol.liveness.membership import member_names
+from sharding_app.protocol.records import ShardRow
+
+
+def examine(look: Look) -> Iterator[Finding]:
+    cluster = look.cluster
+    if cluster is None or not cluster.members:
+        return
+    names = member_names(cluster.members)
+    hosted = {name for each in cluster.members for name in each.types}
+    patience = look.limits.patience_seconds
+    dead: dict[str, list[ShardRow]] = {}
+    stopped: dict[str, list[ShardRow]] = {}
+    slow: dict[str, list[ShardRow]] = {}
+    for shard in cluster.shards:
+        seconds = cluster.unsettled.get((shard.type, shard.shard))
+        if seconds is None or shard.type not in hosted or seconds < patience:
+            continue
+        if shard.step == "stopped":
+            stopped.setdefault(shard.type, []).append(shard)
+        elif shard.home not in names:
+            dead.setdefault(shard.type, []).append(shard)
+        elif seconds > look.limits.hand_off_timeout_seconds + patience:
+            slow.setdefault(shard.type, []).append(shard)
+    for name, shards in dead.items():
+        yield error(
+            "D181", f"{_told(shards)} {name} at home on a node that is gone.", f"type {name}",
+            "The coordinator gives them new homes within seconds. If not, see the other findings, and its log "
+            "(sharding.coordinator).",
+        )  # fmt: skip
+    for name, shards in stopped.items():
+        yield error(
+            "D182", f"{_told(shards)} {name} without a home.", f"type {name}",
+            "They get a home as soon as a node may take them. Check that there is a coordinator, that a node of the type's "
+            "role hosts the type, that SHARDING['MIN_NODES'] and MIN_NODES_OF_ROLE are met, and that no shutdown is "
+            "expected (D164).",
+        )  # fmt: skip
+    for name, shards in slow.items():
+        homes = ", ".join(sorted({names[each.home] for each in shards if each.home is not None}))
+        longest = max(cluster.unsettled[each.type, each.shard] for each in shards)
+        yield error(
+            "D183", f"{_told(shards)} {name} handed over for {longest:.0f} s and not stopped at {homes}.", f"type {name}",
+            f"A handler blocks the event loop there, or the process is frozen: see its log. If it does not recover, kill "
+            f"{homes}: its shards then move at once, and nothing acknowledged is lost.",
+        )  # fmt: skip
+
+
+def strategies(look: Look) -> Iterator[Finding]:
+    """Report allocation strategies that raise, are slow, or return invalid answers."""
+    for stats in look.nodes.stats.values() if look.nodes is not None else ():
+        if stats.coordination is not None:
+            for name, how in sorted(stats.coordination.failing.items()):
+                yield warning(
+                    "D184", f"The allocation strategy of {name} fails: {how}.", f"type {name}",
+                    "The default strategy gives homes to its shards, and none of them is rebalanced. Correct allocate() "
+                    "and rebalance(); see ShardAllocationStrategy for valid answers.",
+                )  # fmt: skip
+
+
+def _told(shards: list[ShardRow]) -> str:
+    numbers = sorted(each.shard for each in shards)
+    return (
+        f"{counted(len(numbers), 'shard')} ({ranges(numbers[:20])}{', ...' if len(numbers) > 20 else ''}) of"
+    )

@@ -1,0 +1,113 @@
+"""The cluster read once: its rows, through Django's connection, and the answers of its nodes.
+
+Status, doctor, health check, metrics and dashboard all read it here. Reading the rows raises
+Django's DatabaseError, also if the tables are missing. No query reads an event, so the journal's
+rows are only estimated.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, steady_reads
+from sharding_app.protocol.ids import Incarnation, ShardId
+from sharding_app.protocol.messages import NodeStats, ShardRegionState
+from sharding_app.protocol.records import CoordinatorRow, Member, ShardRow, TypeConfig
+from sharding_app.runtime.node.process import Process
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRow:
+    number: int
+    config: TypeConfig
+    registered: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """One reading of the rows. Times are the server's."""
+
+    now: datetime
+    cluster_id: str
+    coordinator: CoordinatorRow
+    elected: datetime | None
+    events: int
+    "In the journal, as the server's statistics know it."
+    members: Sequence[Member]
+    joined: Mapping[Incarnation, datetime]
+    types: Sequence[TypeRow]
+    shards: Sequence[ShardRow]
+    unsettled: Mapping[tuple[str, ShardId], float] = field(default_factory=dict)
+    "Shards that are not at home on a node with a row: seconds since their rows were written."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAnswers:
+    """The nodes' answers about themselves."""
+
+    regions: Mapping[Incarnation, ShardRegionState]
+    stats: Mapping[Incarnation, NodeStats] = field(default_factory=dict)
+    silent: frozenset[Incarnation] = frozenset()
+    "Nodes that were asked and did not answer."
+
+
+def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
+    """Read all rows once."""
+    alias = alias or journal_alias()
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        now, cluster_id, term, leader, elected, events = run_query(cursor, "snapshot_cluster")[0]
+        nodes = run_query(cursor, "snapshot_nodes")
+        types = run_query(cursor, "snapshot_types")
+        shards = run_query(cursor, "snapshot_shards")
+    return ClusterSnapshot(
+        now=now,
+        cluster_id=cluster_id or "",
+        coordinator=CoordinatorRow(term or 0, leader),
+        elected=elected,
+        events=events,
+        members=[_member(row) for row in nodes],
+        joined={row[0]: row[13] for row in nodes},
+        types=[TypeRow(row[0], TypeConfig(*row[1:8]), row[8]) for row in types],
+        shards=[ShardRow(*row[:5]) for row in shards],
+        unsettled={(row[0], row[1]): row[5] for row in shards if row[5] is not None},
+    )
+
+
+def read_steadily(alias: str) -> ClusterSnapshot:
+    """Read all rows once, whatever a DBA has set on the role."""
+    with steady_reads(alias):
+        return read_snapshot(alias)
+
+
+async def read_cluster(process: Process, alias: str) -> tuple[ClusterSnapshot, NodeAnswers]:
+    """Read the rows and ask the nodes. Raises DatabaseError or StoreUnavailable.
+
+    A node that left meanwhile need not have answered, and is not part of the cluster.
+    """
+    cluster = await sync_to_async(read_steadily)(alias)
+    states = await process.queries.region_states(each.incarnation for each in cluster.members)
+    _, still = await process.ports.store.members()
+    present = {each.incarnation for each in still}
+    members = [
+        each for each in cluster.members if each.incarnation in present or each.incarnation in states.answers
+    ]
+    answers = NodeAnswers(regions=states.answers, silent=states.failed & present)
+    return replace(cluster, members=members), answers
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(str(each) for each in json.loads(text))
+
+
+def _member(row: tuple[Any, ...]) -> Member:
+    lowest, highest, written = json.loads(row[12])
+    return Member(
+        incarnation=row[0], name=row[1], host=row[2], pid=row[3], age=row[4], state=row[5], roles=_names(row[6]),
+        app_version=row[7], candidate=row[8], types=_names(row[9]), deaf=row[10], asked=row[11],
+        wire=(lowest, highest, written), locks=row[14], addresses=_names(row[15]),
+    )  # fmt: skip

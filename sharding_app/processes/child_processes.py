@@ -1,0 +1,229 @@
+"""Child processes of a command: starts them, restarts those that die, and stops all with itself.
+
+Contract: a child's standard input is a pipe whose other end is ours, so that it notices however our
+process ends (`stdin_guard`). It has its own process group, so that Ctrl-C reaches it only through
+us. One SIGTERM, SIGINT or SIGHUP stops all in order (children of a lower `rank` first); a second
+one kills them at once.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+RESTART_SECONDS = 0.5
+RESTART_MAX_SECONDS = 10.0
+STEADY_SECONDS = 10.0
+LOOK_SECONDS = 0.1
+
+Listener = Callable[["Child", str], None]
+
+
+def manage(*arguments: str) -> list[str]:
+    """Return a command line of this project's manage.py, run as this process is."""
+    script = sys.argv[0]
+    launcher = ["-m", "django"] if Path(script).name in ("__main__.py", "django-admin") else [script]
+    return [sys.executable, *launcher, *arguments]
+
+
+def up_line(name: str) -> str:
+    """Return the line that a node prints when it is up; its parent waits for it."""
+    return f"node {name} is up"
+
+
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that stop us in order; under nohup SIGHUP is not one of them."""
+    asked = [signal.SIGTERM, signal.SIGINT]
+    return asked if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*asked, signal.SIGHUP]
+
+
+class Child:
+    """One process that should be running."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        rank: int = 0,
+        environment: Mapping[str, str] | None = None,
+        listener: Listener | None = None,
+        probe: Callable[[], bool] | None = None,
+    ) -> None:
+        """Create it. With a listener, it gets the child's output line by line, on a thread.
+
+        Without one, the output goes where ours goes. A child is ready once its listener calls
+        `ready.set()`, or once the probe returns true.
+        """
+        self.name = name
+        self.command = list(command)
+        self.rank = rank
+        self.ready = threading.Event()
+        "Set when it does its work; cleared at each start."
+        self.restarts = 0
+        self.started_at = 0.0
+        self.again_at: float | None = None
+        "The time to restart it, if it has died."
+        self.delay = RESTART_SECONDS
+        self._environment = {**os.environ, **(environment or {})}
+        self._listener = listener
+        self._probe = probe
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.ready.clear()
+        self.again_at = None
+        self.started_at = time.monotonic()
+        output = None if self._listener is None else subprocess.PIPE
+        error = None if self._listener is None else subprocess.STDOUT
+        self._process = subprocess.Popen(
+            self.command,
+            process_group=0,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=error,
+            env=self._environment,
+        )
+        if self._listener is not None and self._process.stdout is not None:
+            heard = (self._process.stdout, self._listener)
+            threading.Thread(target=self._listen, args=heard, daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def look_ready(self) -> bool:
+        if not self.ready.is_set() and self.alive and self._probe is not None and self._probe():
+            self.ready.set()
+        return self.ready.is_set()
+
+    @property
+    def end(self) -> str:
+        """Return in words how it ended."""
+        code = None if self._process is None else self._process.poll()
+        if code is None:
+            return "runs"
+        return f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def signal(self, number: int) -> None:
+        if self._process is not None and self.alive:
+            self._process.send_signal(number)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for its end; False: it is still running."""
+        if self._process is not None:
+            try:
+                self._process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return False
+        return True
+
+    def release(self) -> None:
+        """Release the pipes of an ended process."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _listen(self, output: IO[bytes], listener: Listener) -> None:
+        with output:
+            for line in output:
+                listener(self, line.decode(errors="replace").rstrip())
+
+
+class Supervisor:
+    """Keeps children running until it is asked to stop, then stops them, rank by rank."""
+
+    def __init__(
+        self, children: list[Child], say: Callable[[str], object], patience_seconds: float = 35.0
+    ) -> None:
+        self.children = children
+        self.say = say
+        self.patience_seconds = patience_seconds
+        self.stopping = False
+        self.hurried = False
+
+    def run(self, each_look: Callable[[], None] = lambda: None) -> None:
+        """Start the children and run until a signal arrives; call `each_look` several times a
+        second.
+        """
+        before = {number: signal.signal(number, self._asked) for number in ending_signals()}
+        try:
+            for child in self.children:
+                child.start()
+            while not self.stopping:
+                self.look()
+                each_look()
+                time.sleep(LOOK_SECONDS)
+        finally:
+            self.stopping = True
+            self.stop()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def look(self) -> None:
+        """Restart children that have died: at once the first time, later if they die soon after a
+        start.
+        """
+        now = time.monotonic()
+        for child in self.children:
+            if child.alive:
+                if now - child.started_at > STEADY_SECONDS:
+                    child.delay = RESTART_SECONDS
+            elif child.again_at is None:
+                self.say(f"{child.name} {child.end}; it is started again in {child.delay:g} s.")
+                child.again_at = now + child.delay
+                child.delay = min(child.delay * 2, RESTART_MAX_SECONDS)
+            elif now >= child.again_at:
+                child.restarts += 1
+                child.release()
+                child.start()
+
+    def restart(self, child: Child) -> None:
+        """Stop one in order and start it again, as for new code."""
+        self._end([child])
+        if not self.stopping:
+            child.delay = RESTART_SECONDS
+            child.start()
+
+    def wait_ready(self, child: Child, seconds: float) -> bool:
+        """Wait until a child is ready; False if it dies, is too slow, or we are asked to stop."""
+        deadline = time.monotonic() + seconds
+        while not child.look_ready():
+            if self.stopping or not child.alive or time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS / 2)
+        return True
+
+    def stop(self) -> None:
+        for rank in sorted({child.rank for child in self.children}):
+            self._end([child for child in self.children if child.rank == rank])
+
+    def _end(self, children: list[Child]) -> None:
+        for child in children:
+            child.signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.patience_seconds
+        killed: set[str] = set()
+        while running := [child for child in children if child.alive]:
+            if self.hurried or time.monotonic() > deadline:
+                for child in running:
+                    if child.name not in killed:
+                        self.say(
+                            f"{child.name} is killed{'' if self.hurried else ': it did not end in time'}."
+                        )
+                    killed.add(child.name)
+                    child.signal(signal.SIGKILL)
+            time.sleep(LOOK_SECONDS / 5)
+        for child in children:
+            child.release()
+
+    def _asked(self, number: int, _: object) -> None:
+        self.hurried = self.stopping
+        self.stopping = True

@@ -1,0 +1,1 @@
+"""Strategies: where shards go."""

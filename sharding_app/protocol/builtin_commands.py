@@ -1,0 +1,10 @@
+"""Built-in commands, which every entity has without declaring them. No name of a user's command
+looks like them.
+"""
+
+EXISTS = "?exists"
+"""Tell whether it has ever stored anything."""
+START = "?start"
+"""Load the entity without running a command."""
+MESSAGE = "?message"
+"""Pass the arguments to `receive`: they are a message."""

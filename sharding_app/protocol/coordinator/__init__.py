@@ -1,0 +1,1 @@
+"""The coordinator's machine and its parts."""

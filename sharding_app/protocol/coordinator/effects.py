@@ -1,0 +1,50 @@
+"""Effects of the coordinator's machines: requests to their shell, to be carried out in order."""
+
+import msgspec
+
+from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.messages import AnyMessage, BeginHandOff, NodeGone, ShardHome
+from sharding_app.protocol.records import Decision, HomeChange
+
+Word = ShardHome | BeginHandOff | NodeGone
+
+
+class Decide(msgspec.Struct, frozen=True):
+    """Write these changes, guarded by the term; report with `decided` or `undecided`."""
+
+    changes: list[HomeChange]
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """End the dead member's backends and remove its row; report with `buried` or `unburied`."""
+
+    incarnation: Incarnation
+
+
+class ReadShards(msgspec.Struct, frozen=True):
+    """Read all rows of these types again: some have vanished. Report with `rows_read`."""
+
+    types: list[str]
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Send a message to a process."""
+
+    to: Incarnation
+    message: AnyMessage
+
+
+class TellAll(msgspec.Struct, frozen=True):
+    """Send the same message to many processes, encoded once."""
+
+    to: tuple[Incarnation, ...]
+    word: Word
+
+
+class Note(msgspec.Struct, frozen=True):
+    """One decision for the log, the timeline and the signals."""
+
+    decision: Decision
+
+
+CoordinatorEffect = Decide | Bury | ReadShards | Tell | TellAll | Note

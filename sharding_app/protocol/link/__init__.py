@@ -1,0 +1,1 @@
+"""Ordered, bounded links between two processes over a lossy layer."""

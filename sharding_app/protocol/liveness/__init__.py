@@ -1,0 +1,1 @@
+"""Who lives, who may handle messages, and which locks show it."""

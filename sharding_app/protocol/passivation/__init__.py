@@ -1,0 +1,1 @@
+"""Which entities leave the memory when there are too many."""

@@ -1,0 +1,137 @@
+"""The rows on which the cluster's decisions stand, as values. The store reads and writes them
+(`ports.store`).
+"""
+
+from typing import Literal
+
+import msgspec
+
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+
+MemberState = Literal["joining", "up", "leaving"]
+ShardStep = Literal["home", "handoff", "stopped"]
+LeaveRequest = Literal["leave", "prepare", "stop"]
+"""An operator's request to a node. leave: hand everything over and go. prepare: the whole cluster
+is about to stop, so nothing moves any more. stop: go, with the whole cluster."""
+
+
+class TypeConfig(msgspec.Struct, frozen=True):
+    """The settings of a type that must be equal on every node that hosts it (promise 11)."""
+
+    name: str
+    kind: str
+    number_of_shards: int
+    extractor: str
+    hash_version: str
+    "Version of the hash, with the fingerprint of the shards of some fixed ids."
+    role: str
+    store_mode: str
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """The line of commits that a server goes on with.
+
+    A promotion and a restore begin another timeline; a server that was filled from a dump is
+    another system. Data read in one lineage may be missing in the next.
+    """
+
+    system: str
+    timeline: int
+
+
+class Server(msgspec.Struct, frozen=True):
+    """One run of one Postgres: a restart or a failover changes it."""
+
+    started: str
+    timeline: int
+    system: str = ""
+
+    @property
+    def lineage(self) -> Lineage:
+        return Lineage(self.system, self.timeline)
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """One server process of ours. A pid alone may belong to another session by now."""
+
+    pid: int
+    started: str
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's row, with the state of its lifeline's locks in the server's lock table."""
+
+    incarnation: Incarnation
+    name: str
+    host: str
+    pid: int
+    age: int
+    "Order of joining, kept over reconnects: the lowest live one is the oldest member."
+    state: MemberState
+    roles: tuple[str, ...] = ()
+    app_version: str = "0.0.0"
+    candidate: bool = True
+    "May become coordinator."
+    types: tuple[str, ...] = ()
+    "Types it hosts: those whose configuration was accepted."
+    deaf: bool = False
+    server: Server | None = None
+    "The server on which its lifeline was last established."
+    backends: tuple[Backend, ...] = ()
+    "Its journal and control connections, which the coordinator ends before it raises epochs."
+    asked: LeaveRequest | None = None
+    wire: tuple[int, int, int] = (1, 1, 1)
+    "Wire versions: the lowest and the highest that it reads, and the one that it writes."
+    addresses: tuple[str, ...] = ()
+    "Where other processes connect to it directly."
+    locks: int = 0
+    "How many of its two lifeline locks are held right now (0, 1, 2)."
+
+
+class ShardRow(msgspec.Struct, frozen=True):
+    """Where a shard lives. `home` is None exactly when `step` is 'stopped'."""
+
+    type: str
+    shard: ShardId
+    epoch: Epoch
+    home: Incarnation | None
+    step: ShardStep
+
+
+class HomeChange(msgspec.Struct, frozen=True):
+    """One decision about one shard: takes effect if the row still has `expected_epoch` (0: there is
+    no row yet).
+    """
+
+    type: str
+    shard: ShardId
+    expected_epoch: Epoch
+    epoch: Epoch
+    home: Incarnation | None
+    step: ShardStep
+
+
+class CoordinatorRow(msgspec.Struct, frozen=True):
+    term: Term
+    incarnation: Incarnation | None
+
+
+class News(msgspec.Struct, frozen=True):
+    """The values that a node reads from the rows every second."""
+
+    term: Term
+    coordinator: Incarnation | None
+    "The node that raised the term last."
+    asked: LeaveRequest | None
+    "An operator's request to the node."
+    state: MemberState | None
+    "The state in the node's row; None: there is no row."
+    deaf: bool
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A line of the timeline: a decision and its subject. No payloads."""
+
+    action: str
+    subject: str
+    detail: str = ""

@@ -1,0 +1,1 @@
+"""Shared by all rooms of the runtime: settings, interfaces, the clock, threads."""

@@ -1,0 +1,397 @@
+"""The coordinator's shell: it reads rows, steps the machine, writes decisions, then announces them.
+
+It runs only while the lifeline holds the coordinator's lock, and ends at the first write that a
+newer term refuses. At rest it reads the members a few times a second. A `Suspect` or a registration
+makes it read at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar, assert_never
+
+from sharding_app.ports.clock import Clock
+from sharding_app.ports.store import ClusterStore, StaleTerm, StoreRefused, StoreUnavailable
+from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
+from sharding_app.protocol.coordinator.effects import Bury, Decide, Note, ReadShards, Tell, TellAll, Word
+from sharding_app.protocol.coordinator.machine import Coordinator
+from sharding_app.protocol.coordinator.operator import COORDINATOR_ACTIONS
+from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.protocol.coordinator.terms import decided_in_era
+from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.liveness.membership import Membership
+from sharding_app.protocol.messages import (
+    Announcement,
+    AnyMessage,
+    BeginHandOffAck,
+    GetShardHome,
+    GracefulShutdownReq,
+    NodeGone,
+    OperatorRequest,
+    Register,
+    RegisterProxy,
+    ShardStarted,
+    ShardStopped,
+    Suspect,
+)
+from sharding_app.protocol.records import Decision, HomeChange, Member, Server, ShardRow
+from sharding_app.runtime.base.waiting import set_within
+
+logger = logging.getLogger("sharding.coordinator")
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 0.25
+BUSY_SECONDS = 0.025
+QUICK_LOOK_SECONDS = 0.01
+QUICK_FOR_SECONDS = 0.5
+RETRY_SECONDS = 0.1
+
+MOST_CHANGES = 2000
+"""Limit for one statement. The shards of a hundred dead nodes are written and announced in
+steps.
+"""
+MOST_SHARDS = 2000
+"""Limit for one announcement, far below the limit of a message."""
+
+TO_BE_SEEN = frozenset(("strategy_failed", "decision_refused", "node_unheard"))
+"""Decisions that report a fault to mend."""
+
+FOR_THE_COORDINATOR = (
+    GetShardHome,
+    GracefulShutdownReq,
+    Register,
+    RegisterProxy,
+    ShardStarted,
+    ShardStopped,
+    BeginHandOffAck,
+    Suspect,
+    OperatorRequest,
+)
+
+
+class CoordinatorShell:
+    def __init__(
+        self,
+        me: Incarnation,
+        term: Term,
+        store: ClusterStore,
+        clock: Clock,
+        put: Callable[[Incarnation, AnyMessage], bool],
+        put_all: Callable[[Sequence[Incarnation], AnyMessage], None],
+        settings: CoordinatorSettings,
+        strategy_of: Callable[[str], ShardAllocationStrategy],
+        ttl_seconds: float,
+        on_decision: Callable[[Decision], None],
+        ping_interval_seconds: float = 0.5,
+        former_until: float = float("-inf"),
+    ) -> None:
+        """`former_until`: until then leases of a lineage that the server has left may be valid."""
+        self.machine = Coordinator(me, term, settings, strategy_of, clock.now)
+        self.term = term
+        self.decisions: deque[Decision] = deque(maxlen=200)
+        self.handled: Counter[str] = Counter()
+        self._store = store
+        self._clock = clock
+        self._put = put
+        self._put_all = put_all
+        self._membership = Membership(ttl_seconds, me, ping_interval_seconds=ping_interval_seconds)
+        self._on_decision = on_decision
+        self._former_until = former_until
+        self._unrecorded: list[Decision] = []
+        self._wake = asyncio.Event()
+        self._look_at = 0.0
+        self._quick_until = 0.0
+        self._loaded = False
+        self._telling = False
+        "`_tell` will run in this turn of the loop."
+        self._early: list[tuple[Incarnation, AnyMessage]] = []
+        self._location_changes: dict[str, int] = {}
+        self._types_of: frozenset[tuple[str, ...]] | None = None
+        "The members and their types when the rows of types were read last."
+        self._unread: dict[str, None] = {}
+        "Types whose shards' rows have to be read again."
+
+    async def run(self) -> None:
+        """Coordinate until a newer term is met. Cancelled when the lock is lost."""
+        try:
+            await self._load()
+            while True:
+                await self._turn()
+        except StaleTerm:
+            logger.warning("term %d is over", self.term, extra={"action": "coordinator_stale"})
+
+    def receive(self, source: Incarnation, message: AnyMessage) -> bool:
+        """Take a message for the coordinator. Return False for any other message."""
+        if not isinstance(message, FOR_THE_COORDINATOR):
+            return False
+        if isinstance(message, OperatorRequest) and message.action not in COORDINATOR_ACTIONS:
+            return False
+        if not self._loaded:
+            self._early.append((source, message))
+            return True
+        self.handled[type(message).__name__] += 1
+        self._take(source, message, self._clock.now())
+        self._wake.set()
+        if not self._telling:
+            # Do not wait for a decision that is being written: announcements are about rows that
+            # are written.
+            self._telling = True
+            asyncio.get_running_loop().call_soon(self._tell)
+        return True
+
+    def _take(self, source: Incarnation, message: AnyMessage, now: float) -> None:
+        if isinstance(message, Register | Suspect):
+            self._look_at = now
+        if isinstance(message, Suspect) and any(
+            each in self.machine.members for each in message.incarnations
+        ):
+            self._quick_until = now + QUICK_FOR_SECONDS
+        self.machine.receive(source, message, now)
+
+    def look_now(self) -> None:
+        self._look_at = self._clock.now()
+        self._wake.set()
+
+    # -- Inside ------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        while True:
+            with contextlib.suppress(StoreUnavailable):
+                server, members = await self._store.members()
+                rows = await self._store.shards()
+                now = self._clock.now()
+                if now < self._former_until and not decided_in_era(self.term, rows):
+                    # A home whose row is lost may still handle messages. Dead nodes are noticed
+                    # while we wait.
+                    self._membership.judge(now, server, members)
+                    await asyncio.sleep(min(self._former_until - now, LOOK_SECONDS))
+                    continue
+                await self._read_types(members)
+                for type_name, locations in (await self._read_locations(members)).items():
+                    self.machine.placement.locate(type_name, locations)
+                self._take_over(server, members, rows)
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _take_over(self, server: Server, members: list[Member], rows: list[ShardRow]) -> None:
+        now = self._clock.now()
+        self.machine.loaded(rows, members, now)
+        self._loaded = True
+        verdict = self._membership.judge(now, server, members)
+        self.machine.members_read(members, verdict.dead, verdict.suspect, now)
+        self._look_at = min(verdict.next_look, now + LOOK_SECONDS)
+        for source, message in self._early:
+            self.receive(source, message)
+        self._early.clear()
+
+    async def _turn(self) -> None:
+        now = self._clock.now()
+        if now >= self._look_at:
+            await self._look()
+        self.machine.tick(self._clock.now())
+        await self._carry_out()
+        if self.machine.outbox.effects:
+            return
+        now = self._clock.now()
+        due = self._look_at
+        if self.machine.busy:
+            due = min(due, now + BUSY_SECONDS, self.machine.audience.due)
+        if now < self._quick_until:
+            due = min(due, now + QUICK_LOOK_SECONDS)
+            self._look_at = min(self._look_at, due)
+        await set_within(self._wake, max(0.0, due - now))
+        self._wake.clear()
+
+    async def _look(self) -> None:
+        self._look_at = self._clock.now() + LOOK_SECONDS
+        try:
+            server, members = await self._store.members()
+            await self._read_types(members)
+        except StoreUnavailable:
+            self._look_at = self._clock.now() + RETRY_SECONDS
+            return
+        now = self._clock.now()
+        verdict = self._membership.judge(now, server, members)
+        if verdict.dead:
+            self._quick_until = 0.0
+        self.machine.members_read(members, verdict.dead, verdict.suspect, now)
+        self._look_at = min(self._look_at, max(verdict.next_look, now + QUICK_LOOK_SECONDS))
+        for type_name, locations in (await self._read_locations(members)).items():
+            self.machine.locations_read(type_name, locations, self._clock.now())
+
+    async def _read_types(self, members: list[Member]) -> None:
+        """Read how many shards each type has, if the members or their types have changed.
+
+        The number changes only while no member hosts the type, and others may host it next.
+        """
+        hosted = frozenset((member.incarnation, *member.types) for member in members)
+        if hosted != self._types_of:
+            found = await self._store.types()
+            self.machine.types_read({each.name: each.number_of_shards for each in found})
+            self._types_of = hosted
+
+    async def _read_locations(self, members: list[Member]) -> dict[str, dict[ShardId, str] | None]:
+        """Read changes of where the application wants shards, by type; None if unknown."""
+        found: dict[str, dict[ShardId, str] | None] = {}
+        for name in dict.fromkeys(each for member in members for each in member.types):
+            if self.machine.placement.strategies.wants_locations(name):
+                try:
+                    news = await self._store.locations(name, self._location_changes.get(name))
+                except StoreUnavailable:
+                    found[name] = None
+                    self._location_changes.pop(name, None)
+                else:
+                    if news is not None:
+                        self._location_changes[name], found[name] = news
+        return found
+
+    async def _carry_out(self) -> None:
+        machine = self.machine
+        while machine.outbox.effects:
+            self._tell()
+            effects = machine.outbox.take()
+            changes = [change for each in effects if isinstance(each, Decide) for change in each.changes]
+            for first in range(0, len(changes), MOST_CHANGES):
+                await self._decide(changes[first : first + MOST_CHANGES])
+            for effect in effects:
+                match effect:
+                    case Decide():
+                        pass  # written above, many in one statement
+                    case Bury():
+                        await self._bury(effect.incarnation)
+                    case ReadShards():
+                        self._unread.update(dict.fromkeys(effect.types))
+                    case Note():
+                        self._note(effect.decision)
+                    case Tell() | TellAll():
+                        raise RuntimeError(f"{effect!r} was not sent with the messages before")
+                    case _:
+                        assert_never(effect)
+        if self._unread:
+            await self._read_shards()
+        if self._unrecorded and not machine.busy:
+            decisions, self._unrecorded = self._unrecorded, []
+            await self._record(decisions)
+
+    def _tell(self) -> None:
+        """Send the machine's messages. Effects that have to be written stay in their place."""
+        self._telling = False
+        for_all: dict[tuple[Incarnation, ...], list[Word]] = {}
+        for each in self.machine.outbox.take_messages():
+            if isinstance(each, Tell):
+                self._put(each.to, each.message)
+            else:
+                for_all.setdefault(each.to, []).append(each.word)
+        for targets, words in for_all.items():
+            for some in _parts(words):
+                self._put_all(targets, some[0] if len(some) == 1 else Announcement(some))
+
+    async def _record(self, decisions: list[Decision]) -> None:
+        try:
+            await self._store.record(decisions)
+        except StoreRefused:
+            if len(decisions) > 1:
+                for half in _halves(decisions):
+                    await self._record(half)
+                return
+            logger.warning(
+                "the timeline cannot hold %s", ascii(decisions[0]), extra={"action": "timeline_gap"}
+            )
+        except StoreUnavailable:
+            logger.info("the timeline misses %d lines", len(decisions), extra={"action": "timeline_gap"})
+
+    async def _read_shards(self) -> None:
+        """Read the rows of types of which some have vanished: an operator has deleted them."""
+        types = list(self._unread)
+        logger.warning(
+            "rows of shards are gone: those of %s are read again",
+            ", ".join(types),
+            extra={"action": "rows_gone"},
+        )
+        try:
+            rows = await self._store.shards(types)
+        except StoreUnavailable:
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        self._unread.clear()
+        self.machine.rows_read(types, rows, self._clock.now())
+
+    async def _decide(self, changes: list[HomeChange]) -> None:
+        try:
+            rows = await self._store.decide(self.term, changes)
+        except StoreRefused as error:
+            # One of them can never be written. Without the halves all others would wait for it.
+            if len(changes) > 1:
+                for half in _halves(changes):
+                    await self._decide(half)
+                return
+            logger.error(
+                "the decision about shard %s/%s is refused: %s", changes[0].type, changes[0].shard, error,
+                extra={"action": "decision_refused", "entity_type": changes[0].type},
+            )  # fmt: skip
+            self.machine.refused(changes, str(error), self._clock.now())
+        except StoreUnavailable as error:
+            logger.warning("a decision has to wait: %s", error, extra={"action": "decision_waits"})
+            if error.answered:
+                # One row may be locked by another session. The others must not wait for it.
+                if len(changes) > 1:
+                    for half in _halves(changes):
+                        await self._decide(half)
+                    return
+                if self.machine.wait_for(changes[0], self._clock.now()):
+                    return
+            self.machine.undecided(changes)
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            self.machine.decided(changes, rows, self._clock.now())
+            written = {(row.type, row.shard): row.epoch for row in rows}
+            if changes and all(written.get((each.type, each.shard)) != each.epoch for each in changes):
+                # All had been overtaken. Pause, or this might loop without end.
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _bury(self, incarnation: Incarnation) -> None:
+        try:
+            buried = await self._store.bury(self.term, incarnation)
+        except StoreUnavailable as error:
+            logger.warning("a dead node has to wait: %s", error, extra={"action": "bury_waits"})
+            self.machine.unburied(incarnation)
+            await asyncio.sleep(RETRY_SECONDS)
+            return
+        if buried:
+            self.machine.buried(incarnation, self._clock.now())
+        else:
+            logger.info("node %s came back in time", incarnation, extra={"action": "bury_refused"})
+            self.machine.unburied(incarnation)
+            self.look_now()
+
+    def _note(self, decision: Decision) -> None:
+        logger.log(
+            logging.WARNING if decision.action in TO_BE_SEEN else logging.INFO,
+            "%s: %s %s", decision.action, decision.subject, decision.detail,
+            extra={"action": decision.action, "subject": decision.subject, "term": self.term},
+        )  # fmt: skip
+        self.decisions.append(decision)
+        self._unrecorded.append(decision)
+        self._on_decision(decision)
+
+
+def _halves(items: Sequence[T]) -> tuple[list[T], list[T]]:
+    half = len(items) // 2
+    return list(items[:half]), list(items[half:])
+
+
+def _parts(words: list[Word]) -> Iterator[list[Word]]:
+    """Split words into announcements of some thousand shards at most."""
+    part: list[Word] = []
+    size = 0
+    for word in words:
+        part.append(word)
+        size += 1 if isinstance(word, NodeGone) else 1 + len(word.shards)
+        if size >= MOST_SHARDS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

@@ -1,0 +1,1 @@
+"""One command on one entity: from its envelope to its answer."""

@@ -1,0 +1,69 @@
+"""The commands of one type's entities: each envelope begins a `Command`, or is refused before.
+
+An error around a handler costs its command and its object, and nothing else.
+"""
+
+from sharding_app.errors import ShardingError
+from sharding_app.protocol.builtin_commands import EXISTS, START
+from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.messages import Deliver
+from sharding_app.runtime.execution.command import ASKING, RUNNING, Command, Services
+from sharding_app.runtime.journal.commits import (
+    Resident,
+)
+
+
+class Execution(Services):
+    """Runs the commands of one type's entities in one process."""
+
+    command_class: type[Command] = Command
+
+    def run(self, slot: Resident, source: Incarnation, message: Deliver) -> bool:
+        """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""
+        if not self.owner.may_begin(slot.shard):
+            self.replies.hand_back(source, message)
+            return True
+        command = self.command_class(self, slot, source, message)
+        try:
+            if message.deadline_ms and message.deadline_ms <= self.owner.now() * 1000:
+                self.replies.expired(source, message)
+                return True
+            handler = self.commands.get(message.command)
+            if handler is None and message.command in (EXISTS, START):
+                command.value = b"1" if slot.seq else b""
+                command.answer_seen()
+                return True
+            try:
+                if handler is None:
+                    handler = self.type.handler(message.command)  # raises, and names the commands there are
+                args = handler.decode(message.args)
+            except ShardingError as error:
+                command.refuse(error)
+                return True
+            except BaseException as error:  # noqa: BLE001  (types of the user's take part in decoding)
+                command.refuse(self.type.failed(slot.id, message.command, error))
+                return True
+            is_retryable = message.command_id and not handler.is_query and not self.is_memory
+            if not is_retryable or self.earlier_attempts.is_fresh(slot, message):
+                return command.start(handler, args)
+            command.ask(handler, args)
+            return False
+        except BaseException as error:  # noqa: BLE001  (else the envelopes behind this one would be lost with it)
+            command.broke(error)
+            return False
+
+    def put_back(self, slot: Resident) -> None:
+        """Run the command that the journal is asked about next: its object was dropped.
+
+        Otherwise later commands could run before its job notices.
+        """
+        command = self.waiting.get(slot)
+        if command is not None and command.phase is ASKING:
+            command.put_back()
+
+    def give_up(self, slot: Resident) -> None:
+        """Fail the running command, which is not waited for any longer."""
+        command = self.waiting.get(slot)
+        if command is not None and command.phase is RUNNING:
+            del self.waiting[slot]
+            command.give_up()

@@ -1,0 +1,57 @@
+"""The interface of the host of a type, for the execution of its commands."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.messages import AnyMessage, Deliver
+from sharding_app.runtime.base.interfaces import Listener
+from sharding_app.runtime.base.threads import Threads
+from sharding_app.runtime.journal.commits import Resident, ResidentShard
+
+
+class Owner(Protocol):
+    """The host of a type, as the execution of its commands sees it."""
+
+    listener: Listener
+    threads: Threads
+    closing: bool
+    "The node ends: jobs that are cancelled now have to end."
+    now: Callable[[], float]
+    "The node's clock."
+
+    def send(self, target: Incarnation, message: AnyMessage) -> None: ...
+
+    def done(self, target: Incarnation, request: int) -> None:
+        """Report that a tell is handled."""
+
+    def finished(self, slot: Resident) -> None: ...
+
+    def again(self, slot: Resident, source: Incarnation, message: Deliver) -> None:
+        """Run a command whose object was dropped before it began, ahead of all later ones."""
+
+    def settled(self, slot: Resident) -> None:
+        """Note that the commit of a pipelined command is done."""
+
+    def reload(self, slot: Resident, delay: float = 0.0) -> None:
+        """Drop the entity's object, and rebuild it after `delay` seconds."""
+
+    def restart_shard(self, shard: ResidentShard) -> None:
+        """Drop all idle objects of a shard."""
+
+    def fenced(self, slot: Resident) -> None:
+        """Drop the slot's shard: the journal says that it lives elsewhere."""
+
+    def may_begin(self, shard: ResidentShard) -> bool:
+        """Whether a message that a shard has taken in may still begin."""
+        ...
+
+    async def lease(self) -> None:
+        """Wait until this node may handle messages."""
+        ...
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
+
+    async def at_home(self, slot: Resident) -> bool:
+        """Ask the store whether the slot's shard is still at home here."""
+        ...

@@ -1,0 +1,1 @@
+"""The shards and entities that live in a node."""

@@ -1,0 +1,177 @@
+"""Erasing entities at their home. The object goes first; commands that wait start a fresh one.
+
+Contract: from the first piece to the last the entity is LOADING, so it neither runs nor writes. A
+piece whose answer was lost is erased again, after the journal has made sure that the former
+statement is over. The entity starts again only when nothing can be erased any more. If the shard is
+lost, the erasure ends: the shard's epoch fences late statements.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, NamedTuple, Protocol
+
+from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, ShardsFenced
+from sharding_app.protocol.ids import EntityId, ShardId, is_entity_id
+from sharding_app.protocol.shard import SlotState
+from sharding_app.runtime.execution.context import close_context
+from sharding_app.runtime.execution.execution import Execution
+from sharding_app.runtime.hosting.entities import EntityLife
+from sharding_app.runtime.hosting.remembered import Remembering
+from sharding_app.runtime.journal.commits import Resident, ResidentShard
+from sharding_app.runtime.journal.loader import Loader
+from sharding_app.runtime.telemetry.meter import Meter
+
+PATIENCE_SECONDS = 5.0
+"""Time after which the operator gets a report of progress."""
+EVENTS_AT_ONCE = 5_000
+"""Size of a piece. Other work on this connection waits for one piece at most."""
+RETRY_SECONDS = 0.2
+
+
+class UnderWay(NamedTuple):
+    """An erasure that is not done yet."""
+
+    begun: bool
+    "False: the entity still works on a command."
+    events: int
+
+
+Answer = Literal["away"] | Erasure
+
+
+class _Job:
+    def __init__(self, shard: ResidentShard, entity: EntityId, by: str) -> None:
+        self.shard = shard
+        self.entity = entity
+        self.by = by
+        self.erased = Erasure()
+        self.begun = False
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def end(self, answer: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+class ErasureHost(Protocol):
+    """The host of a type, as an erasure needs it."""
+
+    shards: dict[ShardId, ResidentShard]
+    journal: Journal
+    meter: Meter
+    now: Callable[[], float]
+    execution: Execution
+    loader: Loader
+    entity_life: EntityLife
+    remembering: Remembering | None
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
+
+    def fenced_shard(self, shard: ResidentShard) -> None: ...
+
+    def end_if_stopped(self, shard: ResidentShard) -> None: ...
+
+
+class Erasing:
+    def __init__(self, host: ErasureHost) -> None:
+        self._host = host
+        self._jobs: dict[tuple[ShardId, EntityId], _Job] = {}
+
+    async def erase(self, number: ShardId, entity: EntityId, by: str) -> Answer | UnderWay:
+        """Erase an entity, or report the progress of an erasure that an earlier call began."""
+        shard = self._host.shards.get(number)
+        job = self._jobs.get((number, entity))
+        if job is None or job.shard is not shard:
+            if shard is None or shard.stopping or not is_entity_id(entity):
+                return "away"
+            job = self._jobs[number, entity] = _Job(shard, entity, by)
+        if not job.begun:
+            self._want(job)
+        await asyncio.wait([job.answer], timeout=PATIENCE_SECONDS)
+        if job.answer.done():
+            return job.answer.result()
+        if self._host.shards.get(number) is not shard and not job.begun:
+            self._end(job, "away")
+            return "away"
+        return UnderWay(job.begun, job.erased.events)
+
+    def wants(self, slot: Resident) -> bool:
+        """Begin the erasure of an entity that has just stopped, or is to be loaded.
+
+        False: none is wanted.
+        """
+        job = self._jobs.get((slot.shard.number, slot.id)) if self._jobs else None
+        if job is None or job.begun or job.shard is not slot.shard:
+            return False
+        self._begin(job)
+        return True
+
+    def _want(self, job: _Job) -> None:
+        shard = job.shard
+        slot = shard.slots.get(job.entity)
+        if slot is None or (slot.state is SlotState.IDLE and not slot.passivating and not slot.pending):
+            self._begin(job)
+        else:  # it stops after its present command, without a stop message, and `wants` is asked then
+            shard.passivate(slot)
+
+    def _begin(self, job: _Job) -> None:
+        shard, host = job.shard, self._host
+        slot = shard.slots.get(job.entity)
+        if slot is None:
+            slot = shard.start(job.entity, host.now())
+        elif slot.state is not SlotState.LOADING:
+            close_context(slot.entity)
+            shard.reload(slot)
+        if slot is None:
+            self._end(job, "away")
+            return
+        # It is LOADING, and nothing loads it: its messages wait in its mailbox.
+        job.begun = True
+        slot.seq = slot.snapshot_seq = 0
+        slot.stored = None
+        host.execution.snapshots.forget(job.entity)
+        host.entity_life.failed_starts.forget(job.entity)
+        host.meter.forget(job.entity)
+        host.spawn(self._run(job, slot))
+
+    async def _run(self, job: _Job, slot: Resident) -> None:
+        host, shard = self._host, job.shard
+        answer: Answer = "away"
+        try:
+            while not slot.is_gone:
+                try:
+                    piece = await host.journal.erase(
+                        host.execution.type_id, shard.number, shard.epoch, slot.id,
+                        at_most=EVENTS_AT_ONCE, before=job.erased, by=job.by,
+                    )  # fmt: skip
+                except JournalUnavailable:
+                    await asyncio.sleep(RETRY_SECONDS)
+                except ShardsFenced:
+                    host.fenced_shard(shard)
+                else:
+                    job.erased += piece
+                    if piece.whole:
+                        answer = job.erased
+                        break
+        finally:
+            self._end(job, answer)
+            self._go_on(slot)
+
+    def _end(self, job: _Job, answer: Answer) -> None:
+        key = job.shard.number, job.entity
+        if self._jobs.get(key) is job:
+            del self._jobs[key]
+        job.end(answer)
+
+    def _go_on(self, slot: Resident) -> None:
+        """Load the entity for messages that wait; drop it if there are none."""
+        host, shard = self._host, slot.shard
+        if slot.is_gone:
+            return
+        if not slot.mailbox:
+            shard.drop(slot)
+            host.end_if_stopped(shard)
+        elif host.remembering is None:
+            host.loader.want(slot)
+        else:
+            host.remembering.started(slot)

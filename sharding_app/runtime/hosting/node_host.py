@@ -1,0 +1,424 @@
+"""A node's hosts, one for each type that it may host, with the shards that rows have given to them.
+
+Contract: a shard is started because of its row, never because of a message alone. Envelopes that
+come while the lease is lost are kept, in their order, and count against their sender's credit.
+After a suspension only shards whose rows are unchanged go on.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.ports.transport import Endpoint
+from sharding_app.protocol.allocation.singleton import SINGLETON
+from sharding_app.protocol.builtin_commands import START
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
+from sharding_app.protocol.liveness.node_lease import resume_check
+from sharding_app.protocol.messages import (
+    AnyMessage,
+    Deliver,
+    GetShardRegionState,
+    GracefulShutdownReq,
+    HandBack,
+    HandOff,
+    HostShard,
+    RegionState,
+    ShardRegionState,
+    ShardStarted,
+    ShardStopped,
+)
+from sharding_app.protocol.records import ShardRow
+from sharding_app.runtime.asking.regions import RegionClient
+from sharding_app.runtime.asking.shard_locator import ShardLocator
+from sharding_app.runtime.base.config import NodeConfig, NodePorts
+from sharding_app.runtime.base.shared_round import Rounds
+from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES
+from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
+from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.runtime.journal.loader import Permits
+from sharding_app.runtime.journal.writer import JournalWriter
+
+logger = logging.getLogger("sharding.node")
+
+RETRY_SECONDS = 0.1
+GIVEN_UP_SECONDS = 0.5
+
+
+class Process(Protocol):
+    """The node, as its hosts see it."""
+
+    incarnation: Incarnation
+    cluster_id: str
+    config: NodeConfig
+    region_client: RegionClient
+    locator: ShardLocator
+    writer: JournalWriter
+
+    def send(self, target: Incarnation, message: AnyMessage) -> None: ...
+
+    def try_send(self, target: Incarnation, message: AnyMessage) -> bool: ...
+
+    def may_handle(self) -> bool: ...
+
+    def fail(self) -> None: ...
+
+
+class NodeHost:
+    def __init__(self, node: Process, ports: NodePorts, channel: Callable[[], str]) -> None:
+        self.hosts: dict[str, TypeHost] = {}
+        self.endpoints: dict[str, Endpoint] = {}
+        self._node = node
+        self._ports = ports
+        self._channel = channel
+        self._leaving: dict[str, None] = {}
+        self._held: list[tuple[Incarnation, list[Deliver]]] = []
+        "Envelopes that came while the lease was lost."
+        self._held_bytes: dict[Incarnation, int] = {}
+        self._one_stopped = asyncio.Event()
+        self._resumed = 0
+        "How often the node's lease has come back."
+        self.keepers: dict[str, LeaseKeeper] = {}
+        "Keepers of the leases that types need, by the source of the leases."
+        self._given_up: dict[ShardKey, Epoch] = {}
+        """Shards that stop or have stopped although their rows name us, until a coordinator has
+        decided.
+        """
+        self._telling: dict[str, dict[ShardId, Epoch]] = {}
+        "Those of them that have stopped, by type. The coordinator is told again and again."
+        self._secured = Rounds(ports.journal.secure)
+        self._recoveries = Permits(node.config.max_concurrent_recoveries)
+
+    def add(self, entity_type: EntityType, type_id: int) -> TypeHost:
+        """Host a type. The caller runs the host."""
+        ports, node = self._ports, self._node
+        host = self.hosts[entity_type.name] = TypeHost(
+            entity_type, type_id, node.incarnation, node.config, ports, send=node.send, writer=node.writer,
+            recoveries=self._recoveries, secured=self._secured, may_handle=node.may_handle,
+            shard_of=lambda entity: node.region_client.shard_of(entity_type.name, entity),
+            start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
+            on_failed=node.fail,
+        )  # fmt: skip
+        if entity_type.settings.use_lease:
+            host.gate = self._gate(host, entity_type.settings.use_lease)
+        make = ports.endpoint
+        self.endpoints[entity_type.name] = host.receive if make is None else make(host, self._channel())
+        return host
+
+    def _gate(self, host: TypeHost, path: str) -> ShardGate:
+        node, name = self._node, host.type.name
+        keeper = self.keepers.get(path)
+        if keeper is None:
+            keeper = self.keepers[path] = LeaseKeeper(
+                self._ports.leases(path), node.config.shard_leases, self._ports.clock.now,
+                f"{node.cluster_id}-check",
+            )  # fmt: skip
+
+        def lease_name(number: ShardId) -> str:
+            if host.type.singleton_id is not None:
+                return f"{node.cluster_id}-singleton-{name.removeprefix(SINGLETON)}"
+            return f"{node.cluster_id}-shard-{name}-{number}"
+
+        def granted(number: ShardId, epoch: Epoch) -> None:
+            host.spawn(self._start_granted(host, number, epoch))
+
+        def lost(number: ShardId, epoch: Epoch) -> None:
+            self._given_up[name, number] = epoch
+            host.shard_life.give_up(number, epoch)
+
+        return ShardGate(keeper, lease_name, granted, lost)
+
+    # -- Envelopes ---------------------------------------------------------------------------------
+
+    def receive(self, source: Incarnation, envelopes: list[Deliver]) -> None:
+        if self._held or not self._node.may_handle():
+            # Do not hand back: we may be their home again in a moment, and the next ones would
+            # overtake them.
+            self._held.append((source, envelopes))
+            size = sum(len(each.args) + OVERHEAD_BYTES for each in envelopes)
+            self._held_bytes[source] = self._held_bytes.get(source, 0) + size
+            return
+        self._pass_on(source, envelopes)
+
+    def waiting_bytes(self, peer: Incarnation) -> int:
+        return sum(host.backlog.of(peer) for host in self.hosts.values()) + self._held_bytes.get(peer, 0)
+
+    def _pass_on(self, source: Incarnation, envelopes: list[Deliver]) -> None:
+        if len(self.endpoints) == 1 or len({each.type for each in envelopes}) == 1:
+            groups = {envelopes[0].type: envelopes}
+        else:
+            groups = {}
+            for each in envelopes:
+                groups.setdefault(each.type, []).append(each)
+        for type_name, group in groups.items():
+            endpoint = self.endpoints.get(type_name)
+            if endpoint is not None:
+                endpoint(source, group)
+                continue
+            for each in group:
+                self._node.send(source, HandBack(each.type, each.shard, each.epoch, [each.request]))
+
+    # -- Shards ------------------------------------------------------------------------------------
+
+    async def start(self, source: Incarnation, message: HostShard) -> None:
+        """Start the shards that the rows, not the message, give to us; then say so.
+
+        The history of a shard's entities is visible but may not be acknowledged: a former home's
+        commit may still wait for a standby. That commit is older than the row that makes us its
+        home. So the journal is secured once before anything of it is used.
+        """
+        host = self.hosts.get(message.type)
+        if host is None:
+            return
+        told = dict(zip(message.shards, message.epochs, strict=True))
+        unknown = [shard for shard, epoch in told.items() if not _is_home(host, shard, epoch)]
+        if unknown:
+            resumed = self._resumed
+            try:
+                rows = await self._ports.store.homes(message.type, unknown)
+                ours = [row for row in rows if self._names_us(row) and row.epoch == told[row.shard]]
+                if ours:
+                    await self._secured.next()
+            except (StoreUnavailable, JournalUnavailable):
+                return
+            if resumed != self._resumed or not self._node.may_handle():
+                return  # the lease was lost since, so the rows are outdated; the coordinator asks again
+            self._leave(host, {shard: told[shard] for shard in unknown}, rows)
+            there = {row.shard for row in rows}
+            for shard in unknown:
+                if shard not in there:
+                    self._say_stopped(message.type, {shard: told[shard]}, given_up=True)
+            for row in ours:
+                if host.shard_life.was_stopped(row.shard, row.epoch):
+                    # A server that went back in time may name a shard that has gone on from here.
+                    # It needs a new epoch.
+                    self._say_stopped(message.type, {row.shard: row.epoch}, given_up=True)
+                elif host.shard_life.admits(row.shard, row.epoch):
+                    host.shard_life.start(row.shard, row.epoch)
+        started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
+        if started:
+            epochs = [told[each] for each in started]
+            self._node.try_send(source, ShardStarted(message.type, started, epochs))
+
+    def _leave(self, host: TypeHost, told: Mapping[ShardId, Epoch], rows: Sequence[ShardRow]) -> None:
+        """Give back the leases of shards that these rows, read since, do not give to us."""
+        ours = {(row.shard, row.epoch) for row in rows if row.home == self._node.incarnation}
+        for shard, epoch in told.items():
+            if (shard, epoch) not in ours:
+                host.shard_life.left(shard, epoch)
+
+    async def _start_granted(self, host: TypeHost, number: ShardId, epoch: Epoch) -> None:
+        """Start a shard whose lease is granted, or give the lease back.
+
+        A coordinator tells only the home that the row names. If that is another node now, it waits
+        for this lease, and no message comes here. So the rows are read until they say which it is.
+        """
+        node, gate = self._node, host.gate
+        while gate is not None and gate.has_lease(number, epoch):
+            await host.lease()
+            message = HostShard(node.locator.term, host.type.name, [number], [epoch])
+            await self.start(node.locator.coordinator or node.incarnation, message)
+            if _is_home(host, number, epoch):
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _names_us(self, row: ShardRow) -> bool:
+        return row.home == self._node.incarnation and row.step == "home"
+
+    def hand_off(self, message: HandOff) -> None:
+        host = self.hosts.get(message.type)
+        if host is not None:
+            for shard, epoch in zip(message.shards, message.epochs, strict=True):
+                host.shard_life.stop(shard, epoch)
+
+    def stop_all(self) -> None:
+        for host in self.hosts.values():
+            for number, epoch in _at_home(host).items():
+                host.shard_life.stop(number, epoch)
+
+    async def emptied(self, seconds: float) -> None:
+        """Wait until no shard is here, for `seconds` at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                while not self.empty:
+                    self._one_stopped.clear()
+                    await self._one_stopped.wait()
+
+    async def released(self, seconds: float) -> None:
+        """Wait until the leases of stopped shards are given back, for `seconds` at most."""
+        await asyncio.gather(*(keeper.released(seconds) for keeper in self.keepers.values()))
+
+    @property
+    def leases_answer(self) -> bool:
+        """Whether every source of leases has answered once."""
+        return all(keeper.reachable for keeper in self.keepers.values())
+
+    def drop_all(self) -> None:
+        for host in self.hosts.values():
+            for number in list(host.shards):
+                host.shard_life.drop(number)
+
+    @property
+    def empty(self) -> bool:
+        return not any(host.shards for host in self.hosts.values())
+
+    def types_here(self) -> set[str]:
+        """Return the types that have shards here."""
+        return {name for name, host in self.hosts.items() if host.shards}
+
+    def epochs(self) -> dict[str, dict[ShardKey, Epoch]]:
+        """Return all shards that are here now, or wait for their leases, by type."""
+        return {
+            name: {(name, number): epoch for number, epoch in _at_home(host).items()}
+            for name, host in self.hosts.items()
+        }
+
+    def keep(self, rows: Sequence[ShardRow], held: Mapping[str, Mapping[ShardKey, Epoch]]) -> None:
+        """Drop those of the held shards that rows, read later, do not give to us any more."""
+        for name, mine in held.items():
+            _, drop = resume_check(rows, mine, self._node.incarnation)
+            life = self.hosts[name].shard_life
+            for key in drop:
+                _, number = key
+                life.drop(number)
+                life.left(number, mine[key])
+
+    def give_up_stored(self) -> None:
+        """Give up the shards whose objects come from the journal.
+
+        The journal may lack the last reads and writes. Each shard gets a new epoch, here or
+        elsewhere, and reads its objects again. At its present epoch order would be lost: calls
+        under way would overtake those whose commit is in doubt.
+        """
+        for name, host in self.hosts.items():
+            if host.type.kind != "memory":
+                self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
+                host.shard_life.outdate_all()
+
+    def resume(self) -> None:
+        """Go on after the lease has come back, with the kept envelopes first."""
+        self._resumed += 1
+        for host in self.hosts.values():
+            host.resumes += 1
+            host.suspended.resume()
+        waiting, self._held = self._held, []
+        self._held_bytes.clear()
+        for source, envelopes in waiting:
+            self._pass_on(source, envelopes)
+
+    def tick(self, now: float) -> None:
+        for host in self.hosts.values():
+            host.entity_life.tick(now)
+            host.early.tick(now)
+
+    def close(self) -> None:
+        for host in self.hosts.values():
+            host.close()
+
+    # -- Entities that run without a message -------------------------------------------------------
+
+    async def recall(self) -> None:
+        """Have singletons and the shards of remembered entities placed, without a message."""
+        for name, host in self.hosts.items():
+            if host.remembering is not None:
+                shards = await self._remembered_shards(host.execution.type_id)
+                if shards:
+                    self._node.region_client.find(name, shards)
+            elif host.type.singleton_id is not None:
+                self._node.region_client.find(name, [0])
+
+    async def _remembered_shards(self, type_id: int) -> list[ShardId]:
+        while True:
+            try:
+                return await self._ports.journal.remembered_shards(type_id)
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _start_entity(self, type_name: str, entity: str) -> Awaitable[object]:
+        return self._node.region_client.ask(Call(type_name, entity, START, b""))
+
+    # -- Regions -----------------------------------------------------------------------------------
+
+    def leave_region(self, type_name: str) -> None:
+        """GracefulShutdown of one region: its shards move away, and it gets no new ones."""
+        self._leaving[type_name] = None
+        self.ask_to_leave()
+
+    def ask_to_leave(self) -> bool:
+        """Tell the coordinator again which regions leave. False: none does."""
+        wanted = list(self._leaving)
+        coordinator = self._node.locator.coordinator
+        if wanted and coordinator is not None:
+            self._node.try_send(coordinator, GracefulShutdownReq(self._node.incarnation, wanted))
+        return bool(wanted)
+
+    def state(self, question: GetShardRegionState, refused: dict[str, str]) -> ShardRegionState:
+        regions = []
+        for name, host in self.hosts.items():
+            if not question.types or name in question.types:
+                shards = list(host.shards.values())
+                numbers, epochs = [each.number for each in shards], [each.epoch for each in shards]
+                entities = [len(each.slots) for each in shards]
+                life = host.entity_life
+                failed = life.failed_starts.report() if life.runs_again else (0, [])
+                limit = 0 if life.runs_again else life.limit  # no limit applies to those
+                regions.append(RegionState(name, numbers, epochs, entities, *failed, limit))
+        return ShardRegionState(question.request, regions, refused)
+
+    # -- Inside ------------------------------------------------------------------------------------
+
+    def _stopped(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
+        self._one_stopped.set()
+        if self._given_up.get((type_name, shard)) != epoch:
+            self._say_stopped(type_name, {shard: epoch}, given_up=False)
+            return
+        telling = self._telling.setdefault(type_name, {})
+        if not telling:
+            self.hosts[type_name].spawn(self._say_given_up(type_name, telling))
+        telling[shard] = epoch
+
+    def _say_stopped(self, type_name: str, shards: Mapping[ShardId, Epoch], *, given_up: bool) -> None:
+        coordinator = self._node.locator.coordinator
+        if coordinator is not None:
+            message = ShardStopped(type_name, list(shards), list(shards.values()), given_up)
+            self._node.try_send(coordinator, message)
+
+    async def _say_given_up(self, type_name: str, telling: dict[ShardId, Epoch]) -> None:
+        """Repeat this until a coordinator has heard it: no other process will ask."""
+        while telling:
+            self._say_stopped(type_name, telling, given_up=True)
+            await asyncio.sleep(GIVEN_UP_SECONDS)
+            asked = dict(telling)
+            with contextlib.suppress(StoreUnavailable):
+                rows = await self._ports.store.homes(type_name, list(asked))
+                ours = {row.shard: row.epoch for row in rows if row.home == self._node.incarnation}
+                for shard, epoch in asked.items():
+                    if ours.get(shard) != epoch and telling.get(shard) == epoch:
+                        del telling[shard]
+                        # If it has come and been given up again since, that is still to be told.
+                        if self._given_up.get((type_name, shard)) == epoch:
+                            del self._given_up[type_name, shard]
+
+    def _fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
+        logger.info(
+            "shard %s/%d has moved on from epoch %d", type_name, shard, epoch,
+            extra={"action": "shard_fenced", "entity_type": type_name},
+        )  # fmt: skip
+        # The coordinator knows this, unless the row has vanished. Then it finds out now.
+        self._say_stopped(type_name, {shard: epoch}, given_up=True)
+
+
+def _at_home(host: TypeHost) -> dict[ShardId, Epoch]:
+    """Return the shards that are here, and those that wait for their leases."""
+    waiting = {} if host.gate is None else host.gate.wanted
+    return waiting | {each.number: each.epoch for each in host.shards.values()}
+
+
+def _is_home(host: TypeHost, number: ShardId, epoch: Epoch) -> bool:
+    shard = host.shards.get(number)
+    return shard is not None and shard.epoch == epoch and not shard.stopping

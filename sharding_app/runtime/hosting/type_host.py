@@ -1,0 +1,378 @@
+"""The home side of a region: the envelopes for the entities of one type that live in this process.
+
+A thin shell around `protocol.shard`. It runs the commands that the machine lets through
+(`runtime.execution.execution`) and loads entities that are not in memory
+(`runtime.journal.loader`). It knows no coordinator. Beside it: `shards` (they start and stop),
+`entities` (they come into memory, stop, and start again), `parked` (messages that wait for the row,
+and for the lease).
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.errors import BufferFull, InvalidEntityId
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.store import StoreRefused, StoreUnavailable
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
+from sharding_app.protocol.messages import AnyMessage, Deliver, Done
+from sharding_app.protocol.records import ShardRow
+from sharding_app.protocol.shard import FULL, IDLE, LOAD, LOADING, QUEUED, RUN, Verdict
+from sharding_app.runtime.base.config import NodeConfig, NodePorts
+from sharding_app.runtime.base.interfaces import NO_CALLER
+from sharding_app.runtime.base.shared_round import Rounds
+from sharding_app.runtime.execution.context import close_context
+from sharding_app.runtime.execution.execution import Execution
+from sharding_app.runtime.hosting.entities import EntityLife
+from sharding_app.runtime.hosting.erasure import Erasing
+from sharding_app.runtime.hosting.parked import Backlog, EarlyEnvelopes, Suspended
+from sharding_app.runtime.hosting.remembered import Remembering
+from sharding_app.runtime.hosting.shard_leases import ShardGate
+from sharding_app.runtime.hosting.shards import ShardLife
+from sharding_app.runtime.journal.commits import Resident, ResidentShard
+from sharding_app.runtime.journal.loader import Loader, Permits
+from sharding_app.runtime.journal.writer import JournalWriter
+from sharding_app.runtime.telemetry import tracing
+from sharding_app.runtime.telemetry.meter import Meter
+
+logger = logging.getLogger("sharding.region")
+
+REPLY_ROOM_BYTES = 1024
+"""Room in a message beside the reply."""
+LOOK_AGAIN_SECONDS = 0.1
+
+
+class TypeHost:
+    def __init__(
+        self,
+        entity_type: EntityType,
+        type_id: int,
+        me: Incarnation,
+        config: NodeConfig,
+        ports: NodePorts,
+        *,
+        send: Callable[[Incarnation, AnyMessage], None],
+        writer: JournalWriter,
+        recoveries: Permits,
+        secured: Rounds,
+        may_handle: Callable[[], bool],
+        shard_of: Callable[[str], ShardId],
+        start_entity: Callable[[str, str], Awaitable[object]],
+        on_stopped: Callable[[str, ShardId, Epoch], None],
+        on_fenced: Callable[[str, ShardId, Epoch], None],
+        on_failed: Callable[[], None],
+    ) -> None:
+        self.type = entity_type
+        self.me = me
+        self.shards: dict[ShardId, ResidentShard] = {}
+        self.counters: Counter[str] = Counter()
+        self.backlog = Backlog()
+        self.send = send
+        self.may_handle = may_handle
+        self.journal = ports.journal
+        self.listener = ports.listener
+        self.threads = ports.threads
+        self.closing = False
+        self.resumes = 0
+        "How often the node's lease has come back."
+        self.now = ports.clock.now
+        self.meter = Meter(ports.clock)
+        self.gate: ShardGate | None = None
+        "Set for a type whose shards need a lease each."
+        self.remembering: Remembering | None = None
+        if entity_type.settings.remember_entities:
+            self.remembering = Remembering(
+                type_id, ports.journal, self, shard_of, ports.clock.now, rate=config.recovery_rate
+            )
+        self.shard_life = tracing.part(ShardLife)(self, config, on_stopped)
+        self.entity_life = EntityLife(self, config)
+        self.erasing = Erasing(self)
+        self.suspended = Suspended(self.finished)
+        self.execution = tracing.part(Execution)(
+            entity_type, type_id, writer, ports.journal, self, ports.watch, self.meter,
+            command_window_seconds=config.command_window_seconds, pipeline_limit=config.mailbox_size,
+            max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
+            max_state_bytes=config.max_state_bytes, together=ports.together,
+        )  # fmt: skip
+        self.loader = tracing.part(Loader)(
+            entity_type, type_id, ports.journal, self.entity_life.new, self.entity_life.loaded, recoveries,
+            config.recovery, ports.watch,
+        )  # fmt: skip
+        self.early = EarlyEnvelopes(
+            self.shard_life, self.backlog, self.spawn, self.receive, self.execution.replies.expired
+        )
+        self._secured = secured
+        self._store = ports.store
+        self._mailbox_limit = config.mailbox_size
+        self._start_entity = start_entity
+        self._on_fenced = on_fenced
+        self._on_failed = on_failed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._done: dict[Incarnation, list[int]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.loader.run())
+            group.create_task(self.execution.snapshots.run())
+            if self.remembering is not None:
+                group.create_task(self.remembering.run())
+
+    def close(self) -> None:
+        self.closing = True
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def entities(self) -> int:
+        return sum(len(shard.slots) for shard in self.shards.values())
+
+    # -- Envelopes ---------------------------------------------------------------------------------
+
+    def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None:
+        """Take envelopes in their order. The caller has checked the lease."""
+        now = self.now()
+        now_ms = int(now * 1000)
+        self.meter.batch(messages, now)
+        shards = self.shards
+        early = self.early.waiting
+        execution = self.execution
+        for message in messages:
+            if message.deadline_ms and message.deadline_ms <= now_ms:
+                execution.replies.expired(source, message)  # no entity is loaded for it
+                continue
+            shard = shards.get(message.shard)
+            if early or shard is None or shard.epoch < message.epoch:
+                if self.early.keep(source, message):
+                    continue
+                if shard is None:
+                    self.counters["handed_back"] += 1
+                    execution.replies.hand_back(source, message)
+                    continue
+            verdict, slot = shard.deliver(source, message, now)
+            if shard.evicted:
+                self.entity_life.evict(shard)
+            if slot is None:
+                self.counters["handed_back"] += 1
+                execution.replies.hand_back(source, message)
+            elif verdict is not RUN:
+                self._keep(verdict, slot, source, message)
+            elif execution.run(slot, source, message):
+                self.finished(slot)
+
+    def _keep(self, verdict: Verdict, slot: Resident, source: Incarnation, message: Deliver) -> None:
+        """Take in an envelope that cannot run now."""
+        if verdict is QUEUED:
+            self.backlog.waits(source, message)
+            if self.entity_life.delayed:
+                self.entity_life.load_now(slot)
+        elif verdict is LOAD:
+            self._bring_in(slot, source, message)
+        elif verdict is FULL:
+            self._refuse_full(source, message)
+
+    def again(self, slot: Resident, source: Incarnation, message: Deliver) -> None:
+        """Take back a command whose object was dropped before the command began. It runs next."""
+        if slot.state is IDLE:
+            self.receive(source, (message,))
+        else:
+            slot.shard.put_first(slot, (source, message))
+            self.backlog.waits(source, message)
+
+    def finished(self, slot: Resident) -> None:
+        """Run the entity's next commands after one is over, until one has to wait."""
+        shard, entity = slot.shard, slot.entity
+        if slot.mailbox is None and not (slot.passivating or slot.ended or shard.stopping):
+            shard.finished(slot)  # the usual case: nothing waits, nothing stops
+            return
+        while True:
+            if slot.mailbox and not self.may_handle():
+                self.suspended.park(slot)
+                return
+            work = shard.finished(slot)
+            if work is None:
+                break
+            self.backlog.taken(*work)
+            if not self.execution.run(slot, *work):
+                return
+        if slot.entity is None:
+            close_context(entity)
+            self.execution.snapshots.put_away(slot)
+        if (slot.state is LOADING or slot.ended) and self.erasing.wants(slot):
+            return
+        if slot.state is LOADING:
+            self.loader.want(slot)
+        elif slot.passivating and not slot.ended:
+            self.entity_life.force_later(slot)
+        elif slot.ended and not shard.stopping and self.entity_life.runs_again:
+            self.entity_life.stopped_by_itself(slot)
+        else:
+            self.end_if_stopped(shard)
+
+    def settled(self, slot: Resident) -> None:
+        shard, entity = slot.shard, slot.entity
+        shard.settled(slot)
+        if slot.entity is None:
+            close_context(entity)
+            if self.erasing.wants(slot):
+                return
+        self.end_if_stopped(shard)
+
+    def end_if_stopped(self, shard: ResidentShard) -> None:
+        if shard.stopped:
+            self.shard_life.ended(shard)
+
+    def call(self, slot: Resident, command: str, args: bytes) -> None:
+        """Run a timer's command through the entity's mailbox. It counts as no activity."""
+        shard = slot.shard
+        if slot.is_gone:
+            return
+        if not self.may_handle():
+            self.spawn(self._call_when_valid(slot, command, args))
+            return
+        self.receive(NO_CALLER, (Deliver(shard.type, shard.number, shard.epoch, slot.id, 0, command, args),))
+
+    async def _call_when_valid(self, slot: Resident, command: str, args: bytes) -> None:
+        entity = slot.entity
+        await self.lease()
+        if slot.entity is entity:
+            self.call(slot, command, args)
+
+    def _bring_in(self, slot: Resident, source: Incarnation, message: Deliver) -> None:
+        """Load an entity for its first envelope.
+
+        Our callers send no id that the tables do not take. Such an id must not get among those that
+        are read together.
+        """
+        if is_entity_id(message.entity):
+            self.backlog.waits(source, message)
+            if self.entity_life.failed_starts and self.entity_life.refused(slot):
+                return
+            if self.remembering is None:
+                self.loader.want(slot)
+            else:
+                self.remembering.started(slot)
+            return
+        self.counters["bad_entity_ids"] += 1
+        slot.shard.drop(slot)
+        text = f"an id of {message.type!r} that no entity can have came from {source}: it is refused"
+        logger.warning(text, extra={"action": "bad_entity_id", "entity_type": message.type})
+        self.execution.replies.refuse(source, message, InvalidEntityId(text))
+        self.end_if_stopped(slot.shard)
+
+    def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
+        self.counters["mailbox_full"] += 1
+        self.meter.trouble(message.entity, message.command, "mailbox_full")
+        text = f"{self._mailbox_limit} commands wait for {message.type!r} {message.entity!r}: slow down"
+        self.execution.replies.refuse(source, message, BufferFull(text))
+
+    # -- For executions and remembering ------------------------------------------------------------
+
+    def done(self, target: Incarnation, request: int) -> None:
+        if target == NO_CALLER:
+            return
+        if not self._done:
+            self._loop.call_soon(self._flush_done)
+        self._done.setdefault(target, []).append(request)
+
+    def _flush_done(self) -> None:
+        done, self._done = self._done, {}
+        for target, requests in done.items():
+            self.send(target, Done(requests))
+
+    def may_begin(self, shard: ResidentShard) -> bool:
+        """Whether a message that a shard has taken in may still begin.
+
+        Until then the shard needs its lease. After a blocked loop this is called before the timer
+        that ends the lease.
+        """
+        return not shard.closed and (self.gate is None or self.gate.holds(shard.number))
+
+    async def lease(self) -> None:
+        """Return when the lease is valid; mostly at once."""
+        while not self.may_handle():
+            await self.suspended.back()
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(job)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a bug: %s", error, exc_info=error, extra={"action": "internal_error"})
+            # A bug concerns its job, and would follow a retried command to the next node. Without
+            # memory nothing here can be relied on.
+            if isinstance(error, MemoryError):
+                self._on_failed()
+
+    def stopped_by_force(self, slot: Resident, text: str) -> None:
+        """Count and log an entity that did not stop in its time. `text` names its type by %s."""
+        self.counters["stopped_by_force"] += 1
+        self.meter.trouble(slot.id, "", "stopped_by_force")
+        logger.warning(
+            text, self.type.name, extra={"action": "stopped_by_force", "entity_type": self.type.name}
+        )
+
+    def load(self, slot: Resident) -> None:
+        """Load an entity whose start is stored."""
+        if not slot.is_gone:
+            self.loader.want(slot)
+
+    def reload(self, slot: Resident, delay: float = 0.0) -> None:
+        self.entity_life.reload(slot, delay)
+
+    def restart_shard(self, shard: ResidentShard) -> None:
+        self.entity_life.restart_shard(shard)
+
+    def start_elsewhere(self, entity: str) -> Awaitable[object]:
+        return self._start_entity(self.type.name, entity)
+
+    def fenced(self, slot: Resident) -> None:
+        self.shard_life.drop(slot.shard.number)
+        self._on_fenced(self.type.name, slot.shard.number, slot.shard.epoch)
+
+    def row_gone(self, number: ShardId, epoch: Epoch) -> None:
+        """Report a shard without a row.
+
+        The sender of its envelopes knew a row that has vanished.
+        """
+        self._on_fenced(self.type.name, number, epoch)
+
+    def fenced_shard(self, shard: ResidentShard) -> None:
+        """Drop a shard whose rows were refused, unless it has gone and come back here since."""
+        if self.shards.get(shard.number) is shard:
+            self.shard_life.drop(shard.number)
+            self._on_fenced(self.type.name, shard.number, shard.epoch)
+
+    async def row_of(self, number: ShardId) -> ShardRow | None:
+        """Read a shard's row from the store; ask until it answers."""
+        while True:
+            try:
+                rows = await self._store.homes(self.type.name, [number])
+            except StoreRefused:
+                return None  # there can be no such row, whatever the sender of the envelopes says
+            except StoreUnavailable:
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            else:
+                return rows[0] if rows else None
+
+    async def secure(self) -> bool:
+        """Secure all that a shard will read at its start (`Journal.secure`).
+
+        False: not yet, look again.
+        """
+        try:
+            await self._secured.next()
+        except JournalUnavailable:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            return False
+        return True
+
+    async def at_home(self, slot: Resident) -> bool:
+        row = await self.row_of(slot.shard.number)
+        return row is not None and row.home == self.me and row.epoch == slot.shard.epoch

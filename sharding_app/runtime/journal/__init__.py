@@ -1,0 +1,1 @@
+"""Writing to the journal in groups, and recovery from it."""

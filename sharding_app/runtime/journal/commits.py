@@ -1,0 +1,168 @@
+"""The commits of entities that are in memory here: their rows, and the consequences of their
+outcome.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import TypeAlias
+
+from sharding_app.entities.staging import Record
+from sharding_app.ports.journal import EventRow
+from sharding_app.protocol.ids import EntityId, ShardId
+from sharding_app.protocol.shard import Shard, Slot
+
+
+class NotCommitted(Enum):
+    """Reasons why a commit is not in the journal."""
+
+    FENCED = "fenced"
+    "Its shard has a newer epoch: it lives elsewhere."
+    REFUSED = "refused"
+    "The server refused one of its rows."
+    SUPERSEDED = "superseded"
+    "An earlier commit failed, so its numbers no longer follow."
+    UNAVAILABLE = "unavailable"
+    "The connection was lost before the commit."
+
+
+Follower = Callable[[NotCommitted | None], None]
+
+
+class Resident(Slot):
+    """One entity in memory here: its place in the shard, and its place in the journal."""
+
+    __slots__ = ("ids", "known_since", "seq", "snapshot_seq", "stored", "tail")
+
+    shard: "ResidentShard"
+
+    def __init__(self, entity_id: EntityId, shard: "ResidentShard") -> None:
+        super().__init__(entity_id, shard)
+        self.seq = 0
+        "Number of its last event, staged ones included."
+        self.snapshot_seq = 0
+        self.tail: LastCommit | None = None
+        "Of a pipelined type: the last commit that is under way."
+        self.stored: bytes | None = None
+        "Of a durable-state entity: the fingerprint of the state that was stored last."
+        self.ids: dict[str, float] | None = None
+        "Command ids that were put to the journal, and when (`runtime.execution.known_ids`)."
+        self.known_since: float | None = None
+        "Since when `ids` is complete; None: it has not been loaded."
+
+    def drop_object(self) -> None:
+        super().drop_object()
+        self.tail = None
+
+    async def commits_settled(self) -> None:
+        """Wait until no commit of its commands is under way."""
+        if self.tail is not None:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.tail.follow(lambda _: None if future.done() else future.set_result(None))
+            await future
+
+
+ResidentShard: TypeAlias = Shard[Resident]
+"""A shard that lives here."""
+
+
+class Commit:
+    """The rows that one command staged. Subclasses handle the outcome."""
+
+    __slots__ = ("generation", "rows", "slot")
+
+    def __init__(self, slot: Resident, rows: Sequence[EventRow]) -> None:
+        self.slot = slot
+        self.generation = slot.generation
+        self.rows = rows
+
+    def resolved(self, why: NotCommitted | None, detail: str = "") -> None:
+        raise NotImplementedError
+
+    @property
+    def key(self) -> tuple[int, ShardId]:
+        row = self.rows[0]
+        return row.type_id, row.shard
+
+
+class LastCommit(Commit):
+    """The last commit of a command. Replies that depend on the state after it follow it."""
+
+    followers: list[Follower] | None = None
+
+    def resolved(self, why: NotCommitted | None, detail: str = "") -> None:
+        if why is None:
+            self.committed()
+        else:
+            self.not_committed(why, detail)
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(why)
+
+    def committed(self) -> None:
+        raise NotImplementedError
+
+    def not_committed(self, why: NotCommitted, detail: str) -> None:
+        raise NotImplementedError
+
+    def follow(self, follower: Follower) -> None:
+        if self.followers is None:
+            self.followers = []
+        self.followers.append(follower)
+
+
+class StepCommit(Commit):
+    """A commit in the middle of a command. The handler waits for it."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, slot: Resident, rows: Sequence[EventRow], future: "asyncio.Future[None]") -> None:
+        super().__init__(slot, rows)
+        self.future = future
+
+    def resolved(self, why: NotCommitted | None, detail: str = "") -> None:
+        if self.future.done():
+            return
+        if why is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(StepFailed(why, detail))
+
+
+class StepFailed(Exception):
+    """`await self.persist(...)` did not reach the journal."""
+
+    def __init__(self, why: NotCommitted, detail: str = "") -> None:
+        super().__init__(f"{why.value} {detail}".rstrip())
+        self.why = why
+        self.detail = detail
+
+
+def number_rows(
+    type_id: int,
+    slot: Resident,
+    records: Sequence[Record],
+    command_id: str,
+    command: str,
+    value: bytes | None,
+    *,
+    partial: bool,
+) -> list[EventRow]:
+    """Give the records the entity's next numbers.
+
+    The last row carries the values that make a retry safe.
+    """
+    shard = slot.shard
+    entity, number, epoch, seq = slot.id, shard.number, shard.epoch, slot.seq
+    rows = []
+    for name, version, data, _ in records[:-1]:
+        seq += 1
+        rows.append(EventRow(type_id, entity, seq, number, epoch, name, version, data, None, None, None))
+    name, version, data, _ = records[-1]
+    slot.seq = seq = seq + 1
+    rows.append(
+        EventRow(
+            type_id, entity, seq, number, epoch, name, version, data, command_id, command, value, partial
+        )
+    )
+    return rows

@@ -1,0 +1,109 @@
+"""Commits that the server takes neither with others nor alone, without blaming their rows.
+
+Contract: they wait in the order of their entity, and later commits of that entity wait behind them.
+One entity alone is tried again. When it goes through, the next ones follow at once, twice as many
+each time: after a full disk, say, hundreds of entities may wait. After a failed attempt it is one
+entity alone again.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from sharding_app.ports.journal import EventRow
+from sharding_app.runtime.journal.commits import Resident
+
+
+class OfSlot(Protocol):
+    slot: Resident
+    generation: int
+    rows: Sequence[EventRow]
+
+
+T = TypeVar("T", bound=OfSlot)
+
+MOST = 64
+"""Most entities of one attempt."""
+
+
+class Stuck(Generic[T]):
+    def __init__(self, seconds: float, rows: int, wake: Callable[[], None]) -> None:
+        """`seconds` between two attempts, which have at most `rows` of several entities.
+
+        `wake` is called when the next one is due.
+        """
+        self.due = False
+        self._seconds = seconds
+        self._rows = rows
+        self._wake = wake
+        self._commits: dict[Resident, list[T]] = {}
+        "By entity; the one that has waited longest since its last attempt comes first."
+        self._timer: asyncio.TimerHandle | None = None
+        self._together = 1
+        "Number of entities in the next attempt."
+        self._failed = False
+        "Whether the present attempt has failed."
+
+    def __len__(self) -> int:
+        return sum(len(commits) for commits in self._commits.values())
+
+    def holds(self, slot: Resident) -> bool:
+        return slot in self._commits
+
+    def keep(self, commits: list[T], seconds: float = 0.0) -> None:
+        """Let commits wait. The next attempt is made after `seconds` at the earliest."""
+        for commit in commits:
+            self._commits.setdefault(commit.slot, []).append(commit)
+        self._failed = True
+        self._wait(max(seconds, self._seconds))
+
+    def behind(self, batch: list[T]) -> list[T]:
+        """Put commits of stuck entities behind those that wait. Return the rest."""
+        rest = []
+        for commit in batch:
+            waiting = self._commits.get(commit.slot)
+            if waiting is None:
+                rest.append(commit)
+            else:
+                waiting.append(commit)
+        return rest
+
+    def stale(self) -> list[T]:
+        """Take out the commits whose object has been dropped since."""
+        found: list[T] = []
+        for slot, commits in list(self._commits.items()):
+            current = [each for each in commits if each.generation == slot.generation]
+            if len(current) < len(commits):
+                found += [each for each in commits if each.generation != slot.generation]
+                if current:
+                    self._commits[slot] = current
+                else:
+                    del self._commits[slot]
+        return found
+
+    def take(self) -> list[T]:
+        """Take out the commits to try now."""
+        self.due = self._failed = False
+        taken: list[T] = []
+        rows = 0
+        for slot in list(self._commits)[: self._together]:
+            rows += sum(len(commit.rows) for commit in self._commits[slot])
+            if taken and rows > self._rows:
+                break
+            taken += self._commits.pop(slot)
+        return taken
+
+    def go_on(self) -> None:
+        """End an attempt. Unless it has failed, the next one may follow."""
+        self._together = 1 if self._failed else min(self._together * 2, MOST)
+        if self._commits and self._timer is None:
+            self.due = True
+
+    def _wait(self, seconds: float) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._is_due)
+
+    def _is_due(self) -> None:
+        self._timer = None
+        self.due = True
+        self._wake()

@@ -1,0 +1,1 @@
+"""Tasks and tables around the links' machines."""

@@ -1,0 +1,1 @@
+"""The lifeline, the watchdog, and the node's own echo."""

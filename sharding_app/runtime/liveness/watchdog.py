@@ -1,0 +1,157 @@
+"""The main loop's heartbeat, and a thread that names the handler that holds the loop.
+
+The loop beats by itself. Before it runs a handler, the host names it: `watchdog.running = (type,
+command)`, one assignment. When no beat has come for longer than the limit, the thread logs type,
+command and the main thread's stack, once. When it is over, it logs how long it took. Logs hold no
+arguments and no state. Of a recovery they name the entity, since nothing else shows the cause.
+
+Only time in which the watching thread itself turned counts. After a SIGSTOP or a suspended machine
+both threads wake together, and no handler is to blame.
+"""
+
+import asyncio
+import logging
+import sys
+import threading
+import traceback
+
+from sharding_app.ports.clock import Clock
+
+logger = logging.getLogger("sharding.node")
+
+BEAT_SECONDS = 0.05
+LOOK_SECONDS = 0.1
+CLOSE_LOOK_SECONDS = 0.02
+
+
+class Stall:
+    """Counts the time in which a looker turned, and the loop that it looks at did not beat.
+
+    A pause of the whole process is no stall.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.seconds = 0.0
+        self._beat = float("nan")
+        self._looked = now
+
+    def look(self, beat: float, now: float, at_most: float) -> float:
+        """Return the seconds so far. `at_most`: of the time since the last look, no more counts."""
+        passed, self._looked = now - self._looked, now
+        if beat != self._beat:
+            self._beat, self.seconds = beat, 0.0
+        else:
+            self.seconds += min(passed, at_most)
+        return self.seconds
+
+
+class Watchdog:
+    """Started on the loop that it watches. It is the `Heart` that the lifeline looks at."""
+
+    def __init__(self, clock: Clock, limit_seconds: float = 0.5) -> None:
+        self.running: tuple[str, str] | None = None
+        "(entity type, command) of the handler that runs, or ran last."
+        self.recovering: tuple[str, str] | None = None
+        "(entity type, id) of the entity that is being rebuilt from its events."
+        self.lag_seconds = 0.0
+        "Delay of the last beat."
+        self.worst_lag_seconds = 0.0
+        self.blocked = 0
+        "Number of times that the loop was held for too long."
+        self._clock = clock
+        self._limit = limit_seconds
+        self._beat = clock.now()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main = 0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def beat(self) -> float:
+        return self._beat
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._main = threading.get_ident()
+        self._tick()
+        self._thread = threading.Thread(target=self._watch, name="sharding-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def report_stall(self, seconds: float) -> None:
+        """Log where the loop stands: the lifeline gives up on it."""
+        logger.critical(
+            "the event loop has stood still for %.1f s: this node stops renewing its lease and will be taken for "
+            "dead. It stands in %s\n%s",
+            seconds,
+            self._handler(),
+            self.stack(),
+            extra={"action": "loop_stalled", **self._names()},
+        )
+
+    def stack(self) -> str:
+        """Return the stack of the watched thread."""
+        frame = sys._current_frames().get(self._main)
+        return "".join(traceback.format_stack(frame)) if frame is not None else "(that thread has ended)"
+
+    def _tick(self) -> None:
+        now = self._clock.now()
+        self.lag_seconds = max(0.0, now - self._beat - BEAT_SECONDS)
+        self.worst_lag_seconds = max(self.worst_lag_seconds, self.lag_seconds)
+        self._beat = now
+        if self._loop is not None and not self._ended.is_set():
+            self._timer = self._loop.call_later(BEAT_SECONDS, self._tick)
+
+    def _watch(self) -> None:
+        stall, pause = Stall(self._clock.now()), LOOK_SECONDS
+        told: float | None = None  # the last beat before the stall that was logged
+        while not self._ended.wait(pause):
+            beat, now = self._beat, self._clock.now()
+            held = stall.look(beat, now, 2 * pause)
+            if told is not None and told != beat:
+                self._over(now - told)
+                told = None
+            pause = CLOSE_LOOK_SECONDS if held > self._limit / 2 and told is None else LOOK_SECONDS
+            if held >= self._limit and told is None:
+                told = beat
+                self._tell(held)
+
+    def _tell(self, held: float) -> None:
+        self.blocked += 1
+        advice = "Make it async, or declare the command with thread=True"
+        if self.recovering is not None:
+            advice = "Make what applies its events quicker, or give the type `snapshot_every`"
+        logger.warning(
+            "%s has held the event loop for %.1f s: every entity of this node waits. %s\n%s",
+            self._handler(),
+            held,
+            advice,
+            self.stack(),
+            extra={"action": "handler_blocks_loop", "held_seconds": held, **self._names()},
+        )
+
+    def _over(self, seconds: float) -> None:
+        logger.warning(
+            "the event loop turns again after %.1f s",
+            seconds,
+            extra={"action": "loop_turns_again", "held_seconds": seconds},
+        )
+
+    def _handler(self) -> str:
+        running, recovering = self.running, self.recovering
+        if recovering is not None:
+            return f"the recovery of {recovering[0]} {recovering[1]!r}"
+        return "something outside of any handler" if running is None else f"{running[0]}.{running[1]}"
+
+    def _names(self) -> dict[str, str]:
+        running, recovering = self.running, self.recovering
+        if recovering is not None:
+            return {"entity_type": recovering[0], "entity": recovering[1]}
+        return {} if running is None else {"entity_type": running[0], "command": running[1]}

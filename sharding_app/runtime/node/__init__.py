@@ -1,0 +1,1 @@
+"""A process of the cluster, a node, and its life."""

@@ -1,0 +1,1 @@
+"""Counters, samples and spans."""

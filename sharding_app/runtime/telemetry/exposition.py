@@ -1,0 +1,76 @@
+"""Metrics in the plain text format of Prometheus, version 0.0.4. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = Mapping[str, str]
+
+
+class Sample(NamedTuple):
+    labels: Labels
+    value: float
+
+
+class Buckets(NamedTuple):
+    """A histogram: its counts, one more than bounds, and the sum of the values."""
+
+    labels: Labels
+    bounds: Sequence[float]
+    counts: Sequence[int]
+    sum: float
+
+
+class Family(NamedTuple):
+    """All samples of one name."""
+
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    samples: Sequence[Sample | Buckets]
+
+
+def render(families: Iterable[Family]) -> str:
+    """Render families of metrics. Families without samples are left out."""
+    lines: list[str] = []
+    for family in families:
+        if not family.samples:
+            continue
+        lines += [f"# HELP {family.name} {_escaped(family.help)}", f"# TYPE {family.name} {family.kind}"]
+        for sample in family.samples:
+            lines += _lines(family.name, sample)
+    return "\n".join([*lines, ""])
+
+
+def _lines(name: str, sample: Sample | Buckets) -> list[str]:
+    if isinstance(sample, Sample):
+        return [f"{name}{_labels(sample.labels)} {_number(sample.value)}"]
+    found = []
+    seen = 0
+    for bound, count in zip((*sample.bounds, float("inf")), sample.counts, strict=True):
+        seen += count
+        found.append(f"{name}_bucket{_labels({**sample.labels, 'le': _number(bound)})} {seen}")
+    return [
+        *found,
+        f"{name}_sum{_labels(sample.labels)} {_number(sample.sum)}",
+        f"{name}_count{_labels(sample.labels)} {seen}",
+    ]
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    inside = ",".join(f'{name}="{_escaped(value, quotes=True)}"' for name, value in labels.items())
+    return f"{{{inside}}}"
+
+
+def _escaped(text: str, *, quotes: bool = False) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
+
+
+def _number(value: float) -> str:
+    if value == float("inf"):
+        return "+Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))

@@ -1,0 +1,1 @@
+"""`SHARDING = {...}`: the keys, and how they are read."""

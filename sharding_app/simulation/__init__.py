@@ -1,1 +1,0 @@
-"""A whole cluster in one thread, on virtual time: the real runtime over faulty virtual servers, seeded and replayable."""

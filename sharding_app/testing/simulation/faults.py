@@ -1,0 +1,149 @@
+"""The faults of a seed: a list of kinds, times and lengths that is made before the world begins.
+
+So it can be shown, replayed, and cut down to the faults that are needed to break a promise.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+
+class Kind(NamedTuple):
+    """One kind of fault, with the range of its length in seconds. `aimed`: it hits one node."""
+
+    name: str
+    shortest: float
+    longest: float
+    aimed: bool = False
+
+
+KINDS = (
+    Kind("loss", 0.5, 4.0),
+    Kind("duplication", 0.5, 4.0),
+    Kind("reordering", 0.5, 4.0),
+    Kind("delay", 0.5, 3.0),
+    Kind("partition", 0.5, 4.0, aimed=True),
+    Kind("one_way", 0.5, 3.0, aimed=True),
+    Kind("deaf", 1.0, 8.0, aimed=True),
+    Kind("full_channel", 0.3, 6.0, aimed=True),
+    Kind("layer_down", 0.2, 2.5),
+    Kind("layer_out", 8.5, 11.0),
+    Kind("garbage", 0.1, 1.0, aimed=True),
+    Kind("crash", 0.5, 5.0, aimed=True),
+    Kind("crash_coordinator", 0.5, 5.0),
+    Kind("crash_two", 0.5, 4.0, aimed=True),
+    Kind("short_pause", 0.05, 1.5, aimed=True),
+    Kind("long_pause", 3.2, 7.0, aimed=True),
+    Kind("lapse", 2.05, 2.95, aimed=True),
+    Kind("blocked_loop", 0.3, 10.0, aimed=True),
+    Kind("pause_coordinator", 0.3, 6.0),
+    Kind("pause_in_append", 0.5, 8.0, aimed=True),
+    Kind("deposed_in_decide", 0.5, 3.0),
+    Kind("pause_client", 0.3, 3.0),
+    Kind("crash_client", 0.1, 3.0),
+    Kind("restart_client", 0.1, 1.0),
+    Kind("slow_store", 0.3, 3.0),
+    Kind("slow_appends", 1.0, 3.0),
+    Kind("failing_store", 0.3, 2.0),
+    Kind("lost_answers", 0.3, 2.0),
+    Kind("late_commits", 0.5, 2.5),
+    Kind("postgres_restart", 0.05, 3.5),
+    Kind("fail_over", 0.05, 2.0),
+    Kind("standby_away", 1.0, 4.0),
+    Kind("tail_lost", 0.05, 1.5, aimed=True),
+    Kind("lifeline_session_lost", 0.0, 0.0, aimed=True),
+    Kind("lifelines_lost", 0.0, 0.0, aimed=True),
+    Kind("lifelines_unheard", 0.5, 3.0, aimed=True),
+    Kind("slow_pings", 1.0, 5.0, aimed=True),
+    Kind("line_lost", 1.0, 6.0, aimed=True),
+    Kind("late_deletions", 1.0, 4.0),
+    Kind("right_taken", 1.0, 3.0),
+    Kind("cut_off", 0.5, 6.0, aimed=True),
+    Kind("leave_and_rejoin", 0.5, 3.0, aimed=True),
+    Kind("leave_slowly", 2.0, 6.0, aimed=True),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+ANSWER_KINDS = (
+    Kind("server_errors", 2.0, 5.0),
+    Kind("closed_entities", 0.5, 3.0),
+    Kind("refused_rows", 0.5, 4.0),
+    Kind("locked_shards", 0.5, 3.0),
+)
+"""The server answers with errors. Every third seed has one of them besides, in turn."""
+BY_NAME.update({kind.name: kind for kind in ANSWER_KINDS})
+ANSWERS_EVERY = 3
+
+MOVES = Kind("moves", 11.0, 11.0)
+"""No fault, but always there: shards are moved around under load."""
+BY_NAME[MOVES.name] = MOVES
+
+PROTOCOL_KINDS = (
+    Kind("rolling_restart", 0.2, 1.5),
+    Kind("crash_all", 0.3, 2.0),
+    Kind("late_marks", 1.0, 4.0),
+    Kind("leases_down", 1.0, 6.0),
+    Kind("lease_taken", 0.5, 3.0),
+)
+"""Only in seeds of the whole protocol. In a rolling restart the length is the pause after each
+node.
+"""
+BY_NAME.update({kind.name: kind for kind in PROTOCOL_KINDS})
+
+BLACK_HOLE = "black_hole"
+"""Not drawn by chance: it comes in calm, in every fifth seed, so that its time can be measured."""
+
+STRANGERS = "strangers"
+"""Not a fault of a moment: in every third seed no process sees or ends another's sessions.
+
+Counts the sessions that are left.
+"""
+
+FORGOTTEN = "forgotten_streams"
+"""Without a time: in every second pair of seeds, from the beginning to the end."""
+
+LEAST, MOST = 6, 11
+"""Faults in one seed, each of another kind."""
+FIRST_SECONDS, LAST_SECONDS = 0.3, 12.0
+
+
+class Fault(NamedTuple):
+    at: float
+    kind: str
+    lasts: float
+    target: int
+    "Number of the node that it hits, if it hits one."
+
+    def __str__(self) -> str:
+        aim = f" n{self.target}" if BY_NAME[self.kind].aimed else ""
+        return f"{self.kind}{aim} at {self.at:.2f} s for {self.lasts:.2f} s"
+
+
+def schedule(seed: int, nodes: int, *, moves: bool = True, whole_protocol: bool = False) -> list[Fault]:
+    """Choose the faults of a seed, ordered by their beginning."""
+    random = Random(f"faults {seed}")
+    chosen = random.sample(KINDS, random.randint(LEAST, MOST))
+    # The first one follows from the seed's number, so that every kind comes up in any row of seeds.
+    first = KINDS[seed % len(KINDS)]
+    if first not in chosen:
+        chosen[0] = first
+    if whole_protocol:
+        # At least one of them, in turn; in some seeds another one.
+        number = seed // 2 % len(PROTOCOL_KINDS)
+        chosen.append(PROTOCOL_KINDS[number])
+        if random.random() < 0.3:
+            chosen.append(PROTOCOL_KINDS[number - 1])
+    always = [Fault(0.5, MOVES.name, MOVES.longest, 0)] if moves else []
+    if seed % ANSWERS_EVERY == ANSWERS_EVERY - 1:
+        chosen.append(ANSWER_KINDS[seed // ANSWERS_EVERY % len(ANSWER_KINDS)])
+    faults = (
+        Fault(
+            at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
+            kind=kind.name,
+            lasts=round(random.uniform(kind.shortest, kind.longest), 3),
+            target=random.randrange(nodes),
+        )
+        for kind in chosen
+    )
+    return sorted((*always, *faults))

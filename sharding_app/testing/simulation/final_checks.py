@@ -1,0 +1,31 @@
+"""Checks of a finished history: the promises over all calls, and a store that has lost nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sharding_app.testing.simulation.promises import PromiseBroken, check_history
+from sharding_app.testing.simulation.states import tokens_of
+
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.world import World
+
+
+def look_back(world: World) -> None:
+    witness = world.witness
+    try:
+        check_history(
+            [call for call in witness.calls if call.ended is not None and id(call) not in witness.past],
+            witness.journal,
+        )
+        for key, committed in world.server.journal.events.items():
+            entity = f"{witness.name_of(key[0])}/{key[1]}"
+            entries = witness.journal[entity]
+            if witness.states.keeps(entity):
+                stored = tokens_of(committed[max(committed)].row) == [entry.token for entry in entries]
+            else:
+                stored = [each.row.seq for each in committed.values()] == [entry.seq for entry in entries]
+            if not stored:
+                raise PromiseBroken(3, "acknowledged_is_stored", "the journal has forgotten events", entity)
+    except PromiseBroken as error:
+        world.broke(error)

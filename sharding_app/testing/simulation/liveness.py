@@ -1,0 +1,69 @@
+"""Questions about the state of a world, answered from the virtual server's rows and its nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sharding_app.protocol.ids import shard_of
+from sharding_app.testing.simulation.topology import Named
+
+if TYPE_CHECKING:
+    from sharding_app.runtime.node.node import Node
+    from sharding_app.testing.simulation.virtual_node import VirtualNode
+    from sharding_app.testing.simulation.world import World
+
+
+def is_settled(world: World) -> bool:
+    """Whether every node is up, and every shard and lease is where its row says, and only there."""
+    members = world.server.cluster.members
+    for each in world.nodes:
+        own = members.get(each.incarnations[-1]) if each.is_up else None
+        if own is None or own.state != "up" or own.deaf:
+            return False
+    for row in world.server.cluster.shards.values():
+        node = world.node_of(row.home) if row.home is not None else None
+        if node is None or row.step != "home" or not world.is_valid(node):
+            return False
+        shard = node.hosts[row.type].shards.get(row.shard)
+        if shard is None or shard.epoch != row.epoch:
+            return False
+    return not any(
+        _keeps_a_lease_for_nothing(node) for each in world.nodes if (node := each.node) is not None
+    )
+
+
+def _keeps_a_lease_for_nothing(node: Node) -> bool:
+    """Whether the node has, or waits for, the lease of a shard that is not there.
+
+    Another home would never get it.
+    """
+    gates = ((host, host.gate) for host in node.hosts.values() if host.gate is not None)
+    return any(gate.wanted.keys() - host.shards.keys() for host, gate in gates)
+
+
+def is_balanced(world: World) -> bool:
+    """Whether no region has two shards more than another one, of types that the strategy places."""
+    members = world.server.cluster.members.values()
+    for made in world.cast.types:
+        if made.singleton_id is None:
+            has = {each.incarnation: 0 for each in members if made.name in each.types}
+            for row in world.server.cluster.shards.values():
+                if row.type == made.name and row.home in has:
+                    has[row.home] += 1
+            if has and max(has.values()) - min(has.values()) > 1:
+                return False
+    return True
+
+
+def home_of(world: World, entity: Named) -> VirtualNode | None:
+    """Return the node that the row of the entity's shard names, if it lives."""
+    entity_type, entity_id = entity
+    home = world.server.cluster.shards[entity_type.name, world.shard_of(entity_type.name, entity_id)].home
+    return next((each for each in world.nodes if each.runs and home in each.incarnations), None)
+
+
+def is_at_home(world: World, entity: Named) -> bool:
+    """Whether the entity's shard is not on its way from one home to another."""
+    entity_type, entity_id = entity
+    key = entity_type.name, shard_of(entity_id, entity_type.settings.number_of_shards or 1)
+    return world.server.cluster.shards[key].step == "home"

@@ -1,0 +1,26 @@
+"""Entities that call each other in calm: a chain ends, a circle is refused at once (promise 8)."""
+
+from __future__ import annotations
+
+from sharding_app.errors import EntityFailed
+from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.particular import RELAY
+from sharding_app.testing.simulation.promises import PromiseBroken
+
+ENDS_SECONDS = 1.5
+
+
+def chains(stage: Stage) -> None:
+    world = stage.world
+    relay = next((each for each in world.cast.entities if each[0] is RELAY), None)
+    if relay is None or world.failure is not None:
+        return
+    chain, circle = stage.call(relay, "hand_on"), stage.call(relay, "go_round")
+    stage.until(lambda: chain.acknowledged, ENDS_SECONDS, "a chain of calls comes to its end", promise=8)
+    stage.until(lambda: circle.ended is not None, ENDS_SECONDS, "a circle of calls is refused", promise=8)
+    if not stage.is_over and not (
+        isinstance(circle.error, EntityFailed) and circle.given[0] in world.witness.cycles_refused
+    ):
+        detail = f"a circle of calls ended with {circle.error!r}, {circle.value!r}"
+        world.broke(PromiseBroken(8, "errors_are_true", detail, circle.entity))
+    world.transition("chain of calls", "closes", "refused")

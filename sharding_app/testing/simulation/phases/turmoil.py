@@ -1,0 +1,124 @@
+"""Faults of every kind, while users call from clients and from inside nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from random import Random
+from typing import Any
+
+from sharding_app.protocol.ids import shard_of
+from sharding_app.runtime.hosting.erasure import UnderWay
+from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.testing.simulation.clients import Caller, Client
+from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.loop import SimLoop
+from sharding_app.testing.simulation.particular import MULE
+from sharding_app.testing.simulation.virtual_node import VirtualNode
+from sharding_app.testing.simulation.workload import SNAPPED
+
+USERS_OF_A_CLIENT = 3
+CALLS_OF_A_USER = 26
+CALLS_OF_A_NODE = 12
+TURMOIL_SECONDS = 180.0
+RESTS = 15
+ERASURES = 7
+STUBBORN_TIMES = 4
+
+
+def turmoil(stage: Stage) -> None:
+    world = stage.world
+    world.injector.plan(world.faults)
+    if world.seed % 4 < 2:
+        world.injector.forget_streams()
+    for client in world.clients:
+        for user in range(USERS_OF_A_CLIENT):
+            stage.users(client, _user(client, Random(f"user {world.seed} {client.name} {user}")))
+    if world.cast.whole_protocol:
+        stage.users(world.clients[1], _restless(stage, world.clients[1]))
+    stage.job(world.outside, _erase_now_and_then(stage))
+    stage.job(world.outside, _be_stubborn_now_and_then(stage))
+    # A user of a node outlives it; the calls do not.
+    for each in world.nodes:
+        stage.job(world.outside, _use_node(stage, each))
+    stage.until(lambda: stage.is_idle and not world.injector.pending, TURMOIL_SECONDS, "all calls end")
+    for client in world.clients:
+        client.on_boot.clear()
+
+
+def _user(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
+    turns = iter(range(CALLS_OF_A_USER))
+    return lambda: client.caller.use(random, turns)
+
+
+def _restless(stage: Stage, client: Client) -> Callable[[], Coroutine[Any, Any, None]]:
+    random, turns = Random(f"restless {stage.world.seed}"), iter(range(RESTS))
+    return lambda: _wake_and_rest(stage, client, random, turns)
+
+
+async def _wake_and_rest(stage: Stage, client: Client, random: Random, turns: Iterable[int]) -> None:
+    """Have remembered entities go to rest, and wake them up soon after."""
+    restless = [each for each in stage.world.cast.entities if each[0].settings.remember_entities]
+    for _ in turns:
+        await asyncio.sleep(random.random() * 0.4)
+        entity = random.choice(restless)
+        for command in ("rest", "total", "rest", "add"):
+            await client.caller.call(client.asking, entity, command, 0.5)
+
+
+async def _use_node(stage: Stage, node: VirtualNode) -> None:
+    """Have calls made inside of a node's process, on its own loop."""
+    random = Random(f"user {stage.world.seed} {node.name}")
+    caller = Caller(stage.world, node.name, lambda: node.node if node.is_up else None)
+    for _ in range(CALLS_OF_A_NODE):
+        await asyncio.sleep(random.random())
+        if node.is_up and not node.process.stopped:
+            loop = node.process.loops[0]
+            loop.call_soon_threadsafe(_start, loop, caller.use(random, (1,)))
+
+
+async def _be_stubborn_now_and_then(stage: Stage) -> None:
+    """Have a remembered entity refuse to start, for a while each time."""
+    world = stage.world
+    mules = [each for each in world.cast.entities if each[0] is MULE]
+    random = Random(f"mules {world.seed}")
+    for _, entity in mules[:1] * STUBBORN_TIMES:
+        await asyncio.sleep(random.random() * 1.5)
+        world.witness.stubborn.begins(entity)
+        await asyncio.sleep(random.random() * 3.0)
+        world.witness.stubborn.ends(entity)
+
+
+async def _erase_now_and_then(stage: Stage) -> None:
+    """Have an operator erase an entity, and wait until it is done or its home is gone."""
+    world = stage.world
+    random = Random(f"operator {world.seed}")
+    for _ in range(ERASURES):
+        await asyncio.sleep(random.random() * 3.0)
+        entity_type, entity = random.choice([each for each in world.cast.entities if each[0] is SNAPPED])
+        number = shard_of(entity, entity_type.settings.number_of_shards or 1)
+        row = world.server.cluster.shards.get((entity_type.name, number))
+        home = next((each for each in world.nodes if row is not None and row.home in each.incarnations), None)
+        if home is not None and home.node is not None and home.is_up and not home.process.stopped:
+            loop, host = home.process.loops[0], home.node.hosts[entity_type.name]
+            loop.call_soon_threadsafe(_start, loop, _erase(stage, host, number, entity))
+
+
+async def _erase(stage: Stage, host: TypeHost, number: int, entity: str) -> None:
+    witness = stage.world.witness
+    name = f"{host.type.name}/{entity}"
+    awaited = witness.erasing.setdefault(name, [])
+    answer: object = UnderWay(begun=False, events=0)
+    epoch = 0
+    while isinstance(answer, UnderWay):
+        shard = host.shards.get(number)
+        epoch = epoch if shard is None else shard.epoch
+        awaited.append(epoch)
+        answer = await host.erasing.erase(number, entity, "operator")
+        awaited.remove(epoch)
+    if answer == "away" and epoch:
+        witness.cut_short[name] = epoch, stage.world.now
+
+
+def _start(loop: SimLoop, job: Coroutine[Any, Any, None]) -> None:
+    loop.create_task(job)

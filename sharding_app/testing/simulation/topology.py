@@ -1,0 +1,103 @@
+"""The entities and nodes of a seed. Its number decides between two kinds, so that any row has both.
+
+* Even: the plain kind, ordinary entities on equal nodes.
+* Odd: the whole protocol. Besides the plain kind it has remembered entities, shards that need a
+  lease, a singleton with a role (in every second of these seeds with a lease too), a minimum of
+  nodes before anything is allocated, an app version that rises with each rolling restart, and the
+  judged strategy.
+
+Each seed has two more types with one property of their own. One comes in turn, so that any twelve
+seeds have all of them in both kinds; the other is drawn by chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
+from sharding_app.testing.simulation.workload import (
+    ENTITIES,
+    KEYHOLDER,
+    LEASED,
+    REMEMBERED,
+    ROLE,
+    TILL,
+    TYPES,
+    WARDEN,
+)
+
+Named = tuple[EntityType, str]
+NODES_OF_THE_ROLE = 3
+WANTED_OF_THE_ROLE = 2
+PARTICULAR = (SLATE, KILN, ALARM, RELAY, TURNSTILE, MULE)
+"""Types with one property of their own each."""
+PARTICULAR_ONES = 2
+"""Entities of each of these types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    whole_protocol: bool
+    types: tuple[EntityType, ...]
+    entities: tuple[Named, ...]
+    "Entities that users call."
+    hot: tuple[Named, ...]
+    tills: tuple[Named, ...] = ()
+    "Entities that write rows of their own, and get no other commands."
+    silent: tuple[Named, ...] = ()
+    "Remembered entities that get one message in the beginning and none later."
+    recovery_rate: tuple[int, float] | None = None
+    moves: bool = True
+    "Shards are also moved from outside, whatever the strategy says."
+
+    def roles(self, number: int) -> tuple[str, ...]:
+        """The roles of a node."""
+        return (ROLE,) if self.whole_protocol and number < NODES_OF_THE_ROLE else ()
+
+    def minimum(self, nodes: int) -> tuple[int, dict[str, int]]:
+        """Return how many nodes must be up before anything is allocated: of all, of each role."""
+        return (nodes, {ROLE: WANTED_OF_THE_ROLE}) if self.whole_protocol else (1, {})
+
+    def coordinator(self, nodes: int) -> CoordinatorSettings:
+        of_all, of_roles = self.minimum(nodes)
+        return CoordinatorSettings(
+            rebalance_interval_seconds=3.0, begin_hand_off_wait_seconds=0.3, hand_off_timeout_seconds=1.0,
+            min_members=of_all, min_members_of_role=of_roles,
+        )  # fmt: skip
+
+
+def cast_of(seed: int) -> Cast:
+    first = PARTICULAR[seed // 2 % len(PARTICULAR)]
+    random = Random(f"cast {seed}")
+    drawn = first, random.choice([each for each in PARTICULAR if each is not first])
+    particular = tuple(
+        (made, f"{made.cls.__name__.lower()}-{number}") for made in drawn for number in range(PARTICULAR_ONES)
+    )
+    if not seed % 2:
+        tills = tuple((TILL, f"till-{number}") for number in range(2))
+        return Cast(
+            whole_protocol=False,
+            types=(*TYPES, TILL, *drawn),
+            entities=(*ENTITIES[:4], *ENTITIES[-4:], *particular),
+            tills=tills,
+            hot=(ENTITIES[0], ENTITIES[-1], particular[0]),
+        )
+    remembered = tuple((REMEMBERED, f"watch-{number}") for number in range(6))
+    leased = tuple((LEASED, f"vault-{number}") for number in range(2))
+    one = KEYHOLDER if seed % 4 == 3 else WARDEN
+    singleton = one, str(one.singleton_id)
+    talked_to = (
+        *ENTITIES[:2], *ENTITIES[-2:], *remembered[:2], *leased, singleton, singleton, *particular
+    )  # fmt: skip
+    return Cast(
+        whole_protocol=True,
+        types=(*TYPES, REMEMBERED, LEASED, one, *drawn),
+        entities=talked_to,
+        hot=(ENTITIES[0], singleton, remembered[0], leased[0], particular[0]),
+        silent=remembered[3:],
+        recovery_rate=(2, 0.05) if seed % 4 == 3 else None,
+        moves=seed % 4 == 1,
+    )

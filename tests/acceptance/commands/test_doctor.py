@@ -1,0 +1,147 @@
+"""`sharding_doctor` on real servers and nodes: what can be provoked there is found, and nothing
+else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.acceptance.commands.terminal import on_terminal
+from tests.support.live import Live, until
+
+BUY = "from project.shop.entities import Cart\nfor n in range(20): Cart.ref(f'doctor-{n}').sync.add('book')"
+SOUND: dict[str, Any] = {"TEST_SHARDING": json.dumps({"KEYS": ["a key of sixteen bytes and more"]})}
+
+
+def doctor(live: Live, **more: Any) -> tuple[int, dict[str, dict[str, str]]]:
+    answer = live.manage("sharding_doctor", "--json", **more)
+    found = json.loads(answer.stdout)
+    assert found["healthy"] == (answer.returncode == 0)
+    problems = {each["id"].removeprefix("sharding."): each for each in found["findings"]}
+    # The tests' own role is a superuser, and everybody may connect.
+    assert {problems.pop(each)["severity"] for each in ("D129", "D130") if each in problems} <= {"note"}
+    return answer.returncode, problems
+
+
+def run(live: Live, query: str) -> None:
+    params: dict[str, Any] = conninfo_to_dict(live.database_url)
+    with psycopg.connect(**params, autocommit=True) as connection:
+        connection.execute(query.encode())
+
+
+@pytest.mark.slow
+def test_a_sound_cluster_and_what_becomes_of_it(live_tables: Live) -> None:
+    live = live_tables
+    with live.program("sharding_node", "--name", "one", **SOUND) as node:
+        node.wait_line("^node one is up$")
+        bought = live.manage("shell", "-v0", "-c", BUY, **SOUND)
+        assert bought.returncode == 0, bought.stderr
+        assert doctor(live, **SOUND) == (0, {})
+        answer = live.manage("sharding_doctor", **SOUND)
+        assert answer.returncode == 0
+        assert set(re.findall(r"D\d{3}", answer.stdout)) == {"D129", "D130"}, "notes on the tests' own role"
+        assert "sampling the journal of shop.Cart\n" in answer.stderr
+        assert "\x1b" not in answer.stdout + answer.stderr
+
+        # Rows come that the code does not know, and that it cannot read; both are named, their
+        # content is not.
+        run(live, "UPDATE sharding_event SET name = 'Gone' WHERE entity = 'doctor-3'")
+        run(
+            live,
+            """UPDATE sharding_event SET payload = '{"sku": "book", "quantity": "secret"}' WHERE entity = 'doctor-4'""",
+        )
+        # A copy of the database is used on the same Redis: its nodes listen under our id.
+        params: dict[str, Any] = conninfo_to_dict(live.database_url)
+        with psycopg.connect(**params) as connection:
+            (cluster,) = connection.execute("SELECT cluster_id FROM sharding_cluster").fetchone() or ("",)
+        with redis.Redis.from_url(live.redis_url) as copy, copy.pubsub() as stranger:
+            stranger.subscribe(f"sharding.{cluster}.n-stranger")
+            # The project here has other settings than the cluster, and another key.
+            other = json.dumps({"KEYS": ["another key that is long enough"], "NUMBER_OF_SHARDS": 7})
+            code, found = doctor(live, **SOUND)
+            assert (code, set(found)) == (1, {"D192", "D145"})
+            assert "n-stranger" in found["D145"]["what"]
+            shown = live.manage("sharding_doctor", **SOUND).stdout
+        shown = " ".join(shown.split())
+        assert "'doctor-3' #1" in shown
+        assert "has an unknown event 'Gone'" in shown
+        assert "'doctor-4' #1" in shown
+        assert "Expected `int`, got `str`" in shown, shown
+        assert "secret" not in shown
+        code, found = doctor(live, TEST_SHARDING=other)
+        assert code == 1
+        assert "number_of_shards is 7 here and 1000 in the cluster" in found["D170"]["what"]
+        assert {"D167", "D192"} <= set(found), "it hears no node that has another key"
+
+
+@pytest.mark.slow
+def test_dead_homes_hanging_hand_offs_and_the_server(live_tables: Live) -> None:
+    live = live_tables
+    with live.program("sharding_node", "--name", "one", **SOUND) as node:
+        node.wait_line("^node one is up$")
+        assert live.manage("shell", "-v0", "-c", BUY, **SOUND).returncode == 0
+        assert node.stop() == 0
+    code, found = doctor(live, **SOUND)
+    assert (code, set(found)) == (1, {"D161"})
+    run(live, "ALTER TABLE sharding_shard SET (autovacuum_enabled = false)")
+    try:
+        code, found = doctor(live, **SOUND)
+    finally:
+        run(live, "ALTER TABLE sharding_shard RESET (autovacuum_enabled)")
+    assert (code, set(found)) == (1, {"D161", "D124"})
+    # A row of a node that is not there, one of its shards on the way for long, another at a node
+    # without a row.
+    run(
+        live,
+        "INSERT INTO sharding_node (incarnation, name, host, pid, age, state, types, lock_key_1, lock_key_2) VALUES"
+        " ('n-gone', 'gone', 'h', 1, 99, 'up', '[\"shop.Cart\"]', 1, 2)",
+    )
+    run(
+        live,
+        "UPDATE sharding_shard SET home = CASE WHEN shard % 2 = 0 THEN 'n-gone' ELSE 'n-left' END,"
+        " step = CASE WHEN shard % 2 = 0 THEN 'handoff' ELSE 'home' END, updated_at = now() - interval '1 hour'",
+    )
+    code, found = doctor(live, **SOUND)
+    assert (code, set(found)) == (1, {"D162", "D165", "D167", "D171", "D179", "D181", "D183"})
+
+
+def test_without_servers_or_tables_it_says_so(live_servers: Live) -> None:
+    with live_servers.empty_database() as empty:
+        code, found = doctor(empty, **SOUND)
+        assert (code, set(found)) == (1, {"D111"})
+    away = Live("postgresql://u:p@127.0.0.1:1/x", live_servers.redis_url)
+    code, found = doctor(away, **SOUND)
+    assert (code, set(found)) == (2, {"D101"})
+    assert "PostgreSQL at 127.0.0.1:1 cannot be used" in found["D101"]["what"]
+
+
+def test_without_redis_it_still_looks_at_the_rest(live_tables: Live) -> None:
+    code, found = doctor(Live(live_tables.database_url, "redis://127.0.0.1:1"), **SOUND)
+    assert (code, set(found)) == (2, {"D102", "D161"})
+
+
+def test_watching_gives_a_line_each_time(live_tables: Live) -> None:
+    with live_tables.program("sharding_doctor", "--watch", "0.1", **SOUND) as watch:
+        until(lambda: len(watch.lines) >= 2, 30, "two lines")
+        line = r"^\S+Z unhealthy findings=1 \| sharding.D161 No node is running"
+        assert all(re.match(line, each) for each in watch.lines[:2])
+
+
+def test_on_a_terminal_progress_is_redrawn_and_no_color_is_obeyed(live_tables: Live) -> None:
+    def shown(**more: str) -> bytes:
+        with on_terminal(live_tables, "sharding_doctor", **SOUND, **more) as terminal:
+            terminal.read_until(lambda seen: b"found" in seen.split(b"\n")[-1] or b"problem found" in seen)
+            assert terminal.exit_code() == 1
+        return terminal.seen
+
+    coloured = shown()
+    assert b"\r\x1b[Kreading the settings ..." in coloured
+    assert re.search(rb"\x1b\[[0-9;]*31[0-9;]*m", coloured), "errors are red"
+    assert not re.search(rb"\x1b\[[0-9;]*m", shown(NO_COLOR="1"))

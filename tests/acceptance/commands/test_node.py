@@ -1,0 +1,104 @@
+"""`sharding_node`: one node or several, what it is called, and how it ends."""
+
+from __future__ import annotations
+
+import io
+import signal
+
+import pytest
+from django.core.management.base import OutputWrapper
+
+from sharding_app.operations.console import columns, style_for
+from tests.support.live import Live, children, running, until
+
+
+def test_a_node_says_that_it_is_up_and_leaves_in_order(live_tables: Live) -> None:
+    with live_tables.program(
+        "sharding_node", "--name", "east", "--roles", "web,backend", "--app-version", "7"
+    ) as node:
+        node.wait_line("^node east is up$")
+        (row,) = live_tables.status()["nodes"]
+        assert (row["name"], row["roles"], row["version"]) == ("east", ["web", "backend"], "7")
+        assert node.stop(signal.SIGINT) == 0
+        assert node.lines == ["node east is up"]
+        assert live_tables.status()["nodes"] == []
+
+
+def test_several_nodes_are_children_that_end_together(live_tables: Live) -> None:
+    command = ["sharding_node", "--name", "pair", "--processes", "2", "--roles", "backend"]
+    with live_tables.program(*command) as nodes:
+        nodes.wait_line("^node pair-1 is up$")
+        nodes.wait_line("^node pair-2 is up$")
+        pids = children(nodes.pid)
+        assert len(pids) == 2
+        found = live_tables.status()
+        assert sorted(each["name"] for each in found["nodes"]) == ["pair-1", "pair-2"]
+        assert [each["roles"] for each in found["nodes"]] == [["backend"]] * 2
+        assert nodes.stop() == 0
+        assert not any(running(pid) for pid in pids)
+        assert sorted(nodes.lines) == ["node pair-1 is up", "node pair-2 is up"]
+        assert live_tables.status()["nodes"] == []
+
+
+def test_several_nodes_end_with_a_parent_that_is_killed(live_tables: Live) -> None:
+    with live_tables.program("sharding_node", "--name", "lost", "--processes", "2") as nodes:
+        nodes.wait_line("^node lost-1 is up$")
+        nodes.wait_line("^node lost-2 is up$")
+        pids = children(nodes.pid)
+        nodes.process.kill()
+        until(lambda: not any(running(pid) for pid in pids), 30, "both have ended")
+        assert live_tables.status()["nodes"] == []
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--processes=0", "--processes must be at least 1."),
+        ("--leave-timeout=-1", "--leave-timeout must not be negative."),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(live_tables: Live, option: str, sentence: str) -> None:
+    answer = live_tables.manage("sharding_node", option)
+    assert answer.returncode == 1
+    assert answer.stderr.strip() == f"CommandError: {sentence}"
+
+
+def test_help_shows_an_example(live_tables: Live) -> None:
+    text = " ".join(live_tables.manage("sharding_node", "--help").stdout.split())
+    assert "Example: manage.py sharding_node --name east-1 --roles backend" in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "options", "coloured"),
+    [
+        (True, {}, {}, True),
+        (False, {}, {}, False),
+        (True, {"NO_COLOR": "1"}, {}, False),
+        (True, {"NO_COLOR": ""}, {}, True),
+        (True, {}, {"no_color": True}, False),
+        (False, {"NO_COLOR": "1"}, {"force_color": True}, True),
+    ],
+)
+def test_colours_only_on_a_terminal_whose_user_wants_them(
+    terminal: bool, environment: dict[str, str], options: dict[str, bool], coloured: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stream = OutputWrapper(Terminal() if terminal else io.StringIO())
+    assert ("\x1b" in style_for(stream, **options).SUCCESS("fine")) is coloured
+
+
+def test_columns_stand_below_each_other() -> None:
+    assert columns([("Site:", "http://a/"), ("A long one:", "b")]) == [
+        "  Site:        http://a/",
+        "  A long one:  b",
+    ]
+    assert columns([]) == []

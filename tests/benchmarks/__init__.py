@@ -1,1 +1,0 @@
-"""What stands in `benchmarks/`, without what only its peers need."""

@@ -1,0 +1,1 @@
+"""The servers that are started for the demo and the tests."""

@@ -1,0 +1,70 @@
+"""docs/metrics.md lists every metric that there is, with its kind and its labels, and no other."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from sharding_app.http.metrics import cluster_families, own_families
+from sharding_app.protocol.histogram import ROWS, SECONDS
+from sharding_app.protocol.records import CoordinatorRow, ShardRow
+from sharding_app.runtime.telemetry.exposition import Family
+from sharding_app.runtime.telemetry.metrics import COUNTERS, GAUGES, HISTOGRAMS, families
+from tests.support.answering_nodes import answer
+from tests.support.live import ROOT
+
+PAGE = ROOT / "docs" / "metrics.md"
+LINE = re.compile(r"^\| `(?P<name>sharding_\w+)` \| (?P<kind>\w+) \| (?P<labels>[^|]*) \|", re.MULTILINE)
+Described = dict[str, tuple[str, frozenset[str]]]
+
+
+def of(found: list[Family], *common: str) -> Described:
+    """Name, kind and labels; `common` labels are on all of them."""
+    return {
+        each.name: (each.kind, frozenset(name for one in each.samples for name in one.labels) - set(common))
+        for each in found
+    }
+
+
+def of_a_node() -> Described:
+    full = msgspec.structs.replace(
+        answer("n-a", 1.0),
+        gauges=dict.fromkeys(GAUGES, 1.0),
+        counters=dict.fromkeys([*COUNTERS, "cpu_milliseconds"], 1),
+        histograms={
+            name: ([0] * (len(bounds) + 1), 0.0)
+            for name, (_, bounds) in HISTOGRAMS.items()
+            if bounds in (ROWS, SECONDS)
+        },
+    )
+    return of(families(full, {"node": "a"}), "node")
+
+
+def of_the_site() -> Described:
+    client: Any = SimpleNamespace(asks=1, answers=1, pending={}, drops=Counter({("shop.Cart", "timeout"): 1}))
+    rows: Any = SimpleNamespace(
+        members=[],
+        shards=[ShardRow("shop.Cart", 0, 1, None, "stopped")],
+        coordinator=CoordinatorRow(1, None),
+        events=1,
+    )
+    own = own_families(client)
+    return {**of([*own, *cluster_families(rows)]), "sharding_database_up": ("gauge", frozenset())}
+
+
+def listed(section: str) -> Described:
+    text = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)
+    (found,) = [each for each in text if each.startswith(section)]
+    return {
+        each["name"]: (each["kind"], frozenset(re.findall(r"`(\w+)`", each["labels"])))
+        for each in LINE.finditer(found)
+    }
+
+
+def test_the_page_lists_every_metric() -> None:
+    assert listed("Of a node") == of_a_node()
+    assert listed("Of the site") == of_the_site()

@@ -1,0 +1,73 @@
+"""Look-ups of retried commands that are asked together: a question that fails is told to all who
+asked, and to no other.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sharding_app.adapters.postgres.outcomes import Lookups
+from sharding_app.ports.journal import JournalUnavailable, Outcome, RowRefused
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_callers_that_ask_together_are_told_together_and_the_next_question_is_asked() -> None:
+    asked: list[list[str]] = []
+    refuses = True
+
+    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
+        asked.append(params["command_ids"])
+        if refuses:
+            raise RowRefused("not these")
+        return [(1, 7, "add", b"1", False)]
+
+    lookups = Lookups(rows)
+    first = await asyncio.gather(*(lookups.find(1, "a", name, 0) for name in "xy"), return_exceptions=True)
+    assert [type(each) for each in first] == [RowRefused, RowRefused]
+    refuses = False
+    second = await asyncio.gather(*(lookups.find(1, "a", name, 0) for name in "xy"))
+    assert second == [Outcome(7, "add", b"1", False), None]
+    assert asked == [["x", "y"], ["x", "y"]]
+
+
+async def test_a_question_that_was_too_much_is_followed_by_a_smaller_one() -> None:
+    """Else all who ask would wait for each other's time limit for ever."""
+    asked: list[int] = []
+
+    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
+        asked.append(len(params["command_ids"]))
+        if asked[-1] > 100:
+            raise JournalUnavailable("canceling statement due to statement timeout")
+        return []
+
+    lookups = Lookups(rows)
+
+    async def until_answered(number: int) -> None:
+        while True:
+            try:
+                await lookups.find(1, f"e{number}", "x", 0)
+            except JournalUnavailable:
+                await asyncio.sleep(0)
+            else:
+                return
+
+    await asyncio.gather(*(until_answered(number) for number in range(1000)))
+    assert asked[:4] == [500, 250, 125, 62]
+    assert sum(each for each in asked if each <= 100) == 1000
+
+
+async def test_ids_of_ours_are_asked_for_by_themselves() -> None:
+    asked: list[tuple[str, list[str]]] = []
+
+    async def rows(query: str, params: dict[str, Any]) -> Sequence[tuple[Any, ...]]:
+        asked.append((query, params["command_ids"]))
+        return [(1, 7, "add", b"1", False)]
+
+    lookups = Lookups(rows)
+    ids = ["a", "?n-1:1", "b", "?n-1:2"]
+    found = await asyncio.gather(*(lookups.find(1, "e", each, 0) for each in ids))
+    assert asked == [("outcome", ["a", "b"]), ("outcome_of_ours", ["?n-1:1", "?n-1:2"])]
+    assert [each is not None for each in found] == [True, True, False, False]

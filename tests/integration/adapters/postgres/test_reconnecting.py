@@ -1,0 +1,64 @@
+"""While the server is away a line asks it less and less often, and is back soon after it."""
+
+import asyncio
+import socket
+from typing import Any
+
+import psycopg
+import pytest
+
+from sharding_app.adapters.postgres.connection import BACK_OFF_MAX_SECONDS, Line
+
+pytestmark = pytest.mark.asyncio
+
+
+class Refusing:
+    """Counts connections, and ends each at once, as a server does that starts up."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+
+    def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        writer.close()
+
+
+async def test_a_line_knocks_less_and_less_often(params: dict[str, Any]) -> None:
+    refusing = Refusing()
+    server = await asyncio.start_server(refusing.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    line = Line({**params, "port": port, "sslmode": "disable", "gssencmode": "disable"}, purpose="test")
+    loop = asyncio.get_running_loop()
+    until, asked = loop.time() + 4, 0
+    while loop.time() < until:
+        with pytest.raises(psycopg.OperationalError):
+            await line.rows("coordinator")
+        asked += 1
+        await asyncio.sleep(0.005)
+    server.close()
+    # 50, 100, 200, 400, 800 ms and then one second, each shortened by a half at most.
+    assert asked > refusing.connections
+    assert refusing.connections <= 14
+    await line.close()
+
+
+async def test_a_line_is_back_within_the_longest_pause(params: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nowhere:
+        port = nowhere.getsockname()[1]
+    line = Line({**params, "port": port}, purpose="test")
+    for _ in range(8):
+        with pytest.raises(psycopg.OperationalError):
+            await line.rows("coordinator")
+        line._not_before = 0.0
+    line._not_before = asyncio.get_running_loop().time() + BACK_OFF_MAX_SECONDS
+    with pytest.raises(psycopg.OperationalError, match=r"not tried again yet: .*refused"):
+        await line.rows("coordinator")
+    line._conninfo["port"] = params["port"]
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await line.rows("coordinator")
+                break
+            except psycopg.OperationalError:
+                await asyncio.sleep(0.01)
+    await line.close()

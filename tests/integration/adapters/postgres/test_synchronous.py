@@ -1,0 +1,237 @@
+"""A primary with a synchronous standby: the journal acknowledges no append before Postgres does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+from psycopg.conninfo import conninfo_to_dict
+
+from devtools.embedded_servers import OwnPostgres
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.protocol.records import Backend, Decision
+from sharding_app.protocol.shard import Shard
+from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
+from sharding_app.runtime.journal.writer import JournalWriter
+from tests.integration.adapters.postgres.writers import INSERT, connect, events, give_homes, value
+from tests.support.given import event_row
+from tests.support.postgres_pair import PostgresPair
+from tests.support.scratch import make_tables
+
+pytestmark = pytest.mark.asyncio
+
+ANSWER_SECONDS = 0.5
+ROW = event_row(1, "a", 1)
+WAITS = (
+    "SELECT count(*) FROM pg_stat_activity"
+    " WHERE wait_event = 'SyncRep' AND starts_with(application_name, 'sharding/me/')"
+)
+
+
+@pytest.fixture(scope="module")
+def two_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresPair]:
+    place = tmp_path_factory.mktemp("pair")
+    beside = place / "standby"
+    beside.mkdir()
+    primary = OwnPostgres(place).start()
+    make_tables(conninfo_to_dict(primary.url))
+    with PostgresPair(primary, beside) as pair:
+        pair.attach()
+        yield pair
+
+
+@pytest.fixture
+def pair(two_servers: PostgresPair) -> Iterator[PostgresPair]:
+    """The standby follows, and the tables are empty; it does so again afterwards."""
+    with two_servers.connect() as admin:
+        admin.execute("TRUNCATE sharding_shard, sharding_event")
+    yield two_servers
+    two_servers.mend()
+
+
+@pytest.fixture
+def primary(pair: PostgresPair) -> dict[str, Any]:
+    return {**conninfo_to_dict(pair.primary.url)}
+
+
+@pytest_asyncio.fixture
+async def journal(primary: dict[str, Any]) -> AsyncIterator[PostgresJournal]:
+    journal = PostgresJournal(primary, owner="me", answer_seconds=ANSWER_SECONDS)
+    async with await connect(primary) as admin:
+        await give_homes(admin, 4)
+    await journal.open()
+    yield journal
+    await journal.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def waiting(watcher: psycopg.AsyncConnection[tuple[Any, ...]], count: int = 1) -> None:
+    """Wait until so many of our sessions wait for the standby."""
+    async with asyncio.timeout(30):
+        while await value(watcher, WAITS) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+class Noted(Commit):
+    def __init__(
+        self, slot: Resident, entity: str, seq: int, ends: list[tuple[int, NotCommitted | None]]
+    ) -> None:
+        super().__init__(slot, [event_row(1, entity, seq)])
+        self._ends = ends
+
+    def resolved(self, why: NotCommitted | None, detail: str = "") -> None:
+        self._ends.append((self.rows[0].seq, why))
+
+
+async def test_a_commit_that_the_standby_has_not_is_not_settled_as_committed(
+    pair: PostgresPair, primary: dict[str, Any], journal: PostgresJournal
+) -> None:
+    async with await connect(primary) as admin:
+        pair.cut()
+        with pytest.raises(JournalUnavailable, match="no answer within"):
+            await journal.append([ROW])
+        for _ in range(3):
+            with pytest.raises(JournalUnavailable):
+                await journal.settle([ROW])
+        assert await events(admin) == [("a", 1, 1)], "it is visible on the primary, and nowhere else"
+        assert await value(admin, WAITS) <= 1, "no session is left behind by each question"
+        pair.mend()
+        assert await journal.settle([ROW])
+
+
+async def test_a_commit_that_a_promotion_has_lost_was_never_acknowledged(
+    tmp_path: Path,
+) -> None:
+    """The standby is cut off, the primary dies, the standby takes over: what callers were told is
+    there, all of it.
+    """
+    beside = tmp_path / "standby"
+    beside.mkdir()
+    with PostgresPair(OwnPostgres(tmp_path).start(), beside) as pair:
+        primary: dict[str, Any] = conninfo_to_dict(pair.primary.url)
+        make_tables(primary)
+        pair.attach()
+        journal = PostgresJournal(primary, owner="me", answer_seconds=ANSWER_SECONDS)
+        writer = JournalWriter(journal, lambda: True)
+        slot = Resident("a", Shard("shop.Cart", 0, 1, Resident))
+        ends: list[tuple[int, NotCommitted | None]] = []
+        task = asyncio.ensure_future(writer.run())
+        async with await connect(primary) as admin:
+            await give_homes(admin, 1)
+            writer.put(Noted(slot, "a", 1, ends))
+            await until(lambda: ends == [(1, None)])
+            pair.cut()
+            writer.put(Noted(slot, "a", 2, ends))
+            async with asyncio.timeout(30):
+                while await events(admin) != [("a", 1, 1), ("a", 2, 1)]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            # It is visible now: the writer has ended the session that waited, and asks what became
+            # of it.
+            await waiting(admin)
+            assert ends == [(1, None)]
+        await asyncio.to_thread(pair.promote)
+        await until(lambda: len(ends) == 2)
+        assert ends[1] == (2, None)
+        async with await connect(primary) as admin:
+            assert await events(admin) == [("a", 1, 1), ("a", 2, 1)], "appended again, where it was lost"
+        task.cancel()
+        await journal.close()
+
+
+async def test_rows_of_another_connection_are_settled_in_the_same_way(
+    pair: PostgresPair, primary: dict[str, Any], journal: PostgresJournal
+) -> None:
+    async with await connect(primary) as admin, await connect(primary) as other:
+        pid, started = (
+            await value(other, "SELECT pg_backend_pid()"),
+            await value(
+                other, "SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            ),
+        )
+        await other.execute("SET application_name = 'sharding/me/also'")
+        pair.cut()
+        insert = asyncio.ensure_future(other.execute(INSERT, ["a", 1, 0, 1]))
+        await waiting(admin)
+        with pytest.raises(JournalUnavailable):
+            await journal.settle_of(Backend(pid, started), [ROW])
+        with pytest.raises(psycopg.OperationalError):
+            await insert
+        assert await events(admin) == [("a", 1, 1)]
+        pair.mend()
+        assert await journal.settle_of(Backend(pid, started), [ROW])
+
+
+@pytest.mark.parametrize("end", ["pg_cancel_backend", "pg_terminate_backend"])
+async def test_an_administrator_who_ends_the_wait_acknowledges_nothing(
+    pair: PostgresPair, primary: dict[str, Any], journal: PostgresJournal, end: str
+) -> None:
+    """After a cancelled wait the server reports success, with a warning that the standby may not
+    have the commit.
+    """
+    async with await connect(primary) as admin:
+        pair.cut()
+        append = asyncio.ensure_future(journal.append([ROW]))
+        await waiting(admin)
+        await admin.execute(f"SELECT {end}(%s)".encode(), [journal.backends[0].pid])
+        with pytest.raises(JournalUnavailable) as lost:
+            await append
+        assert not lost.value.answered
+        assert await events(admin) == [("a", 1, 1)]
+        with pytest.raises(JournalUnavailable):
+            await journal.settle([ROW])
+        pair.mend()
+        assert await journal.settle([ROW])
+
+
+async def test_what_others_have_committed_is_secure_only_when_the_standby_has_it(
+    pair: PostgresPair, primary: dict[str, Any], journal: PostgresJournal
+) -> None:
+    """A former home's session was ended while it waited: its events are visible to the next
+    home.
+    """
+    async with await connect(primary) as admin, await connect(primary) as former:
+        await former.execute("SET application_name = 'sharding/me/former'")
+        await journal.secure()
+        pair.cut()
+        insert = asyncio.ensure_future(former.execute(INSERT, ["a", 1, 0, 1]))
+        await waiting(admin)
+        await admin.execute("SELECT pg_terminate_backend(%s, 5000)", [former.info.backend_pid])
+        with pytest.raises(psycopg.OperationalError):
+            await insert
+        assert (await journal.read(1, ["a"]))["a"].events, "read by the next home"
+        for _ in range(2):
+            with pytest.raises(JournalUnavailable):
+                await journal.secure()
+        assert await value(admin, WAITS) <= 1
+        pair.mend()
+        await journal.secure()
+
+
+async def test_questions_to_the_store_leave_no_session_behind_while_the_standby_is_away(
+    pair: PostgresPair, primary: dict[str, Any]
+) -> None:
+    """Each write of the cluster's rows waits, too, and is tried again: the server's connections are
+    not to run out.
+    """
+    store = PostgresStore(primary, owner="me", answer_seconds=ANSWER_SECONDS)
+    assert await store.cluster_id()
+    pair.cut()
+    async with await connect(primary) as admin:
+        for _ in range(4):
+            with pytest.raises(StoreUnavailable):
+                await store.record([Decision("test", "nothing")])
+        assert await value(admin, WAITS) <= 1
+    pair.mend()
+    await store.record([Decision("test", "nothing")])
+    await store.close()

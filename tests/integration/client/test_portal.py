@@ -1,0 +1,374 @@
+"""From any event loop and any thread, after a fork too, to the one loop of this process; and where
+that cannot be.
+"""
+
+import asyncio
+import concurrent.futures
+import multiprocessing
+import multiprocessing.connection
+import os
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from project.shop.entities import Cart
+from sharding_app import AskTimeout, BufferFull, ShardingError, Unavailable, WrongContext, wiring
+from sharding_app.client import portal as portal_module
+from sharding_app.client.portal import BackgroundPortal, Portal, refuse_green_threads
+from sharding_app.entities import gateway
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.region import RegionLimits
+from sharding_app.runtime.node.process import Process
+from tests.support.live import ROOT, Live, until
+
+
+def test_one_loop_serves_every_event_loop_and_every_thread(client: Live) -> None:
+    async def add(sku: str) -> int:
+        return await Cart.ref("portal-loops").add(sku)
+
+    assert asyncio.run(add("a")) == 1
+    assert asyncio.run(add("a")) == 2, "another event loop"
+    assert Cart.ref("portal-loops").sync.add("a") == 3, "no event loop at all"
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(lambda _: Cart.ref("portal-loops").sync.add("a"), range(8)))
+    assert sorted(counts) == list(range(4, 12))
+    threads = [each.name for each in threading.enumerate()]
+    assert threads.count("sharding-client") == 1
+
+
+def test_many_asks_of_one_loop_cross_together(client: Live) -> None:
+    async def main() -> list[int]:
+        return await asyncio.gather(*(Cart.ref("portal-many").add("a") for _ in range(200)))
+
+    assert asyncio.run(main()) == list(range(1, 201)), "in the order of the calls"
+
+
+def test_a_tell_from_a_thread_comes_before_the_next_ask(client: Live) -> None:
+    for _ in range(10):
+        Cart.ref("portal-tell").add.tell("a")
+    assert Cart.ref("portal-tell").sync.total() == 10
+
+
+def test_a_loop_that_ends_while_it_waits_hurts_no_other(client: Live) -> None:
+    async def impatient() -> None:
+        task = asyncio.ensure_future(Cart.ref("portal-ends").add("a"))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(impatient())
+    assert Cart.ref("portal-ends").sync.add("a") in (1, 2)
+
+
+def test_exists_from_both_sides(client: Live) -> None:
+    ref = Cart.ref("portal-exists")
+    assert ref.sync.exists() is False
+    ref.sync.add("a")
+
+    async def main() -> bool:
+        return await ref.exists()
+
+    assert asyncio.run(main()) is True
+
+
+def _in_child(connection: multiprocessing.connection.Connection) -> None:
+    try:
+        connection.send((os.getpid(), Cart.ref("portal-fork").sync.add("child")))
+    except BaseException as error:
+        connection.send((os.getpid(), repr(error)))
+        raise
+    finally:
+        wiring.close_client()
+
+
+def test_after_a_fork_the_child_begins_anew_and_the_parent_goes_on(client: Live) -> None:
+    assert Cart.ref("portal-fork").sync.add("parent") == 1
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_in_child, args=(theirs,))
+    child.start()
+    assert ours.poll(30), "the child hangs"
+    pid, count = ours.recv()
+    child.join(30)
+    assert (pid, count) == (child.pid, 1)
+    assert Cart.ref("portal-fork").sync.add("parent") == 2
+
+
+def test_closing_lets_the_next_use_begin_again(client: Live) -> None:
+    assert Cart.ref("portal-close").sync.add("a") == 1
+    before = gateway.current()
+    wiring.close_client()
+    assert Cart.ref("portal-close").sync.add("a") == 2
+    assert gateway.current() is not before
+
+
+async def _fails() -> None:
+    raise MemoryError
+
+
+def test_a_process_of_which_a_part_has_failed_joins_again(client: Live) -> None:
+    assert Cart.ref("portal-fails").sync.add("a") == 1
+    portal = wiring.portal()
+    before = portal.process
+    assert before is not None
+    portal.loop.call_soon_threadsafe(lambda: before.run(_fails(), "what fails"))
+    until(lambda: portal.process not in (None, before), 20, "another one is there")
+    assert Cart.ref("portal-fails").sync.add("a") == 2
+
+
+def _fake(name: str, **members: object) -> types.ModuleType:
+    module = types.ModuleType(name)
+    vars(module).update(members)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (_fake("gevent.monkey", is_module_patched=lambda _: True), "gevent has patched threading"),
+        (_fake("eventlet.patcher", is_monkey_patched=lambda _: True), "eventlet has patched threads"),
+        (_fake("uwsgi", opt={}), "--enable-threads"),
+    ],
+    ids=["gevent", "eventlet", "uwsgi"],
+)
+def test_green_threads_get_an_error_instead_of_a_hang(
+    monkeypatch: pytest.MonkeyPatch, module: types.ModuleType, said: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(WrongContext, match=said):
+        refuse_green_threads()
+
+
+def test_real_threads_are_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uwsgi", _fake("uwsgi", opt={"enable-threads": True}))
+    refuse_green_threads()
+    assert sys.modules["uwsgi"] is not None
+
+
+class Attempts:
+    """What a client's processes are made of: nothing, again and again."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    async def make(self) -> Process:
+        self.number += 1
+        raise RuntimeError("cannot be made")
+
+
+def test_a_client_that_cannot_begin_says_why_and_tries_again() -> None:
+    attempts = Attempts()
+    failing = BackgroundPortal(attempts.make, asyncio.new_event_loop, 5.0)
+    try:
+        with pytest.raises(Unavailable, match="cannot be made"):
+            failing.portal.ask_sync(a_call(timeout=0.3))
+        until(lambda: attempts.number >= 3, 20, "it tries again")
+    finally:
+        failing.close()
+    assert failing.portal.closed
+
+
+def a_call(args: bytes = b"", timeout: float | None = None, *, tell: bool = False) -> Call:
+    return Call("t", "e", "c", args, timeout, tell=tell)
+
+
+class Loop:
+    """The part of a loop that a portal needs, on which nothing runs until the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.wakes: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+        self.wakes.append(callback)
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> None:
+        """Leave it: the tests expire calls by hand."""
+
+    def run(self) -> None:
+        wakes, self.wakes = self.wakes, []
+        for each in wakes:
+            each()
+
+
+class Asked:
+    """Stands for the process: takes calls, answers none."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Call, float]] = []
+
+    def ask(self, call: Call, waited: float) -> "concurrent.futures.Future[bytes]":
+        self.calls.append((call, waited))
+        return concurrent.futures.Future()
+
+
+def standing(limits: RegionLimits | None = None, *, joined: bool = True) -> tuple[Portal, Loop, Asked]:
+    loop, process = Loop(), Asked()
+    portal = Portal(cast(asyncio.AbstractEventLoop, loop), 5.0, limits)
+    if joined:
+        portal.joined(cast(Process, process))
+    return portal, loop, process
+
+
+def in_a_thread(portal: Portal, call: Call) -> tuple[threading.Thread, list[ShardingError]]:
+    errors: list[ShardingError] = []
+
+    def ask() -> None:
+        try:
+            portal.ask_sync(call)
+        except ShardingError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, errors
+
+
+@pytest.fixture(autouse=True)
+def _no_margin(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "stands_still" in request.node.name:
+        monkeypatch.setattr(portal_module, "JOIN_SECONDS", 0.05)
+
+
+def test_a_call_that_was_taken_by_a_loop_that_stands_still_may_have_had_an_effect() -> None:
+    portal, loop, process = standing()
+    thread, errors = in_a_thread(portal, a_call(timeout=0.5))
+    until(lambda: bool(loop.wakes), 10, "it is posted")
+    loop.run()
+    thread.join(20)
+    assert len(process.calls) == 1
+    assert [type(each) for each in errors] == [AskTimeout]
+
+
+def test_a_call_that_a_loop_that_stands_still_never_took_is_not_begun_later() -> None:
+    portal, loop, process = standing()
+    thread, errors = in_a_thread(portal, a_call(timeout=0.01))
+    thread.join(20)
+    assert [type(each) for each in errors] == [Unavailable]
+    assert "not started" in str(errors[0])
+    loop.run()
+    assert process.calls == []
+
+
+def test_the_time_before_a_call_is_begun_counts() -> None:
+    portal, loop, process = standing()
+    portal.tell(a_call(tell=True))
+    loop.now += 3.0
+    loop.run()
+    assert [waited for _, waited in process.calls] == [3.0]
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_what_waits_is_bounded_in_count(joined: bool) -> None:
+    portal, loop, process = standing(RegionLimits(max_calls=3), joined=joined)
+    for _ in range(3):
+        portal.tell(a_call(tell=True))
+    loop.run()
+    if joined:
+        for _ in range(3):
+            portal.tell(a_call(tell=True))
+    with pytest.raises(BufferFull, match="3 calls"):
+        portal.tell(a_call(tell=True))
+    loop.run()
+    portal.joined(cast(Process, process))
+    assert len(process.calls) == (6 if joined else 3)
+    portal.tell(a_call(tell=True))
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    portal, loop, _ = standing(RegionLimits(max_bytes=10_000), joined=False)
+    portal.tell(a_call(b"x" * 8000, tell=True))
+    loop.run()
+    with pytest.raises(BufferFull):
+        portal.tell(a_call(b"x" * 8000, tell=True))
+    loop.now += 6.0
+    portal.expire()
+    portal.tell(a_call(b"x" * 8000, tell=True))
+    portal.close("over")
+    assert (portal._waiting, portal._waiting_bytes) == (0, 0)
+
+
+def test_a_call_that_comes_when_the_loop_is_over_is_told() -> None:
+    """`close` has taken what there was: nothing would ever take this one."""
+    portal, loop, _ = standing()
+    waits, errors = in_a_thread(portal, a_call(timeout=30))
+    until(lambda: bool(loop.wakes), 10, "it is posted")
+    portal.close("it ends")
+    waits.join(20)
+    assert [type(each) for each in errors] == [Unavailable]
+    with pytest.raises(Unavailable, match="it ends"):
+        portal.ask_sync(a_call(timeout=30))
+
+
+def test_calls_before_the_process_is_there_expire() -> None:
+    async def main() -> None:
+        portal = Portal(asyncio.get_running_loop(), 0.05)
+        answer = portal.ask(a_call(timeout=0.05))
+        await asyncio.sleep(0.06)
+        portal.expire()
+        with pytest.raises(Unavailable, match="not connected to the cluster"):
+            await answer
+
+    asyncio.run(main())
+
+
+def links_of_the_home(entity: str) -> float:
+    """How many links the node has on which that entity lives."""
+    portal = wiring.portal()
+    process = portal.process
+    assert process is not None
+    homes = {
+        route.home
+        for region in process.region_client.regions.values()
+        for route in region.routes.values()
+        if route.home
+    }
+
+    async def ask() -> float:
+        stats = await process.queries.stats(sorted(homes), 10.0)
+        return sum(each.gauges["links"] for each in stats.values())
+
+    return asyncio.run_coroutine_threadsafe(ask(), portal.loop).result(20)
+
+
+def _asks_and_ends(connection: multiprocessing.connection.Connection) -> None:
+    connection.send(Cart.ref("portal-goodbye").sync.add("child"))
+
+
+def test_the_child_of_a_pool_says_goodbye(client: Live) -> None:
+    """It ends without atexit, as the workers of Celery's pools do."""
+    Cart.ref("portal-goodbye").sync.add("parent")
+    before = links_of_the_home("portal-goodbye")
+    for _ in range(4):
+        ours, theirs = multiprocessing.Pipe()
+        child = multiprocessing.get_context("fork").Process(target=_asks_and_ends, args=(theirs,))
+        child.start()
+        assert ours.poll(30), "the child hangs"
+        ours.recv()
+        child.join(30)
+        assert child.exitcode == 0
+    until(lambda: links_of_the_home("portal-goodbye") <= before, 15, "their links are gone")
+
+
+def test_a_script_that_tells_and_ends_says_goodbye(client: Live) -> None:
+    """As cron jobs and Celery tasks do: what it told is delivered, and no link stays."""
+    Cart.ref("portal-script").sync.add("parent")
+    before = links_of_the_home("portal-script")
+    script = (
+        "import django; django.setup()\n"
+        "from project.shop.entities import Cart\n"
+        "for number in range(3): Cart.ref('portal-script').add.tell('script')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=client.environment(), cwd=ROOT, check=False, timeout=60,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert Cart.ref("portal-script").sync.total() == 4
+    until(lambda: links_of_the_home("portal-script") <= before, 15, "its link is gone")

@@ -1,0 +1,5 @@
+"""Rows of a small cluster, and people with various permissions."""
+
+from tests.support.cluster_rows import person, rows
+
+__all__ = ["person", "rows"]

@@ -1,0 +1,474 @@
+"""News through the WebSocket: who is let in, what they get, and that nothing happens without
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.testing import WebsocketCommunicator
+from django.contrib.admin import AdminSite
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Permission
+from django.db import DatabaseError
+from django.http import HttpRequest
+from django.test import Client, override_settings
+from django.urls import path
+
+from sharding_app.adapters.channels.live import MAX_WORDS, live_application
+from sharding_app.admin import register
+from sharding_app.dashboard import pages
+from sharding_app.dashboard.live_route import find_live_path
+from sharding_app.http import feed as feeds
+from sharding_app.http import routing
+from sharding_app.http.door import from_own_page, user_of
+from sharding_app.http.feed import Feed
+from sharding_app.settings.live_updates import check_live_updates
+from tests.support.answering_nodes import FakeNodes, HandClock, collector
+
+SECONDS = 5.0
+OVERVIEW = json.dumps({"page": "", "site": "admin", "language": "en"})
+
+
+class Watcher:
+    """A staff user who may see everything, as long as `may` says so."""
+
+    def __init__(self) -> None:
+        self.may = True
+        self.asked = 0
+
+    def __call__(self, scope: Mapping[str, Any]) -> Any:
+        self.asked += 1
+        cookies = [value for name, value in scope["headers"] if name == b"cookie"]
+        if cookies != [b"other=1; sessionid=mine"] or not self.may:
+            return None
+        return self
+
+    def has_perm(self, name: str) -> bool:
+        return True
+
+    is_active = True
+
+
+class Stage:
+    """A feed of a cluster without nodes, and browsers that open it."""
+
+    def __init__(self, *, ask_again: float = 1e9) -> None:
+        self.nodes = FakeNodes()
+        self.clock = HandClock()
+        self.watcher = Watcher()
+        self.looks = collector(self.nodes, self.clock)
+        self.feed = Feed(self.looks, self.watcher, every_seconds=0.02, ask_again_seconds=ask_again)
+        self.application = live_application(self.feed)
+
+    def browser(self, session: str = "mine", origin: str = "http://testserver") -> WebsocketCommunicator:
+        headers = [(b"origin", origin.encode()), (b"host", b"testserver")]
+        if session:
+            headers.append((b"cookie", f"other=1; sessionid={session}".encode()))
+        return WebsocketCommunicator(self.application, "/sharding/live/", headers)
+
+
+async def news(browser: WebsocketCommunicator) -> Any:
+    return json.loads(await browser.receive_from(SECONDS))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+def play(scene: Callable[[Stage], Coroutine[Any, Any, None]], **how: Any) -> Stage:
+    """Act a scene on a loop of its own, and wait until the feed has let go of its connection."""
+    stage = Stage(**how)
+
+    async def whole() -> None:
+        await scene(stage)
+        await until(lambda: not stage.feed.seats and stage.feed._task is None)
+
+    asyncio.run(whole())
+    stage.feed._thread.shutdown(wait=True)
+    return stage
+
+
+@pytest.mark.parametrize(
+    ("session", "origin"),
+    [
+        ("", "http://testserver"),
+        ("stolen", "http://testserver"),
+        ("mine", "http://evil.example"),
+        ("mine", "http://testserver:9999"),
+        ("mine", "null"),
+        ("mine", ""),
+    ],
+)
+def test_strangers_are_not_let_in(session: str, origin: str) -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser(session, origin)
+        connected, _ = await browser.connect(SECONDS)
+        assert not connected
+        await browser.disconnect()
+
+    assert play(scene).nodes.asked == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_browser_gets_what_its_page_shows_and_then_what_has_changed() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(OVERVIEW)
+        first = await news(browser)
+        assert {"banner", "tiles", "node_table", "type_table", "decisions"} <= first["parts"].keys()
+        assert "No node is running" in first["parts"]["banner"]
+        stage.looks._read = broken
+        stage.clock.time += 1
+        later = await news(browser)
+        assert later["parts"] == {}
+        assert "PostgreSQL" in later["trouble"]
+        await browser.disconnect()
+
+    def broken() -> Any:
+        raise DatabaseError("connection refused")
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_may_no_longer_watch_is_shown_out() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(OVERVIEW)
+        await news(browser)
+        stage.watcher.may = False
+        stage.clock.time += 1
+        while (message := await browser.receive_output(SECONDS))["type"] != "websocket.close":
+            assert message["type"] == "websocket.send"
+        await browser.disconnect()
+
+    play(scene, ask_again=0.05)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nothing_is_looked_at_while_no_browser_watches() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(OVERVIEW)
+        await news(browser)
+        await browser.disconnect()
+        await until(lambda: stage.feed._task is None)
+        looked = stage.looks._looked_at
+        stage.clock.time += 100
+        await asyncio.sleep(0.2)
+        assert stage.looks._looked_at == looked
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("words", ["x", "[]", "{}", "null", '{"site": "admin"}', "[" * 2000])
+def test_words_that_make_no_sense_are_not_answered(words: str) -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(words)
+        assert await browser.receive_nothing(0.1)
+        await browser.send_to(OVERVIEW)
+        assert (await news(browser))["parts"]
+        await browser.disconnect()
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"page": "types/99/"},
+        {"page": "nothing/"},
+        {"page": "x" * 4000},
+        {"page": "http://["},
+        {"page": "types/1/entity/?id=\ud800"},
+    ],
+)
+def test_a_page_that_does_not_exist_is_said_to_be_so(said: dict[str, str]) -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to(json.dumps(said))
+        heard = await news(browser)
+        assert heard["parts"] == {}
+        assert heard["trouble"]
+        await browser.disconnect()
+
+    play(scene)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fails", ["making", "saying", "saying for ever"])
+def test_a_browser_whose_news_fail_is_shown_out_and_disturbs_no_other(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = pages.build
+
+    def build(topic: str, *args: Any, **more: Any) -> Any:
+        if topic == "nodes/" and fails == "making":
+            raise RuntimeError("broken page")
+        return built(topic, *args, **more)
+
+    monkeypatch.setattr(pages, "build", build)
+    monkeypatch.setattr(feeds, "SAY_SECONDS", 0.2)
+
+    async def scene(stage: Stage) -> None:
+        honest, other = stage.browser(), stage.browser()
+        assert (await honest.connect(SECONDS))[0]
+        await honest.send_to(OVERVIEW)
+        await news(honest)
+        assert (await other.connect(SECONDS))[0]
+        seat = list(stage.feed.seats)[1]
+        ended = asyncio.Event()
+
+        async def end() -> None:
+            ended.set()
+
+        async def say(text: str) -> None:
+            if fails == "saying":
+                raise UnicodeEncodeError("utf-8", text, 0, 1, "surrogates not allowed")
+            await asyncio.Event().wait()
+
+        seat.end = end
+        if fails != "making":
+            seat.say = say
+        await other.send_to(json.dumps({"page": "nodes/"}))
+        async with asyncio.timeout(SECONDS):
+            await ended.wait()
+        assert seat not in stage.feed.seats
+        stage.looks._read = broken
+        stage.clock.time += 1
+        assert "PostgreSQL" in (await news(honest))["trouble"], "the honest one goes on hearing"
+        await honest.disconnect()
+        await other.disconnect()
+
+    def broken() -> Any:
+        raise DatabaseError("connection refused")
+
+    play(scene)
+
+
+def test_who_says_too_much_is_shown_out() -> None:
+    async def scene(stage: Stage) -> None:
+        browser = stage.browser()
+        assert (await browser.connect(SECONDS))[0]
+        await browser.send_to("x" * (MAX_WORDS + 1))
+        assert (await browser.receive_output(SECONDS))["type"] == "websocket.close"
+        await browser.disconnect()
+
+    play(scene)
+
+
+def test_the_number_of_watchers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "MAX_WATCHERS", 1)
+
+    async def scene(stage: Stage) -> None:
+        first, second = stage.browser(), stage.browser()
+        assert (await first.connect(SECONDS))[0]
+        assert not (await second.connect(SECONDS))[0]
+        await first.disconnect()
+        await second.disconnect()
+
+    play(scene)
+
+
+@pytest.mark.django_db
+def test_a_session_stands_for_its_user_only_while_it_counts() -> None:
+    user = get_user_model().objects.create_user("eve", password="x", is_staff=True)
+    client = Client()
+    client.force_login(user)
+    hers = handshake(client.cookies["sessionid"].value)
+    assert user_of(hers) is None, "she may not see the dashboard"
+    user.user_permissions.add(Permission.objects.get(codename="view_cluster"))
+    assert user_of(hers) == user
+    user.is_staff = False
+    user.save()
+    assert user_of(hers) is None
+    user.is_staff = True
+    user.set_password("y")
+    user.save()
+    assert user_of(hers) is None, "another password ends all sessions"
+    assert user_of(handshake("no-such-session")) is None
+
+
+def handshake(
+    session: str = "", origin: str = "http://testserver", host: str = "testserver", query: bytes = b""
+) -> dict[str, Any]:
+    """Return the scope of a WebSocket that a browser opens."""
+    headers = [(b"host", host.encode()), (b"cookie", f"sessionid={session}".encode())]
+    return {
+        "type": "websocket",
+        "path": "/sharding/live/",
+        "scheme": "ws",
+        "client": ("192.0.2.7", 4711),
+        "query_string": query,
+        "headers": [*headers, (b"origin", origin.encode())] if origin else headers,
+    }
+
+
+class Strict(AdminSite):
+    """A site that lets in from one address alone, and with a second factor."""
+
+    asked: ClassVar[list[HttpRequest]] = []
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        self.asked.append(request)
+        return (
+            super().has_permission(request)
+            and request.META["REMOTE_ADDR"] == "192.0.2.7"
+            and request.session.get("second factor") == "given"
+            and "HTTP_HOST" in request.META
+        )
+
+
+class Middle(AdminSite):
+    """A site that asks for what only a middleware adds to the user."""
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_verified())  # type: ignore[union-attr] # a middleware's
+
+
+@pytest.mark.django_db
+def test_the_admin_site_itself_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    strict, middle = Strict("strict"), Middle("middle")
+    register(strict)
+    register(middle)
+    client = Client()
+    client.force_login(get_user_model().objects.create_superuser("root", password="x"))
+    session = client.cookies["sessionid"].value
+    assert user_of(handshake(session)) is not None, "the default site wants a member of staff"
+    assert user_of(handshake(session, query=b"site=no-such-site")) is None
+    assert user_of(handshake(session, query=b"site=strict")) is None
+    stored = client.session
+    stored["second factor"] = "given"
+    stored.save()
+    assert user_of(handshake(session, query=b"site=strict")) is not None
+    assert user_of({**handshake(session, query=b"site=strict"), "client": ("192.0.2.8", 1)}) is None
+    assert user_of(handshake(session, query=b"site=middle")) is None, "what cannot be asked is refused"
+    assert "has_permission of the admin site 'middle' fails" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "own"),
+    [
+        ("http://testserver", "testserver", True),
+        ("https://testserver", "testserver", True),
+        ("https://testserver", "testserver:443", True),
+        ("http://testserver:80", "testserver", True),
+        ("http://testserver:8000", "testserver:8000", True),
+        ("http://testserver:9999", "testserver:8000", False),
+        ("http://testserver", "testserver:8000", False),
+        ("https://trusted.example", "testserver", True),
+        ("http://trusted.example", "testserver", False),
+        ("https://a.below.example", "testserver", True),
+        ("https://below.example.evil", "testserver", False),
+        ("http://evil.example", "evil.example", False),
+        ("null", "testserver", False),
+        ("", "testserver", False),
+        ("http://[", "testserver", False),
+        ("file://testserver", "testserver", False),
+    ],
+)
+def test_only_pages_of_this_very_site_open_the_socket(origin: str, host: str, own: bool) -> None:
+    trusted = ["https://trusted.example", "https://*.below.example"]
+    with override_settings(CSRF_TRUSTED_ORIGINS=trusted, ALLOWED_HOSTS=["testserver"]):
+        assert from_own_page(handshake(origin=origin, host=host)) is own
+
+
+# -- Where it is -----------------------------------------------------------------------------------
+
+
+class Around:
+    """What a project may put around its routes."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+
+@pytest.mark.parametrize(
+    ("application", "found"),
+    [
+        (None, None),
+        (object(), None),
+        (ProtocolTypeRouter({}), None),
+        (ProtocolTypeRouter({"websocket": URLRouter([])}), None),
+        (ProtocolTypeRouter({"websocket": URLRouter(routing.websocket_urlpatterns)}), "sharding/live/"),
+        (Around(ProtocolTypeRouter({"websocket": Around(URLRouter(routing.websocket_urlpatterns))})), "sharding/live/"),
+        (
+            ProtocolTypeRouter(
+                {"websocket": URLRouter([path("ws/", URLRouter(routing.websocket_urlpatterns))])}  # type: ignore[arg-type,list-item] # as Channels' docs say
+            ),
+            "ws/sharding/live/",
+        ),
+    ],
+)  # fmt: skip
+def test_the_route_is_found_wherever_it_stands(application: Any, found: str | None) -> None:
+    assert find_live_path(application) == found
+
+
+def test_the_demo_site_takes_websockets() -> None:
+    from project import asgi
+
+    assert find_live_path(asgi.application) == "sharding/live/"
+
+
+# -- The check -------------------------------------------------------------------------------------
+
+
+def project(folder: Path, files: dict[str, str]) -> None:
+    """A project's modules, not loaded."""
+    for name, text in files.items():
+        path = folder / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+LINE = "from sharding_app.http.routing import websocket_urlpatterns\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"liveless/asgi": "import os\nimport liveless.gone\n"}, False),
+        ({"liveless/asgi": LINE}, True),
+        ({"liveless/asgi": "import sharding_app.http.routing as r\n"}, True),
+        ({"liveless/asgi": "from .routes import x\n", "liveless/routes": LINE}, True),
+        ({"liveless/asgi": "from . import routes\n", "liveless/routes": LINE}, True),
+        ({"liveless/asgi": "from . import routes\n", "liveless/routes": "from .asgi import *\n"}, False),
+        ({"liveless/asgi": "this is no Python"}, False),
+        ({}, False),
+    ],
+)
+def test_a_check_says_when_the_line_in_asgi_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], found: bool
+) -> None:
+    project(tmp_path, {"liveless/__init__": "", **files})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "liveless", raising=False)
+    with override_settings(ASGI_APPLICATION="liveless.asgi.application"):
+        said = check_live_updates()
+    assert [each.id for each in said] == ([] if found else ["sharding.I001"])
+    assert "liveless.asgi" not in sys.modules
+    monkeypatch.delitem(sys.modules, "liveless", raising=False)
+
+
+def test_the_demo_has_the_line_and_a_project_without_asgi_has_not() -> None:
+    assert check_live_updates() == []
+    with override_settings(ASGI_APPLICATION=None):
+        assert [each.id for each in check_live_updates()] == ["sharding.I001"]

@@ -1,0 +1,44 @@
+"""The default mode beside a real test database: what handlers do there belongs to the test, and is
+closed with it.
+"""
+
+import gc
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+
+from sharding_app.testing import modes
+from tests.integration.runtime.clubs import Club
+
+
+def use_every_way() -> None:
+    Group.objects.create(name="one")
+    assert Club.ref("a").sync.rows() == 1
+    assert Club.ref("a").sync.rows_in_a_thread() == 1
+    assert Club.ref("a").sync.join_with_row("two") == 1
+    assert Group.objects.count() == 2
+
+
+def connections_beside_this() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+        (found,) = cursor.fetchone()
+    return int(found)
+
+
+@pytest.mark.django_db
+def test_inside_a_transaction_all_of_it_is_the_tests_own() -> None:
+    use_every_way()
+    assert connections_beside_this() == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_with_transactions_nothing_stays_open() -> None:
+    use_every_way()
+    modes.reset()
+    gc.collect()
+    assert connections_beside_this() == 0

@@ -1,0 +1,110 @@
+"""Finds for each planted mistake the first seed that breaks a promise of it, and keeps that in
+plants.toml.
+
+    python -m tests.simulation.find_plants [NAME ...] [--seeds 100] [--processes 2]
+
+The tests run each mistake with the seed that stands there. Whatever changes the workload, the
+faults or the code moves these seeds; the tests then look a few seeds further, which takes time, and
+say so when they find nothing. Names may be given by their beginning; without any, all are looked
+for anew. Exit code 1: a mistake was found by no seed, under a promise that it breaks.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+DATA = Path(__file__).with_name("plants.toml")
+HEAD = """# The first seed that finds each planted mistake, and the promise that it breaks there.
+# Written by: python -m tests.simulation.find_plants
+"""
+
+
+class Plant(NamedTuple):
+    """How a planted mistake was found."""
+
+    seed: int
+    promise: int
+
+
+class Search(NamedTuple):
+    """What a search came to: where a mistake was found, and what else seeds before that have
+    broken.
+    """
+
+    name: str
+    found: Plant | None
+    others: tuple[str, ...] = ()
+
+
+def known() -> dict[str, Plant]:
+    """What plants.toml says."""
+    return {name: Plant(**each) for name, each in tomllib.loads(DATA.read_text(encoding="utf-8")).items()}
+
+
+def written(plants: dict[str, Plant]) -> str:
+    lines = [
+        f"{name} = {{ seed = {plants[name].seed}, promise = {plants[name].promise} }}"
+        for name in sorted(plants)
+    ]
+    return HEAD + "".join(f"{line}\n" for line in lines)
+
+
+def search(name: str, seeds: Iterable[int]) -> Search:
+    """Run seeds with a mistake planted until one breaks a promise that it should. Another one
+    proves nothing of the check.
+    """
+    from sharding_app.testing.simulation.runs import Job, run
+    from tests.simulation.mistakes import MISTAKES
+    from tests.simulation.planted import planted
+
+    others: list[str] = []
+    for seed in seeds:
+        with planted(name):
+            result = run(Job(seed, 3 + seed % 3, direct=MISTAKES[name].direct))
+        if result.promise in MISTAKES[name].promises:
+            return Search(name, Plant(seed, result.promise), tuple(others))
+        if result.broken is not None:
+            others.append(f"seed {seed} breaks {result.broken}")
+    return Search(name, None, tuple(others))
+
+
+def _search_first(job: tuple[str, int]) -> Search:
+    name, seeds = job
+    return search(name, range(seeds))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from tests.simulation.mistakes import MISTAKES
+
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="mistakes by their beginning; without any, all"
+    )
+    parser.add_argument("--seeds", type=int, default=100, help="look at so many, from 0 (default: 100)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args(arguments)
+    names = [name for name in MISTAKES if name.startswith(tuple(options.names) or ("",))]
+    plants = {name: plant for name, plant in (known() if DATA.exists() else {}).items() if name in MISTAKES}
+    failed = 0
+    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+        for each in pool.imap_unordered(_search_first, [(name, options.seeds) for name in names]):
+            for other in each.others:
+                print(f"{each.name}: {other}, which is none of its promises", flush=True)
+            if each.found is not None:
+                plants[each.name] = each.found
+                print(f"{each.name}: seed {each.found.seed}, promise {each.found.promise}", flush=True)
+            else:
+                failed += 1
+                plants.pop(each.name, None)
+                print(f"{each.name}: not found by {options.seeds} seeds", flush=True)
+            DATA.write_text(written(plants), encoding="utf-8")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""Planted mistakes, by subject. Each takes one guard out of the real machines, shells or tables."""
+
+from tests.simulation.mistakes.delivery import DELIVERY
+from tests.simulation.mistakes.leases import LEASES
+from tests.simulation.mistakes.mistake import Mistake
+from tests.simulation.mistakes.nodes import NODES
+from tests.simulation.mistakes.overlapping import OVERLAPPING
+from tests.simulation.mistakes.placement import PLACEMENT
+from tests.simulation.mistakes.refusing import REFUSING
+from tests.simulation.mistakes.remembering import REMEMBERING
+from tests.simulation.mistakes.server import SERVER
+from tests.simulation.mistakes.storing import STORING
+from tests.simulation.mistakes.timing import TIMING
+
+MISTAKES: dict[str, Mistake] = {
+    **DELIVERY,
+    **STORING,
+    **SERVER,
+    **REFUSING,
+    **NODES,
+    **PLACEMENT,
+    **REMEMBERING,
+    **LEASES,
+    **OVERLAPPING,
+    **TIMING,
+}

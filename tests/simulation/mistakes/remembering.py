@@ -1,0 +1,88 @@
+"""Remembered entities: their marks, and their restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.errors import ShardingError
+from sharding_app.ports.journal import Mark
+from sharding_app.runtime.hosting.entities import EntityLife
+from sharding_app.runtime.hosting.failed_starts import FailedStarts
+from sharding_app.runtime.hosting.remembered import Remembering
+from sharding_app.runtime.hosting.shards import ShardLife
+from sharding_app.runtime.journal.commits import Resident, ResidentShard
+from tests.simulation.mistakes.mistake import Mistake, nothing
+
+
+def _stores_no_mark(real: Any) -> Any:
+    async def remember(self: MemoryJournal, marks: Sequence[Mark]) -> None:
+        return None
+
+    return remember
+
+
+def _forgets_what_moves(real: Any) -> Any:
+    def stop(self: ShardLife, number: int, epoch: int) -> None:
+        shard, remembering = self._host.shards.get(number), self._host.remembering
+        if shard is not None and remembering is not None:
+            for entity in shard.slots:
+                remembering.stopped(shard, entity)
+        real(self, number, epoch)
+
+    return stop
+
+
+def _recalls_first_homes_only(real: Any) -> Any:
+    def recall(self: Remembering, shard: ResidentShard) -> None:
+        if shard.epoch == 1:
+            real(self, shard)
+
+    return recall
+
+
+def _old_marks_live_on(real: Any) -> Any:
+    async def remember(self: MemoryJournal, marks: Sequence[Mark]) -> None:
+        self._reader.doubtful.clear()
+        await real(self, marks)
+
+    return remember
+
+
+def _runs_again_whatever_it_said(real: Any) -> Any:
+    def stopped_by_itself(self: EntityLife, slot: Resident) -> None:
+        slot.passivating = False
+        real(self, slot)
+
+    return stopped_by_itself
+
+
+def _one_stands_for_all(real: Any) -> Any:
+    def refusal(self: FailedStarts, slot: Resident) -> ShardingError | None:
+        known = next(iter(self._failed.values()), None)
+        return known.failure if known is not None else None
+
+    return refusal
+
+
+def _forgets_what_fails(real: Any) -> Any:
+    def loaded(self: EntityLife, slot: Resident, error: BaseException | None) -> None:
+        remembering = self._host.remembering
+        if error is not None and remembering is not None:
+            remembering.stopped(slot.shard, slot.id)
+        real(self, slot, error)
+
+    return loaded
+
+
+REMEMBERING: dict[str, Mistake] = {
+    "remembered_not_stored": Mistake((0, 10), MemoryJournal, "remember", _stores_no_mark),
+    "remembered_forgotten_on_move": Mistake((0, 10), ShardLife, "stop", _forgets_what_moves),
+    "remembered_not_recalled": Mistake((0, 10), Remembering, "recall", _recalls_first_homes_only),
+    "old_marks_live_on": Mistake((0, 10), MemoryJournal, "remember", _old_marks_live_on),
+    "failed_starts_are_not_tried_again": Mistake((10,), FailedStarts, "_again", lambda _: nothing),
+    "one_failed_start_refuses_all": Mistake((8,), FailedStarts, "refusal", _one_stands_for_all),
+    "failed_starts_are_forgotten": Mistake((0, 10), EntityLife, "loaded", _forgets_what_fails),
+    "rest_is_forgotten": Mistake((0, 10), EntityLife, "stopped_by_itself", _runs_again_whatever_it_said),
+}

@@ -1,0 +1,204 @@
+"""Every planted mistake is found, under a promise that it breaks.
+
+Each is run with the seed that found it last (plants.toml), and ends there, mostly within a second.
+Whatever moves the seeds makes some of these stale, and a new mistake has none: then the first seeds
+are tried too, so that no change of the workload fails a mistake that is found as easily as before.
+One that is not found by these either has to be looked at: `python -m tests.simulation.find_plants
+NAME` says what a hundred do. Without an argument it writes the table anew.
+
+A short run draws some of them; with ACCEPTANCE_SECONDS all are run.
+"""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from sharding_app.testing.simulation.faults import Fault
+from sharding_app.testing.simulation.runs import Job, run
+from sharding_app.testing.simulation.world import run_seed
+from tests.acceptance.scenario import SECONDS
+from tests.house.conformance import ROOT, NamedTest, fault_of_test
+from tests.simulation.find_plants import DATA, known, search, written
+from tests.simulation.mistakes import MISTAKES
+from tests.simulation.planted import planted, takes_its_place
+
+MORE = 30
+"""Seeds that are tried where the known one finds nothing any more, or none is known."""
+LEASES = "tests/simulation/test_leases.py"
+BY_ITSELF = {
+    "fence_is_not_held": (
+        "tests/simulation/test_planted.py",
+        "test_an_append_that_is_frozen_at_its_commit_keeps_its_shard_where_it_is",
+    ),
+    "settle_needs_no_right": (
+        "tests/simulation/test_planted.py",
+        "test_a_commit_in_doubt_is_not_judged_without_the_right_to_end_its_session",
+    ),
+    "lease_is_left_to_timers": (LEASES, "test_a_holder_that_was_frozen_and_does_not_look_is_found"),
+    "lease_loss_is_not_told": (LEASES, "test_a_taken_lease_finds_a_holder_that_does_not_stop"),
+    "lease_never_over": (LEASES, "test_a_holder_that_goes_on_for_longer_is_found"),
+    "lost_lease_is_kept": (LEASES, "test_a_holder_that_goes_on_though_it_is_told_is_found"),
+}
+"""Mistakes that seeds find by chance only, and the test that finds each among faults of its own."""
+OF_A_TEST = {
+    "dead_at_once_after_restart": (
+        "tests/unit/protocol/liveness/test_membership.py",
+        "test_a_restart_gives_everyone_the_full_ttl",
+    ),
+    "erases_late": (
+        "tests/unit/runtime/hosting/test_erase_at_home.py",
+        "test_a_home_that_has_lost_its_shard_erases_nothing",
+    ),
+    "former_leases_are_not_waited_for": (
+        "tests/unit/runtime/liveness/test_lineage.py",
+        "test_a_session_that_comes_back_on_another_timeline_ends_the_lease_until_the_rows_are_read",
+    ),
+    "late_ones_looked_for_too_early": (
+        "tests/unit/adapters/memory/test_late_requests.py",
+        "test_no_late_request_executes_after_an_erasure",
+    ),
+    "lost_snapshots_are_stored": (
+        "tests/unit/runtime/journal/test_snapshots.py",
+        "test_one_that_waits_while_the_server_goes_back_is_dropped",
+    ),
+    "own_rows_are_believed_on_sight": (
+        "tests/simulation/test_own_rows.py",
+        "test_rows_in_doubt_are_not_told_as_stored_before_the_standby_has_them",
+    ),
+    "row_stays_wrong": (
+        "tests/simulation/test_world.py",
+        "test_a_row_that_says_something_else_of_its_node_is_written_again",
+    ),
+    "settles_without_the_standby": (
+        "tests/unit/runtime/journal/test_synchronous.py",
+        "test_callers_are_told_that_the_fate_is_unknown_and_a_retry_gives_the_stored_reply",
+    ),
+    "unknown_told_as_not_begun": (
+        "tests/unit/runtime/execution/test_fate.py",
+        "test_its_entity_cannot_be_recovered_at_the_next_home",
+    ),
+}
+"""Mistakes that no seed of a hundred finds, and the test that fails with each."""
+KNOWN = sorted(MISTAKES.keys() - BY_ITSELF.keys() - OF_A_TEST.keys())
+SHARE = 30
+"""So many of them are run where time is short: a minute of one core."""
+
+
+def drawn() -> list[str]:
+    return sorted(random.Random(f"{os.environ['ACCEPTANCE_DRAW']} plants").sample(KNOWN, SHARE))
+
+
+def test_the_table_of_seeds_is_of_the_mistakes_that_there_are() -> None:
+    assert known().keys() <= MISTAKES.keys(), "python -m tests.simulation.find_plants"
+    assert BY_ITSELF.keys() | OF_A_TEST.keys() <= MISTAKES.keys()
+    assert not known().keys() & OF_A_TEST.keys(), "a seed is known now: take it out of OF_A_TEST"
+    for file, name in BY_ITSELF.values():
+        assert fault_of_test(ROOT, NamedTest(file, name, "")) == ""
+    assert DATA.read_text(encoding="utf-8") == written(known())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KNOWN if SECONDS else drawn())
+def test_a_planted_mistake_is_found(name: str) -> None:
+    plant = known().get(name)
+    last = [plant.seed] if plant is not None else []
+    came = search(name, [*last, *(seed for seed in range(MORE) if seed not in last)])
+    assert came.found is not None, (
+        f"{name}: found neither by the seed of before {last} nor by the first {MORE} {came.others}; look for another one with "
+        f"python -m tests.simulation.find_plants {name}"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_A_TEST)
+def test_a_planted_mistake_fails_its_test(name: str) -> None:
+    file, test = OF_A_TEST[name]
+    ran = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.simulation.with_mistake",
+            "--mistake", name, file, "-k", test,
+        ],
+        cwd=ROOT, capture_output=True, text=True, timeout=180,
+    )  # fmt: skip
+    assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout + ran.stderr
+
+
+def test_a_seed_that_breaks_another_promise_has_not_found_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "answer_before_commit"
+    monkeypatch.setitem(MISTAKES, name, MISTAKES[name]._replace(promises=(13,)))
+    seed = known()[name].seed
+    came = search(name, [seed])
+    assert came.found is None
+    assert came.others[0].startswith(f"seed {seed} breaks promise")
+
+
+def test_a_mistake_that_changes_nothing_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "answer_before_commit"
+    monkeypatch.setitem(MISTAKES, name, MISTAKES[name]._replace(make=lambda real: real))
+    assert search(name, [known()[name].seed]) == (name, None, ())
+
+
+def test_a_mistake_is_found_again_by_its_seed() -> None:
+    name = "answer_before_commit"
+    seed = known()[name].seed
+    with planted(name):
+        first, again = (run(Job(seed, 3 + seed % 3)) for _ in range(2))
+    assert first.broken is not None
+    assert 0 < len(first.trace) <= 60
+    assert (again.broken, again.trace) == (first.broken, first.trace)
+
+
+def test_a_commit_in_doubt_is_not_judged_without_the_right_to_end_its_session() -> None:
+    """Found among faults of that kind alone: it takes a commit that executes after the right was
+    given back.
+    """
+    faults = [Fault(1.0 + 3.5 * number, "right_taken", 2.8, 0) for number in range(4)]
+    assert run_seed(2, faults=faults).broken is None
+    with planted("settle_needs_no_right"):
+        broken = run_seed(2, faults=faults).broken
+    assert broken is not None
+    assert broken.promise in MISTAKES["settle_needs_no_right"].promises
+
+
+def test_an_append_that_is_frozen_at_its_commit_keeps_its_shard_where_it_is() -> None:
+    """Where no process ends another's sessions, the row that the append holds is all that stops a
+    move.
+    """
+    faults = [Fault(1.0 + 3.0 * number, "pause_in_append", 7.0, number % 3) for number in range(4)]
+    assert run_seed(10, faults=faults).broken is None
+    with planted("fence_is_not_held"):
+        broken = run_seed(10, faults=faults).broken
+    assert broken is not None
+    assert broken.promise in MISTAKES["fence_is_not_held"].promises
+
+
+def test_a_planted_mistake_is_taken_out_again() -> None:
+    for name, mistake in MISTAKES.items():
+        before = mistake.where.__dict__[mistake.name]
+        with planted(name):
+            assert mistake.where.__dict__[mistake.name] is not before
+        assert mistake.where.__dict__[mistake.name] is before
+
+
+@pytest.mark.parametrize("name", sorted(MISTAKES))
+def test_a_planted_mistake_can_be_called_as_what_it_replaces(name: str) -> None:
+    mistake = MISTAKES[name]
+    real = mistake.where.__dict__[mistake.name]
+    takes_its_place(real, mistake.make(real), name)
+
+
+def test_a_mistake_that_only_raises_is_refused() -> None:
+    async def compare(self: object, generation: int, settled: object) -> None: ...
+
+    async def lacks_one(self: object, generation: int) -> None: ...
+
+    def is_not_awaited(self: object, generation: int, settled: object) -> None: ...
+
+    takes_its_place(compare, compare, "itself")
+    with pytest.raises(TypeError, match="cannot be called"):
+        takes_its_place(compare, lacks_one, "resume_on_greater_epoch")
+    with pytest.raises(TypeError, match="awaited"):
+        takes_its_place(compare, is_not_awaited, "resume_on_greater_epoch")

@@ -1,0 +1,50 @@
+"""A database of the tests' own on the shared server, with the tables that the migrations make."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from sharding_app.migrations._sql import load
+
+FILES = ("0001_tables", "0001_fence", "0001_sessions", "0001_coordinator", "0001_locations")
+TABLES = (
+    "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "decision",
+    "location",
+)  # fmt: skip
+
+
+@contextmanager
+def scratch_database(url: str) -> Iterator[dict[str, Any]]:
+    """Give the connection parameters of a new database; it is dropped afterwards."""
+    params: dict[str, Any] = conninfo_to_dict(url)
+    name = f"scratch_{uuid4().hex}"
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE \"{name}\" TEMPLATE template0 ENCODING 'UTF8'")
+    try:
+        yield {**params, "dbname": name}
+    finally:
+        with psycopg.connect(**params, autocommit=True) as admin:
+            admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def make_tables(params: dict[str, Any]) -> None:
+    with psycopg.connect(**params, autocommit=True) as connection:
+        for file in FILES:
+            connection.execute(load(file).encode())
+
+
+def empty_tables(params: dict[str, Any]) -> None:
+    """Empty all tables; what a test has left connected is ended first, so nothing of it is in the
+    way.
+    """
+    with psycopg.connect(**params, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        names = ", ".join(f"sharding_{table}" for table in TABLES)
+        connection.execute(f"TRUNCATE {names} RESTART IDENTITY".encode())

@@ -1,1 +1,0 @@
-"""Spans, as the official SDK collects them."""

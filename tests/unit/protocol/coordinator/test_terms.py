@@ -1,0 +1,50 @@
+"""Terms of elections, and the eras that they belong to."""
+
+from sharding_app.protocol.coordinator.terms import (
+    begins_era,
+    decided_in_era,
+    era_began,
+    era_of,
+    lowest_epoch,
+    next_term,
+)
+from sharding_app.protocol.records import ShardRow
+
+LATER = 1_800_000_000
+
+
+def row(epoch: int) -> ShardRow:
+    return ShardRow("shop.Cart", 1, epoch, "a", "home")
+
+
+def test_in_one_lineage_terms_count_on_whatever_the_time_is() -> None:
+    assert next_term(0, same_lineage=True, now_seconds=LATER) == 1
+    assert next_term(41, same_lineage=True, now_seconds=LATER) == 42
+    assert [era_of(term) for term in (1, 42)] == [0, 0]
+    assert not begins_era(1)
+    assert era_began(42) is None
+    assert lowest_epoch(42) == 1
+
+
+def test_the_first_election_in_another_lineage_begins_an_era_above_all_earlier_terms() -> None:
+    first = next_term(41, same_lineage=False, now_seconds=LATER)
+    assert first > 41
+    assert begins_era(first)
+    assert era_began(first) == LATER
+    assert lowest_epoch(first) < first
+    second = next_term(first, same_lineage=True, now_seconds=LATER + 60)
+    assert second == first + 1
+    assert era_of(second) == era_of(first)
+    assert not begins_era(second)
+
+
+def test_a_clock_that_was_set_back_gives_no_term_again() -> None:
+    first = next_term(41, same_lineage=False, now_seconds=LATER)
+    assert next_term(first, same_lineage=False, now_seconds=LATER - 60) == first + 1
+
+
+def test_an_era_has_decided_once_a_row_has_an_epoch_of_it() -> None:
+    first = next_term(41, same_lineage=False, now_seconds=LATER)
+    assert decided_in_era(41, []), "no lineage was left"
+    assert not decided_in_era(first, [row(1), row(lowest_epoch(first) - 1)])
+    assert decided_in_era(first, [row(1), row(lowest_epoch(first))])

@@ -1,0 +1,91 @@
+"""A region says that a command was not taken only of what no home can have taken."""
+
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.pending_call import PendingCall
+from sharding_app.protocol.region import AskHomes, Forward, Refuse, RegionRoutes
+
+
+def pending(request: int) -> PendingCall:
+    return PendingCall(request, Call("shop.Cart", "alice", "add", b""), 3, 0.0, 10.0)
+
+
+def refusals(region: RegionRoutes) -> dict[int, str]:
+    found = {each.pending.request: each.reason for each in region.out if isinstance(each, Refuse)}
+    region.out.clear()
+    return found
+
+
+def region_with_one_under_way() -> RegionRoutes:
+    region = RegionRoutes("shop.Cart", {})
+    region.submit(pending(1), 0.0)
+    region.home_told(3, "dead", 1, 0.1)
+    region.out.clear()
+    return region
+
+
+def test_what_waited_and_never_left_was_not_taken() -> None:
+    region = RegionRoutes("shop.Cart", {})
+    region.submit(pending(1), 0.0)
+    region.no_home("no_host", 1.0)
+    assert refusals(region) == {1: "no_host"}
+
+
+def test_the_fate_of_what_had_reached_a_dead_home_is_unknown() -> None:
+    region = region_with_one_under_way()
+    region.gone("dead", 0.2)
+    region.submit(pending(2), 0.3)
+    region.no_home("no_host", 1.0)
+    assert refusals(region) == {1: "fate_unknown", 2: "no_host"}
+    assert not region.pending
+
+
+def test_what_a_home_has_handed_back_was_not_taken() -> None:
+    region = region_with_one_under_way()
+    region.handed_back("dead", 1, list(region.pending.values()), 0.2)
+    region.no_home("no_host", 1.0)
+    assert refusals(region) == {1: "no_host"}
+
+
+def test_a_home_that_hands_back_again_and_again_is_asked_for_after_a_pause() -> None:
+    """It is at home by its row and cannot take anything yet, such as one that waits for a lease."""
+    region = region_with_one_under_way()
+    asked = []
+    now = 0.2
+    while now < 1.2:
+        region.handed_back("dead", 1, list(region.pending.values()), now)
+        now = round(now + 0.002, 3)
+        region.tick(now)
+        if any(isinstance(each, AskHomes) for each in region.out):
+            asked.append(now)
+            region.home_told(3, "dead", 1, now)
+        region.out.clear()
+    assert 3 <= len(asked) <= 6, asked
+
+
+def test_another_home_is_asked_for_at_once() -> None:
+    region = region_with_one_under_way()
+    for epoch, home in ((1, "dead"), (1, "dead"), (2, "other")):
+        region.home_told(3, home, epoch, 0.1)
+        region.out.clear()
+        region.handed_back(home, epoch, list(region.pending.values()), 0.2)
+    assert [each.shards for each in region.out if isinstance(each, AskHomes)] == [[3]]
+
+
+def test_what_may_not_be_handled_twice_is_not_sent_again() -> None:
+    region = region_with_one_under_way()
+    region.pending[1].safe = False
+    region.gone("dead", 0.2)
+    assert refusals(region) == {1: "fate_unknown"}
+    assert not region.pending
+
+
+def test_what_never_left_goes_again_whatever_it_is() -> None:
+    region = region_with_one_under_way()
+    waits = region.pending[1]
+    waits.safe = False
+    region.gone("dead", 0.2, unsent=[waits])
+    assert refusals(region) == {}
+    region.home_told(3, "new", 2, 0.3)
+    assert [
+        (each.pending.home, each.pending.attempt) for each in region.out if isinstance(each, Forward)
+    ] == [("new", 1)]

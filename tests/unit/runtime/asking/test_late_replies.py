@@ -1,0 +1,108 @@
+"""Replies that never come: their home dropped them, since it took the asking process for dead."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from sharding_app.errors import AskTimeout
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.messages import AnyMessage, Deliver
+from sharding_app.protocol.region import RegionLimits
+from sharding_app.runtime.asking.outbox import Outbox
+from sharding_app.runtime.asking.regions import LET_GO_AFTER_SECONDS, RegionClient
+from sharding_app.runtime.links.links import Links
+from sharding_app.testing.cluster import LoopClock
+from tests.unit.runtime.virtual_time import VirtualLoop
+
+TIMEOUT = 5.0
+
+
+class Locator:
+    def ask(self, type_name: str, shards: list[int], *, again: bool) -> None: ...
+
+    def found(self, type_name: str, shards: object) -> None: ...
+
+    def not_found(self, type_name: str) -> None: ...
+
+    def watch(self, homes: set[Incarnation]) -> None:
+        self.watched = homes
+
+
+class World:
+    def __init__(self) -> None:
+        self.locator = Locator()
+        self.full = False
+        self.sent: list[tuple[Incarnation, int]] = []
+        clock = LoopClock(asyncio.get_running_loop())
+        outbox = Outbox(
+            "p-me", cast(Links, self), Counter(), lambda *call: self.region_client.not_sent(*call)
+        )
+        self.region_client = RegionClient("p-me", clock, outbox, self.locator, RegionLimits(), TIMEOUT)
+        self.region_client.add_type("t", 1)
+
+    def put(self, target: Incarnation, message: AnyMessage) -> bool:
+        """Stand for the links."""
+        assert isinstance(message, Deliver)
+        if self.full:
+            return False
+        self.sent.append((target, message.request))
+        return True
+
+    def ask(self, *, tell: bool = False) -> "asyncio.Future[bytes]":
+        return self.region_client.ask(Call("t", "e", "c", b"", tell=tell))
+
+
+def run(main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        await main(World())
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        runner.run(whole())
+
+
+@pytest.mark.parametrize("how", ["ask", "tell", "cancelled"])
+def test_a_route_does_not_wait_for_ever_for_a_reply_that_is_lost(how: str) -> None:
+    async def main(world: World) -> None:
+        client = world.region_client
+        lost = world.ask(tell=how == "tell")
+        client.homes_told("t", "old", [(0, 1)])
+        if how == "cancelled":
+            lost.cancel()
+        await asyncio.sleep(TIMEOUT)
+        client.tick()
+        if how == "ask":
+            assert isinstance(lost.exception(), AskTimeout)
+        client.homes_told("t", "new", [(0, 2)])
+        await asyncio.sleep(LET_GO_AFTER_SECONDS - 1.0)
+        world.ask()
+        client.tick()
+        assert world.sent == [("old", 1)], "it may still be answered"
+        assert world.locator.watched == {"old"}
+        await asyncio.sleep(1.0)
+        client.tick()
+        assert world.sent == [("old", 1), ("new", 2)]
+        assert list(client.pending) == [2]
+        assert client.regions["t"].calls == 1
+
+    run(main)
+
+
+def test_what_a_link_had_no_room_for_does_not_gather_for_ever() -> None:
+    async def main(world: World) -> None:
+        client = world.region_client
+        world.full = True
+        world.ask(tell=True)
+        client.homes_told("t", "old", [(0, 1)])
+        await asyncio.sleep(LET_GO_AFTER_SECONDS)
+        world.ask(tell=True)
+        await asyncio.sleep(TIMEOUT)
+        client.tick()
+        world.full = False
+        client.tick()
+        assert world.sent == [("old", 2)]
+
+    run(main)

@@ -1,0 +1,183 @@
+"""What may stand in arguments, replies, events and state, and what a value that does not fit
+does.
+"""
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from django.utils.translation import gettext_lazy
+
+from sharding_app import (
+    DurableState,
+    EventSourced,
+    InvalidCall,
+    NotSerializable,
+    ShardingSettings,
+    applies,
+    command,
+    event,
+    query,
+)
+from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.waiting import until
+
+pytestmark = pytest.mark.asyncio
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: decimal.Decimal
+
+
+class Box(msgspec.Struct):
+    corner: Point
+    tags: frozenset[str]
+
+
+@dataclasses.dataclass
+class Everything:
+    day: dt.date
+    moment: dt.datetime
+    clock: dt.time
+    span: dt.timedelta
+    amount: decimal.Decimal
+    key: uuid.UUID
+    colour: Colour
+    point: Point
+    box: Box
+    maybe: int | None
+    raw: bytes
+
+
+@event
+class Happened:
+    what: Everything
+
+
+@event
+class Loose:
+    anything: object
+
+
+EVERYTHING = Everything(
+    day=dt.date(2024, 2, 29),
+    moment=dt.datetime(2024, 2, 29, 12, 30, 1, 5, tzinfo=dt.UTC),
+    clock=dt.time(23, 59, 59, 1),
+    span=dt.timedelta(days=-1, microseconds=7),
+    amount=decimal.Decimal("0.10"),
+    key=uuid.UUID(int=7),
+    colour=Colour.BLUE,
+    point=Point(1, decimal.Decimal("1e-3")),
+    box=Box(Point(2, decimal.Decimal(2)), frozenset({"a", "b"})),
+    maybe=None,
+    raw=b"\x00\xff",
+)
+
+
+class Journaled(EventSourced, name="entities.Journaled"):
+    settings = ShardingSettings(snapshot_every=2)
+    last: Everything | None = None
+
+    @command
+    def put(self, what: Everything) -> Everything:
+        self.persist(Happened(what))
+        assert self.last is not None
+        return self.last
+
+    @command
+    def put_loose(self, what: str) -> None:
+        self.persist(Loose({"nan": float("nan")}[what]))
+
+    @query
+    def show(self) -> Everything | None:
+        return self.last
+
+    @applies(Happened)
+    def on_happened(self, happened: Happened) -> None:
+        self.last = happened.what
+
+    @applies(Loose)
+    def on_loose(self, happened: Loose) -> None:
+        """Nothing to keep."""
+
+
+class Kept(DurableState, name="entities.Kept"):
+    last: Everything | None = None
+
+    @command
+    def put(self, what: Everything) -> Everything:
+        self.last = what
+        return what
+
+    @query
+    def show(self) -> Everything | None:
+        return self.last
+
+    @command
+    def label(self, text: str) -> str:
+        return text
+
+    @command
+    def large(self, size: int) -> str:
+        self.last = None if self.last else EVERYTHING
+        return "x" * size
+
+
+async def test_every_kind_of_value_arrives_and_is_recovered_as_itself(cluster: MemoryCluster) -> None:
+    for _ in range(3):
+        assert await Journaled.ref("a").put(EVERYTHING) == EVERYTHING
+    await until(lambda: len(cluster.snapshots(Journaled, "a")) == 1)
+    cluster.forget()
+    assert await Journaled.ref("a").show() == EVERYTHING
+    assert cluster.events(Journaled, "a") == [Happened(EVERYTHING)] * 3
+
+
+async def test_the_same_as_durable_state(cluster: MemoryCluster) -> None:
+    assert await Kept.ref("a").put(EVERYTHING) == EVERYTHING
+    cluster.forget()
+    assert await Kept.ref("a").show() == EVERYTHING
+
+
+async def test_a_lazy_translation_becomes_text_at_the_caller(cluster: MemoryCluster) -> None:
+    lazy: Any = gettext_lazy("Yes")
+    assert await Kept.ref("a").label(lazy) == "Yes"
+
+
+async def test_an_event_that_cannot_be_encoded_fails_its_command_alone(cluster: MemoryCluster) -> None:
+    await Journaled.ref("a").put(EVERYTHING)
+    with pytest.raises(NotSerializable, match=r"event Loose.*not a finite number"):
+        await Journaled.ref("a").put_loose("nan")
+    assert await Journaled.ref("a").show() == EVERYTHING
+    assert len(cluster.events(Journaled, "a")) == 1
+
+
+async def test_a_wrong_argument_never_reaches_the_entity(cluster: MemoryCluster) -> None:
+    with pytest.raises(InvalidCall, match="Expected `str`, got `int`"):
+        await Kept.ref("a").label(5)  # type: ignore[arg-type]
+    assert not await Kept.ref("a").exists()
+
+
+async def test_a_reply_too_large_to_be_kept_fails_before_anything_is_stored() -> None:
+    async with MemoryCluster([Kept], config=NodeConfig(max_reply_bytes=1024)) as cluster:
+        with cluster.in_use():
+            assert len(await Kept.ref("a").large(500)) == 500
+            with pytest.raises(
+                NotSerializable, match="more than 1024: nothing of the command is stored"
+            ) as caught:
+                await Kept.ref("a").large(2000)
+            assert caught.value.code == "reply_too_large"
+            assert len(cluster.events_raw(Kept, "a")) == 1
+            assert await Kept.ref("a").show() == EVERYTHING, "its change is undone"

@@ -1,0 +1,208 @@
+"""Remembered entities that stop while others start again, and shards that go and come back while
+rows are written.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from sharding_app.ports.journal import JournalUnavailable, Mark, RowRefused, ShardsFenced
+from sharding_app.protocol.ids import ShardId
+from sharding_app.protocol.shard import Shard
+from sharding_app.runtime.hosting.remembered import Remembering
+from sharding_app.runtime.journal.commits import Resident, ResidentShard
+
+
+class Rows:
+    """The journal's part of it: the entities of shard 0 that run, and what is done before a reading
+    is answered.
+    """
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        self.running = {"a", "b", "c", "d"}
+        self._meanwhile = meanwhile
+
+    async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        found = {0: sorted(self.running)}
+        self._meanwhile()
+        return found
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        for each in marks:
+            (self.running.add if each.runs else self.running.discard)(each.entity)
+
+
+class Loads:
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.fenced: list[int] = []
+        self.on_load: Callable[[str], None] = lambda entity: None
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None:
+        raise NotImplementedError
+
+    def load(self, slot: Resident) -> None:
+        self.loaded.append(slot.id)
+        self.on_load(slot.id)
+
+    def start_elsewhere(self, entity: str) -> Awaitable[object]:
+        raise NotImplementedError
+
+    def fenced_shard(self, shard: ResidentShard) -> None:
+        self.fenced.append(shard.epoch)
+
+
+@pytest.mark.parametrize("when", ["while the rows are read", "before its turn"])
+def test_what_has_stopped_before_its_turn_is_not_started_again(when: str) -> None:
+    """Its row is gone: it would run without one."""
+
+    async def scenario() -> list[str]:
+        shard, region = Shard("shop.Cart", 0, 1, Resident), Loads()
+        early = when == "while the rows are read"
+        rows = Rows(lambda: remembering.stopped(shard, "c") if early else None)
+        remembering = Remembering(
+            1, rows, region, lambda entity: 0, lambda: 0.0, rate=(1, 0.01)  # type: ignore[arg-type]
+        )  # fmt: skip
+        last = asyncio.Event()
+
+        def loads(entity: str) -> None:
+            if entity == "a" and not early:
+                remembering.stopped(shard, "c")
+            if entity == "d":
+                last.set()
+
+        region.on_load = loads
+        job = asyncio.create_task(remembering.run())
+        remembering.recall(shard)
+        await last.wait()
+        job.cancel()
+        return region.loaded
+
+    assert asyncio.run(scenario()) == ["a", "b", "d"]
+
+
+class Fence:
+    """A journal that refuses what comes from before the present life of a shard."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.written: list[Mark] = []
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        if any(each.epoch < self.epoch for each in marks):
+            raise ShardsFenced(frozenset((1, each.shard) for each in marks))
+        self.written += marks
+
+
+def test_a_late_refusal_of_a_former_life_stops_no_shard_that_is_back() -> None:
+    """The stop of an entity was still to be written when its shard went; the shard is back here by
+    then.
+    """
+
+    async def scenario() -> tuple[list[str], list[int], list[tuple[str, int]]]:
+        former, back, region, journal = (
+            Shard("shop.Cart", 0, 1, Resident),
+            Shard("shop.Cart", 0, 3, Resident),
+            Loads(),
+            Fence(3),
+        )
+        remembering = Remembering(1, journal, region, lambda entity: 0, lambda: 0.0)  # type: ignore[arg-type]
+        started = asyncio.Event()
+        region.on_load = lambda entity: started.set()
+        remembering.stopped(former, "a")
+        slot = back.start("b", 0.0)
+        assert slot is not None
+        remembering.started(slot)
+        job = asyncio.create_task(remembering.run())
+        await started.wait()
+        job.cancel()
+        return region.loaded, region.fenced, [(each.entity, each.epoch) for each in journal.written]
+
+    assert asyncio.run(scenario()) == (["b"], [1], [("b", 3)])
+
+
+class Picky:
+    """A journal that fails whatever holds one entity's row, or one shard's."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.written: set[str] = set()
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        if any(each.entity == "bad" for each in marks):
+            raise self.error
+        self.written |= {each.entity for each in marks}
+
+    async def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
+        if 0 in shards:
+            raise self.error
+        return {number: [f"of-{number}"] for number in shards}
+
+
+def loads_beside(
+    error: Exception, begin: Callable[[Remembering], None], many: int
+) -> tuple[set[str], set[str]]:
+    """Return what was loaded and what was written when so many entities are in memory."""
+
+    async def scenario() -> tuple[set[str], set[str]]:
+        region, journal, enough = Loads(), Picky(error), asyncio.Event()
+        remembering = Remembering(1, journal, region, lambda entity: int(entity[3:]), lambda: 0.0)  # type: ignore[arg-type]
+
+        def loads(_: str) -> None:
+            if len(region.loaded) == many:
+                enough.set()
+
+        region.on_load = loads
+        begin(remembering)
+        async with asyncio.timeout(60):
+            job = asyncio.create_task(remembering.run())
+            await enough.wait()
+        job.cancel()
+        return set(region.loaded), journal.written
+
+    return asyncio.run(scenario())
+
+
+GOOD = {f"of-{number}" for number in range(1, 10)}
+
+
+def start_all(remembering: Remembering) -> None:
+    shard = Shard("shop.Cart", 0, 1, Resident)
+    for each in ("bad", *sorted(GOOD)):
+        slot = shard.start(each, 0.0)
+        assert slot is not None
+        remembering.started(slot)
+
+
+def test_a_row_that_the_server_cannot_write_holds_up_no_other() -> None:
+    """The server does not say that the row is to blame: it is tried again, and its entity waits."""
+    error = JournalUnavailable("a trigger of the user's raises (P0001)", answered=True)
+    assert loads_beside(error, start_all, len(GOOD)) == (GOOD, GOOD)
+
+
+def test_of_rows_that_are_refused_together_the_good_ones_are_stored() -> None:
+    """An entity whose own row is refused runs all the same."""
+    refused = RowRefused("violates a constraint of the user's")
+    assert loads_beside(refused, start_all, len(GOOD) + 1) == ({*GOOD, "bad"}, GOOD)
+
+
+def test_a_shard_whose_rows_cannot_be_read_holds_up_no_other() -> None:
+    def recall_all(remembering: Remembering) -> None:
+        for number in range(10):
+            remembering.recall(Shard("shop.Cart", number, 1, Resident))
+
+    error = JournalUnavailable("could not read block 3 (XX001)", answered=True)
+    assert loads_beside(error, recall_all, len(GOOD)) == (GOOD, set())
+
+
+def test_a_shard_whose_rows_cannot_be_read_holds_up_no_start_in_another() -> None:
+    def both(remembering: Remembering) -> None:
+        remembering.recall(Shard("shop.Cart", 0, 1, Resident))
+        slot = Shard("shop.Cart", 1, 1, Resident).start("of-1", 0.0)
+        assert slot is not None
+        remembering.started(slot)
+
+    error = JournalUnavailable("could not read block 3 (XX001)", answered=True)
+    assert loads_beside(error, both, 1) == ({"of-1"}, {"of-1"})

@@ -1,0 +1,136 @@
+"""What waits at a host: for the shard's row, where it counts against its sender's credit, and for
+the lease, where it goes on once.
+"""
+
+import asyncio
+
+import pytest
+
+from sharding_app.protocol.messages import Deliver
+from sharding_app.protocol.records import ShardRow
+from sharding_app.protocol.shard import Shard
+from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES, Suspended
+from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.runtime.journal.commits import Resident
+from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.counter_cluster import until
+
+pytestmark = pytest.mark.asyncio
+
+EPOCH = 99
+
+
+class Row:
+    """The row of a shard, which the store does not tell before it is set."""
+
+    def __init__(self, host: TypeHost) -> None:
+        self.told: asyncio.Future[ShardRow | None] = asyncio.get_running_loop().create_future()
+        host.row_of = self.of  # type: ignore[method-assign]
+
+    async def of(self, number: int) -> ShardRow | None:
+        return await self.told
+
+
+def envelope(host: TypeHost, request: int) -> Deliver:
+    return Deliver(host.type.name, 7, EPOCH, "a", request, "no_such_command", b"x" * 1000)
+
+
+@pytest.mark.parametrize("at_home", [True, False])
+async def test_early_envelopes_count_against_their_senders_credit(
+    cluster: MemoryCluster, *, at_home: bool
+) -> None:
+    node = cluster.nodes["node1"]
+    host = node.hosts["protocol.Counter"]
+    row = Row(host)
+    host.receive("p-client", [envelope(host, number) for number in range(1, 4)])
+    host.receive("p-other", [envelope(host, 4)])
+    assert node.hosting.waiting_bytes("p-client") == 3 * (1000 + OVERHEAD_BYTES)
+    assert node.hosting.waiting_bytes("p-other") == 1000 + OVERHEAD_BYTES
+    home = node.incarnation if at_home else "n-elsewhere"
+    row.told.set_result(ShardRow(host.type.name, 7, EPOCH, home, "home"))
+    await until(lambda: not host.early.waiting)
+    await until(lambda: host.counters["handed_back"] == (0 if at_home else 4))
+    await until(lambda: node.hosting.waiting_bytes("p-client") == 0)
+    assert node.hosting.waiting_bytes("p-other") == 0
+
+
+async def test_early_envelopes_that_no_caller_waits_for_free_their_senders_credit(
+    cluster: MemoryCluster,
+) -> None:
+    """The row, or a lease, may be long in coming: their sender has calls for other types too."""
+    node = cluster.nodes["node1"]
+    host = node.hosts["protocol.Counter"]
+    row = Row(host)
+    late, patient, told = (envelope(host, number) for number in (1, 2, 3))
+    late.deadline_ms = int((node.ports.clock.now() + 1.0) * 1000)
+    patient.deadline_ms = late.deadline_ms + 600_000
+    host.receive("p-client", [late, patient, told])
+    await until(lambda: node.hosting.waiting_bytes("p-client") == 2 * (1000 + OVERHEAD_BYTES))
+    assert host.execution.counters["expired"] == 1
+    row.told.set_result(ShardRow(host.type.name, 7, EPOCH, "n-elsewhere", "home"))
+    await until(lambda: host.counters["handed_back"] == 2)
+    assert node.hosting.waiting_bytes("p-client") == 0
+
+
+async def test_a_row_that_was_read_before_the_lease_came_back_starts_no_shard(cluster: MemoryCluster) -> None:
+    """What the shard is rebuilt from is made sure of meanwhile, which may take as long as a standby
+    is away.
+    """
+    node = cluster.nodes["node1"]
+    host = node.hosts["protocol.Counter"]
+    homes = [node.incarnation, "n-elsewhere"]
+
+    async def row_of(number: int) -> ShardRow | None:
+        return ShardRow(host.type.name, number, EPOCH, homes.pop(0), "home")
+
+    async def secure() -> bool:
+        node.hosting.resume()
+        return True
+
+    host.row_of = row_of  # type: ignore[method-assign]
+    host.secure = secure  # type: ignore[method-assign]
+    host.receive("p-client", [envelope(host, 1)])
+    await until(lambda: not host.early.waiting)
+    assert homes == []
+    assert 7 not in host.shards
+    assert host.counters["handed_back"] == 1
+
+
+async def test_early_envelopes_that_wait_for_their_entity_are_counted_once(cluster: MemoryCluster) -> None:
+    node = cluster.nodes["node1"]
+    host = node.hosts["protocol.Counter"]
+    row = Row(host)
+    host.receive("p-client", [envelope(host, 1), envelope(host, 2)])
+    wanted: list[Resident] = []
+    host.loader.want = wanted.append  # type: ignore[method-assign,assignment] # it is not loaded yet
+    row.told.set_result(ShardRow(host.type.name, 7, EPOCH, node.incarnation, "home"))
+    await until(lambda: not host.early.waiting)
+    assert len(wanted) == 1
+    assert node.hosting.waiting_bytes("p-client") == 2 * (1000 + OVERHEAD_BYTES)
+
+
+class Finishes:
+    """As much of a host as is needed to go on."""
+
+    def __init__(self) -> None:
+        self.gone_on: list[Resident] = []
+
+    def finished(self, slot: Resident) -> None:
+        self.gone_on.append(slot)
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_an_entity_that_was_rebuilt_while_it_waited_for_the_lease_goes_on_once(*, loaded: bool) -> None:
+    host = Finishes()
+    suspended = Suspended(host.finished)
+    shard = Shard("protocol.Counter", 1, 1, Resident)
+    slot = shard.start("a", 0.0)
+    assert slot is not None
+    shard.loaded(slot)
+    suspended.park(slot)
+    shard.reload(slot)
+    if loaded:
+        shard.loaded(slot)
+        suspended.park(slot)
+    suspended.resume()
+    assert host.gone_on == [slot] * loaded, "one that is being loaded goes on when it is there"

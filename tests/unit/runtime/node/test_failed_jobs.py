@@ -1,0 +1,88 @@
+"""A vital job that fails (no memory, a bug) ends the incarnation, and the process begins another
+one.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+
+import pytest
+
+from sharding_app.entities.registry import registry
+from sharding_app.runtime.node.node import Node
+from sharding_app.runtime.node.runner import NodeRunner
+from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.counter_cluster import CONFIG, NAMES, until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def fails() -> None:
+    raise MemoryError
+
+
+@asynccontextmanager
+async def running(cluster: MemoryCluster) -> AsyncIterator[NodeRunner]:
+    numbers = count(1)
+    types = [registry.get(name) for name in NAMES]
+    config = dataclasses.replace(CONFIG, name="phoenix")
+    runner = NodeRunner(config, types, cluster._node_ports, lambda: f"phoenix-{next(numbers)}")
+    life = asyncio.ensure_future(runner.run())
+    try:
+        await runner.up.wait()
+        yield runner
+    finally:
+        runner.request_stop(1.0)
+        await life
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda node: node.run(fails(), "what fails"),
+        lambda node: node.hosts[NAMES[0]].spawn(fails()),
+    ],
+    ids=["of the node", "of a host"],
+)
+async def test_another_incarnation_begins(
+    cluster: MemoryCluster, break_it: Callable[[Node], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(cluster) as runner:
+        former = runner.node
+        assert former is not None
+        break_it(former)
+        await until(lambda: runner.incarnations == 2 and runner.up.is_set())
+        assert former.ended.result() == "failed"
+        assert not former.hosts[NAMES[0]].shards
+        assert runner.node is not None
+        assert runner.node.state == "up"
+        assert "a bug" in caplog.text
+
+
+async def test_a_bug_in_what_one_command_does_stays_there(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retried, that command would take one node after the other with it."""
+
+    async def has_a_bug() -> None:
+        raise LookupError("not thought of")
+
+    async with running(cluster) as runner:
+        node = runner.node
+        assert node is not None
+        node.hosts[NAMES[0]].spawn(has_a_bug())
+        await until(lambda: "not thought of" in caplog.text)
+        assert not node.ended.done()
+
+
+async def test_a_job_that_nothing_depends_on_may_fail(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(cluster) as runner:
+        node = runner.node
+        assert node is not None
+        await asyncio.wait([node.run(fails(), "a wish", vital=False)])
+        assert not node.ended.done()
+        assert "a bug" in caplog.text
