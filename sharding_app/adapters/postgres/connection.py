@@ -21,8 +21,8 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -185,7 +185,7 @@ class Line:
 
     async def open(self) -> Backend:
         """Connect unless connected, and return the server process at the other end."""
-        async with self._turn:
+        async with self._our_turn():
             await self._opened()
             if self.backend is None:
                 raise psycopg.OperationalError("a pooler's server process is not ours to know")
@@ -200,7 +200,7 @@ class Line:
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do some work on the connection within the deadline. Raises one of `failures.LOST`."""
         wanted = self.wanted
-        async with self._turn:
+        async with self._our_turn():
             connection = self._connection
             if connection is None or connection.closed:
                 connection = await self._opened()
@@ -259,6 +259,18 @@ class Line:
                 cut(connection)  # the task that uses it sees its end, and drops it
         elif connection is not None:
             await _hang_up(connection)
+
+    @asynccontextmanager
+    async def _our_turn(self) -> AsyncIterator[None]:
+        """Wait for the line. A task that waited for one that was closed meanwhile waits anew: its
+        lock guards nothing any more, and another task may use the next connection by now.
+        """
+        while True:
+            turn = self._turn
+            async with turn:
+                if turn is self._turn:
+                    yield
+                    return
 
     async def _opened(self) -> Connection:
         if self._connection is not None and not self._connection.closed:

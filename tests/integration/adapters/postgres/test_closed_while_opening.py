@@ -85,6 +85,43 @@ async def test_an_append_does_not_stand_in_the_transaction_of_another_task(
     assert await count(params) == 2, "what was acknowledged is stored"
 
 
+async def test_work_that_waited_for_a_line_that_was_closed_has_its_turn_behind_others(
+    params: dict[str, Any],
+) -> None:
+    async with await connect(params) as admin:
+        await give_homes(admin, 1)
+    journal = PostgresJournal(params, owner="me")
+    line = journal._appends
+    await line.open()
+    entered, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def stays(connection: Any) -> None:
+        entered.set()
+        await goes_on.wait()
+
+    first = asyncio.ensure_future(line.run(stays))
+    await entered.wait()
+    at_once: list[int] = []
+    under_way = 0
+
+    async def alone(connection: Any) -> None:
+        nonlocal under_way
+        under_way += 1
+        at_once.append(under_way)
+        await connection.execute("SELECT 1")
+        under_way -= 1
+
+    waited = [asyncio.ensure_future(line.run(alone)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await line.close()
+    came_later = [asyncio.ensure_future(line.run(alone)) for _ in range(3)]
+    goes_on.set()
+    await asyncio.gather(first, return_exceptions=True)
+    await asyncio.gather(*waited, *came_later)
+    await journal.close()
+    assert at_once == [1] * 6
+
+
 async def test_an_append_in_an_open_transaction_is_not_acknowledged(params: dict[str, Any]) -> None:
     async with await connect(params) as admin:
         await give_homes(admin, 1)
