@@ -28,7 +28,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
-from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable
+from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, Mark
 from sharding_app.ports.lease import Leases
 from sharding_app.ports.lifeline import LifelineSession, SessionLost
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
@@ -227,6 +227,24 @@ class Overlaps(History):
     def _rows(self) -> list[dict[str, Any]]:
         """In one order, so that two appends do not wait for each other."""
         return sorted(super()._rows(), key=lambda row: (row["entity"], row["seq"]))
+
+    def _remember(self) -> tuple[str, Operation]:
+        """Marks of one kind: both kinds take two transactions, and the second one races with those
+        that waited for the first.
+        """
+        entities, runs = self.random.sample(ENTITIES, 2), self.random.random() < 0.7
+        shards = {entity: len(entity) % len(SHARDS) for entity in entities}
+        epochs = {shard: self.epochs.get(shard, 0) for shard in shards.values()}
+
+        async def remember(side: Any) -> None:
+            await side.journal.remember(
+                [
+                    Mark(type_id=side.type_id, shard=shard, entity=entity, epoch=epochs[shard], runs=runs)
+                    for entity, shard in shards.items()
+                ]
+            )
+
+        return f"remember {entities} {runs}", remember
 
     def _erase(self) -> tuple[str, Operation]:
         entity, at_most = self.random.choice(ENTITIES), self.random.choice((1, 100))
