@@ -211,7 +211,7 @@ def processor_seconds() -> float:
 
 
 async def in_flight(wire: Wire, data: bytes, many: int, frames: int) -> list[float]:
-    """Keep so many under way; return the round trips."""
+    """Keep that number of messages under way; return their round trips."""
     clock = time.perf_counter
     began = collections.deque[float]()
     for _ in range(many):

@@ -91,6 +91,7 @@ def deafness(stage: Stage) -> None:
             row.home != former for row in rows.shards.values()
         )
 
+    # With direct links a node waits for these seconds more before it takes itself for alone.
     seconds = ASIDE_SECONDS + (ALONE_SECONDS if world.conditions.direct else 0.0)
     stage.until(aside, seconds, "a deaf node gives up coordinator and shards", promise=13)
     world.conditions.heal()
