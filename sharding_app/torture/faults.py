@@ -143,6 +143,9 @@ def end_sessions(stage: Stage) -> Made:
     purpose = stage.cluster.chance.choice(
         ["journal", "recovery", "reads", "control", "lifeline-0", "lifeline-1", ""]
     )
+    if not purpose:
+        for name in stage.names:
+            stage.cluster.nodes[name].loses_connections()
     with suppress(NoAnswer):
         stage.cluster.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%'"
@@ -168,6 +171,8 @@ def cut_off(stage: Stage) -> Made:
         "reset": proxy.reset,
     }
     way = chance.choice(list(ways))
+    if way in ("refused", "reset"):
+        node.loses_connections()
     ways[way]()
     return Made(f"{node.name} to {server}: {way}", proxy.forward)
 
@@ -206,6 +211,7 @@ def no_descriptors(stage: Stage) -> Made:
     _, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
     with suppress(ProcessLookupError):
         resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (4, hard))
+    node.loses_connections()
     for proxy in stage.cluster.proxies.get(node.name, {}).values():
         proxy.reset()
 

@@ -27,8 +27,8 @@ EPOLL_WAITS = {"x86_64": {232, 281, 441}, "aarch64": {22, 441}}
 """Numbers of the system calls in which an event loop waits for work."""
 FREEZES_SECONDS = 1.0
 UNAWARE_SECONDS = 2.5
-"""A process that was frozen for less than this time may wake within its lease
-(`LEASE_OWN_LIMIT_SECONDS`, and what it takes to write a line here).
+"""A process whose lifelines are ended may go on within its lease for this time
+(`LEASE_OWN_LIMIT_SECONDS`, and the time that it takes to write a line here).
 """
 
 
@@ -117,17 +117,26 @@ class Process:
         if number == signal.SIGCONT:
             if self._frozen_at_work:
                 self._report("thaws")
-            left = self._frozen_at + UNAWARE_SECONDS - time.monotonic()
-            if left > 0:
-                self._report("unaware")
-                timer = threading.Timer(left, self._report, ["aware"])
-                timer.daemon = True
-                timer.start()
+            self._unaware_until(self._frozen_at + UNAWARE_SECONDS)
         self.child.send_signal(number)
         if number == signal.SIGSTOP:
             self._frozen_at = time.monotonic()
             self._frozen_at_work = works(self.pid)
-            self._report("freezes")
+            self._report("loses")
+
+    def loses_connections(self) -> None:
+        """Take in that the connections of this process are about to be reset, all at once."""
+        self._report("loses")
+        self._unaware_until(time.monotonic() + UNAWARE_SECONDS)
+
+    def _unaware_until(self, moment: float) -> None:
+        """Report that the process may not have heard of the end of its lifelines, until then."""
+        left = moment - time.monotonic()
+        if left > 0:
+            self._report("unaware")
+            timer = threading.Timer(left, self._report, ["aware"])
+            timer.daemon = True
+            timer.start()
 
     def _report(self, word: str) -> None:
         """Add a line about this process to the reports of instances."""

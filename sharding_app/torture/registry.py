@@ -15,11 +15,12 @@ are handled afterwards, and their answers do not go out. So a line is no proof i
 event loop had begun before the other home did. The harness writes `thaws <pid>` before it continues
 a process that it has frozen in such a turn: the next turn is that one.
 
-A frozen process does not hear that the server has ended its lifelines, and another node may have
-become the home of its shards. If it wakes within its lease, it may handle messages until it has
-read its sockets, and for `LEASE_OWN_LIMIT_SECONDS` at most (docs/survival.md). The harness writes
-`freezes <pid>`, `unaware <pid>` when it continues such a process, and `aware <pid>` when that time
-is over. Between the last two, lines about shards that moved during the freeze are no proof.
+A process whose two lifelines end at once may handle messages beside its successor until it has read
+its sockets, and for `LEASE_OWN_LIMIT_SECONDS` at most (promise 2, docs/survival.md). It reads them
+late when it is frozen, or when the machine is busy. The harness writes `loses <pid>` before it
+freezes a process or resets its connections, `unaware <pid>` when the process goes on, and `aware
+<pid>` when that time is over. Between the last two, lines about shards that moved after `loses` are
+no proof.
 
 Entities and singletons beat by timers of their own, so that an instance without callers still shows
 itself. The coordinator is judged by its writes (`judge.check_coordinators`).
@@ -27,6 +28,7 @@ itself. The coordinator is judged by its writes (`judge.check_coordinators`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -62,9 +64,10 @@ class Registry:
         self._former: dict[tuple[str, str], set[tuple[int, int]]] = {}
         self._turns: dict[int, Turn] = {}
         self._thawed: set[int] = set()
-        self._frozen: dict[int, int] = {}
-        "Number of the line at which each process was frozen last."
-        self._unaware: set[int] = set()
+        self._lost: dict[int, int] = {}
+        "Number of the line from which on each process may have lost its lifelines unheard."
+        self._unaware: Counter[int] = Counter()
+        "Number of faults in whose time each process may not have heard of it yet."
         self._line = 0
         self.handled = 0
         self.successions = 0
@@ -92,12 +95,13 @@ class Registry:
         match word, rest:
             case "thaws", []:
                 self._thawed.add(pid)
-            case "freezes", []:
-                self._frozen[pid] = self._line
+            case "loses", []:
+                if not self._unaware[pid]:
+                    self._lost[pid] = self._line
             case "unaware", []:
-                self._unaware.add(pid)
+                self._unaware[pid] += 1
             case "aware", []:
-                self._unaware.discard(pid)
+                self._unaware[pid] -= 1
             case "starts", [type_name, number, epoch]:
                 self._starts(pid, (type_name, int(number)), int(epoch))
             case "stops", [type_name, number, _]:
@@ -131,7 +135,7 @@ class Registry:
         if home.pid != pid:
             if turn.thawed or turn.began < home.since:
                 return ""
-            if pid in self._unaware and home.since > self._frozen[pid]:
+            if self._unaware[pid] and home.since > self._lost[pid]:
                 return ""
             return f"{who}, the home of shard {shard[1]} is process {home.pid} at epoch {home.epoch}"
         if shard not in self._hosted[pid]:

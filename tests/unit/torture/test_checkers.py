@@ -306,7 +306,7 @@ class TestRegistry:
     def test_a_process_that_wakes_within_its_lease_and_was_replaced_meanwhile(self) -> None:
         woken = (
             *self.HOME,
-            "freezes 1",
+            "loses 1",
             *self.MOVED,
             "unaware 1",
             "handles 1 1 10 Cart e",
@@ -314,8 +314,15 @@ class TestRegistry:
         )
         assert self.judge(*woken) == []
         assert len(self.judge(*woken, "aware 1", "handles 1 3 10 Cart e")) == 1, "its lease is over"
-        before = (*self.HOME, *self.MOVED, "freezes 1", "unaware 1", "handles 1 1 10 Cart e")
+        before = (*self.HOME, *self.MOVED, "loses 1", "unaware 1", "handles 1 1 10 Cart e")
         assert len(self.judge(*before)) == 1, "it had been replaced before it was frozen"
+
+    def test_a_process_whose_connections_are_reset(self) -> None:
+        reset = (*self.HOME, "loses 1", "unaware 1", *self.MOVED, "handles 1 1 10 Cart e")
+        assert self.judge(*reset) == []
+        again = (*reset, "loses 1", "unaware 1", "aware 1", "handles 1 2 10 Cart e")
+        assert self.judge(*again) == [], "the time of the second fault is not over"
+        assert len(self.judge(*again, "aware 1", "handles 1 3 10 Cart e")) == 1, "its lease is over"
 
     def test_an_unknown_line(self) -> None:
         assert "nothing known" in self.judge("jumps 1")[0]
