@@ -64,7 +64,8 @@ def _coordinator(report: Report) -> str:
     since = "" if report.elected is None else f" for {_age(report.elected, report.at)}"
     who = "No node coordinates" if report.coordinator is None else f"{report.coordinator} coordinates{since}"
     return (
-        f"{who}, term {report.term}. About {report.events} events in the journal. Cluster {report.cluster}."
+        f"{who}, term {report.term}. About {report.events} events in the journal. Cluster {report.cluster}, "
+        f"sharding_app {report.release}."
     )
 
 
@@ -77,7 +78,7 @@ def _node(node: NodeStatus, now: datetime) -> list[str]:
         str(node.shards),
         "no answer" if node.entities is None else str(node.entities),
         ",".join(node.roles) or "-",
-        node.version,
+        node.version or "-",
         node.host,
         str(node.pid),
         "-" if node.since is None else _age(node.since, now),

@@ -12,6 +12,7 @@ from typing import Any
 
 from django.conf import settings as django_settings
 
+from sharding_app import __version__
 from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis import examinations
 from sharding_app.operations.diagnosis.finding import Finding
@@ -67,6 +68,8 @@ class TypeStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     at: datetime
+    release: str
+    "Release of this package, in the process that reports."
     cluster: str
     coordinator: str | None
     coordinator_incarnation: Incarnation | None
@@ -108,6 +111,7 @@ def report(cluster: ClusterSnapshot, nodes: NodeAnswers) -> Report:
     leader = cluster.coordinator.incarnation
     return Report(
         at=cluster.now,
+        release=__version__,
         cluster=cluster.cluster_id,
         coordinator=names.get(leader or ""),
         coordinator_incarnation=leader,

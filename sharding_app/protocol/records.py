@@ -69,7 +69,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     "Order of joining, kept over reconnects: the lowest live one is the oldest member."
     state: MemberState
     roles: tuple[str, ...] = ()
-    app_version: str = "0.0.0"
+    app_version: str = ""
     candidate: bool = True
     "May become coordinator."
     types: tuple[str, ...] = ()

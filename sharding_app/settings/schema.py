@@ -163,7 +163,8 @@ class Settings:
         "`sharding_node --roles` takes precedence.")
     app_version: str = _knob(_NODE.app_version, "Nodes",
         "Version of your application. New homes are chosen on nodes with the newest version; "
-        "nothing is rebalanced while versions are mixed.")
+        "nothing is rebalanced while versions are mixed. A node without a version counts as the oldest.",
+        default_text="none")
     coordinator: bool | str = _knob(True, "Nodes",
         "Which nodes may become coordinator: all (`True`), never this process (`False`), or nodes "
         "with the named role.")

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.template.loader import render_to_string
 
+from sharding_app import __version__
 from sharding_app.dashboard import words
 from sharding_app.dashboard.permissions import Rights
 from sharding_app.dashboard.presenters import overview
@@ -101,4 +102,5 @@ def _common(look: Look, asked: Asked) -> View:
         "now": look.cluster.now,
         "cluster_id": look.cluster.cluster_id,
         "journal_events": words.count(look.cluster.events),
+        "release": __version__,
     }

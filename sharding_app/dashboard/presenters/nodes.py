@@ -42,7 +42,7 @@ def _node(member: Member, look: Look, home: View, shards: int, leader: str | Non
         "host": member.host,
         "pid": member.pid,
         "roles": ", ".join(member.roles) or words.NOTHING,
-        "version": member.app_version,
+        "version": member.app_version or words.NOTHING,
         "since": words.age(look.cluster.joined.get(member.incarnation), look.cluster.now),
         "locks": f"{member.locks} / 2",
         "shards": words.count(shards),

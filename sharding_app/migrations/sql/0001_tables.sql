@@ -25,7 +25,7 @@ CREATE TABLE sharding_node (
     age bigint NOT NULL UNIQUE,
     state text COLLATE "C" NOT NULL CHECK (state IN ('joining', 'up', 'leaving')),
     roles jsonb NOT NULL DEFAULT '[]',
-    app_version text NOT NULL DEFAULT '0.0.0',
+    app_version text NOT NULL DEFAULT '',
     candidate boolean NOT NULL DEFAULT true,
     types jsonb NOT NULL DEFAULT '[]',
     deaf boolean NOT NULL DEFAULT false,

@@ -95,7 +95,7 @@ def versions(look: Look) -> Iterator[Finding]:
         return
     found: dict[str, list[str]] = {}
     for each in cluster.members:
-        found.setdefault(each.app_version, []).append(each.name)
+        found.setdefault(each.app_version or "none", []).append(each.name)
     if len(found) > 1:
         told = "; ".join(f"{version}: {', '.join(names)}" for version, names in sorted(found.items()))
         yield warning(

@@ -21,7 +21,7 @@ class Host(msgspec.Struct, frozen=True):
     """The facts about a region's node that a strategy may use."""
 
     incarnation: Incarnation
-    app_version: str = "0.0.0"
+    app_version: str = ""
     leaving: bool = False
     name: str = ""
     "The node's name: kept over restarts, unlike the incarnation."

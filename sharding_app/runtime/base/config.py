@@ -56,7 +56,7 @@ class NodeConfig:
     host: str = ""
     pid: int = 0
     roles: tuple[str, ...] = ()
-    app_version: str = "0.0.0"
+    app_version: str = ""
     candidate: bool = True
     number_of_shards: int = 1000
     lease_ttl_seconds: float = 3.0

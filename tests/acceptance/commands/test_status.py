@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from django.core.management.color import color_style, no_style
 
+from sharding_app import __version__
 from sharding_app.management import status_text
 from sharding_app.operations.console import age_text
 from sharding_app.operations.diagnosis.finding import Finding
@@ -88,6 +89,17 @@ def test_a_healthy_cluster_has_no_problem_and_says_who_holds_what() -> None:
     (cart,) = report.types
     assert (cart.placed, cart.handing_off, cart.stopped, cart.homeless) == (3, 1, 0, 0)
     assert cart.homes == {"a": 1, "b": 2}
+
+
+def test_a_node_of_an_application_without_a_version_shows_none() -> None:
+    cluster = replace(HEALTHY, members=[member("a", 1), member("b", 2, app_version="2.1")])
+    first, second = (
+        line.split() for line in status_text.page(judge(cluster), no_style()).splitlines() if " up " in line
+    )
+    assert (first[7], second[7]) == ("-", "2.1")
+    assert judge(cluster).as_json()["release"] == __version__
+    (note,) = (each for each in judge(cluster).notes if each.id == "sharding.D168")
+    assert "(2.1: b; none: a)" in note.what
 
 
 FORMER = replace(
@@ -269,7 +281,7 @@ def test_the_page_shows_all_of_it() -> None:
     page = status_text.page(judge(silent=frozenset({"n-b"})), no_style())
     assert page.splitlines() == [
         "The cluster has 1 problem, see below.",
-        "a coordinates for 10 min, term 4. About 1234 events in the journal. Cluster c1.",
+        f"a coordinates for 10 min, term 4. About 1234 events in the journal. Cluster c1, sharding_app {__version__}.",
         "",
         "  NODE  STATE  AGE  LOCKS  SHARDS  ENTITIES  ROLES    VERSION  HOST  PID  SINCE  INCARNATION",
         "  a     up     1    2/2    2       3         -        2.1      h     1    3 h    n-a",

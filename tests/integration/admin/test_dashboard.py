@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from sharding_app import __version__
 from sharding_app.admin import operator_actions, views
 from sharding_app.dashboard import members
 from sharding_app.errors import Unavailable
@@ -136,6 +137,7 @@ def test_the_overview_of_a_healthy_cluster(root: Client) -> None:
     assert "Nodes up 3 / 3" in page
     assert "Commands / s 300" in page
     assert "Coordinator node-a" in page
+    assert f"sharding_app {__version__}." in page
 
 
 def test_a_node_that_does_not_answer_is_said_to_be_late(root: Client, nodes: FakeNodes) -> None:
