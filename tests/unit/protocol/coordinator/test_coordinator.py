@@ -344,7 +344,7 @@ def test_nothing_is_rebalanced_at_a_bad_time(changes: dict[str, object]) -> None
     play.join(node("b", 2), node("c", 3, **changes))
     play.wait(30)
     assert sizes(play, "a") == [12]
-    play.change("c", app_version="0.0.0", state="up", deaf=False, types=(TYPE,))
+    play.change("c", app_version="", state="up", deaf=False, types=(TYPE,))
     play.wait(11)
     assert sizes(play, "abc") == [4, 4, 4]
 
