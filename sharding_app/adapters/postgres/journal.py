@@ -25,7 +25,7 @@ small commit for each message that starts them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -53,6 +53,7 @@ from sharding_app.ports.journal import (
     ShardsLocked,
     Snapshot,
     StoredEvent,
+    fast_maker,
 )
 from sharding_app.protocol.ids import Epoch, ShardId, is_entity_id
 from sharding_app.protocol.records import Backend, Lineage
@@ -65,6 +66,7 @@ _LOOK_AGAIN_SECONDS = 0.005
 _MAX_AGE_MS = 10 * 365 * 24 * 3_600_000
 _HEADER_BYTES = 4
 """The server's sizes include these bytes, or one of them, for each document."""
+_event = fast_maker(StoredEvent)
 
 
 LOCK_TIMEOUT_SECONDS = 0.2
@@ -116,6 +118,8 @@ class PostgresJournal:
         "Server processes that may still execute an append whose answer we did not get."
         self._late: list[Backend] = []
         "The same for writes beside the appends: an old one must not execute after a newer one."
+        self._large: set[int] = set()
+        "Types of which the last read found an event or a snapshot that is not small."
 
     @property
     def backends(self) -> tuple[Backend, ...]:
@@ -191,7 +195,7 @@ class PostgresJournal:
         histories = {entity: History(None, []) for entity in ids if not is_entity_id(entity)}
         wanted = [entity for entity in ids if entity not in histories]
         found = await self._asked(
-            self._recovery.run(lambda connection: _read(connection, type_id, wanted, bounds))
+            self._recovery.run(lambda connection: self._read(connection, type_id, wanted, bounds))
         )
         return histories | found
 
@@ -359,6 +363,34 @@ class PostgresJournal:
                 raise refused from error
             raise
 
+    async def _read(
+        self, connection: Connection, type_id: int, entities: list[str], bounds: Bounds
+    ) -> dict[str, History]:
+        """Read histories with the cheaper statement if all contents of the type are small.
+
+        It is small what fits in however often it comes. Otherwise the server has to add sizes up.
+        """
+        small = bounds.bytes // bounds.rows
+        params = {"type_id": type_id, "entities": entities, "small": small, **bounds._asdict()}
+        found = None if type_id in self._large else await _histories(connection, "read", params)
+        is_cut = False
+        if found is None:
+            found = await _histories(connection, "read_large", params)
+            if found is None:
+                raise JournalUnavailable("a row came without its content")
+            sizes = _sizes(found[0])
+            is_cut = sum(sizes) >= bounds.bytes
+            if max(sizes, default=0) > small:
+                self._large.add(type_id)
+            else:
+                self._large.discard(type_id)
+        histories, rows = found
+        if is_cut or rows >= bounds.rows:
+            histories[-1].more = True
+        elif len(histories) < len(entities):
+            raise JournalUnavailable("rows of some entities did not come")
+        return dict(zip(entities, histories, strict=False))
+
     async def _after_late_ones(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Run a statement that writes beside the appends, once none whose answer was lost can
         execute any more.
@@ -483,40 +515,45 @@ def _text(document: bytes, index: int) -> str:
         raise RowRefused(f"a snapshot is not UTF-8: {error}", index) from error
 
 
-async def _read(
-    connection: Connection, type_id: int, entities: list[str], bounds: Bounds
-) -> dict[str, History]:
-    """Read histories. Their rows come in the order of the entities; if they end early, the last
-    history is partial.
+async def _histories(
+    connection: Connection, query: str, params: Mapping[str, Any]
+) -> tuple[list[History], int] | None:
+    """Return the histories and the number of their rows; None: a content was left out.
+
+    The rows come in the order of the entities; if they end early, the last history is partial.
     """
-    params = {"type_id": type_id, "entities": entities, **bounds._asdict()}
-    cursor = await connection.execute(QUERIES["read"], params, prepare=True, binary=True)
+    type_id, entities = params["type_id"], params["entities"]
+    cursor = await connection.execute(QUERIES[query], params, prepare=True, binary=True)
     histories: list[History] = []
     history = History(None, [])
-    last, count, size = 0, 0, 0
+    last = 0
     while rows := await cursor.fetchmany(_ROWS_AT_ONCE):
-        for place, is_snapshot, seq, shard, epoch, name, version, content in rows:
+        for place, home, seq, name, version, content in rows:
             if place != last:
                 if place != last + 1:
                     raise JournalUnavailable("the rows of several entities came in no order")
                 last = place
                 history = History(None, [])
                 histories.append(history)
-            if seq is None:
-                continue
-            size += len(content) + _HEADER_BYTES
-            if is_snapshot:
-                history.snapshot = Snapshot(type_id, entities[place - 1], seq, shard, epoch, content)
+            if content is None:
+                if seq is None:
+                    continue  # it has no history
+                return None
+            if home is None:
+                history.events.append(_event((seq, name, version, content)))
             else:
-                history.events.append(StoredEvent(seq, name, version, content))
-        count += len(rows)
+                shard, epoch = home
+                history.snapshot = Snapshot(type_id, entities[place - 1], seq, shard, epoch, content)
         if len(rows) == _ROWS_AT_ONCE:
             await asyncio.sleep(0)
     for history in histories:
         history.events.sort()  # in order as the server sends them: this only makes sure, at no cost
-        history.more = len(history.events) >= bounds.events
-    if count >= bounds.rows or size >= bounds.bytes:
-        histories[-1].more = True
-    elif len(histories) < len(entities):
-        raise JournalUnavailable("rows of some entities did not come")
-    return dict(zip(entities, histories, strict=False))
+        history.more = len(history.events) >= params["events"]
+    return histories, cursor.rowcount
+
+
+def _sizes(histories: Sequence[History]) -> list[int]:
+    """Return the sizes of all events and snapshots, as the server counts them."""
+    sizes = [len(event.payload) for history in histories for event in history.events]
+    sizes += [len(history.snapshot.state) for history in histories if history.snapshot is not None]
+    return [size + _HEADER_BYTES for size in sizes]

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from sharding_app.adapters.postgres import journal as journal_module
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.ports.journal import Snapshot
+from sharding_app.ports.journal import Bounds, Snapshot
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.integration.adapters.postgres.writers import connect, give_homes, value
+from tests.support.given import event_row
 
 pytestmark = pytest.mark.asyncio
 
@@ -139,3 +141,61 @@ async def test_the_index_leaves_ids_of_ours_out(params: dict[str, Any]) -> None:
             " SELECT 1, 'long', number, 0, 1, 'E', 1, '{}', '?n-1:' || number FROM generate_series(1, 20000) AS number"
         )
         assert await value(admin, "SELECT pg_relation_size('sharding_event_command')") <= 16384
+
+
+@pytest.mark.parametrize("query", ["read", "read_large"])
+async def test_a_recovery_reads_the_events_after_the_snapshot_and_a_page_of_them(
+    params: dict[str, Any], query: str
+) -> None:
+    await filled(params)
+    wanted = {"type_id": 1, "entities": ["long", "none"], "rows": 10_000, "bytes": 1 << 23, "small": 800}
+    assert rows_read(params, query, {**wanted, "events": 100}) == 100
+    journal = PostgresJournal(params)
+    await journal.save_snapshots([Snapshot(1, "long", seq, 0, 1, b"{}") for seq in (LONG - 90, LONG - 50)])
+    assert rows_read(params, query, {**wanted, "events": 100}) == 50
+    assert rows_read(params, query, {**wanted, "events": 100}, "sharding_snapshot") == 1
+    await journal.close()
+
+
+LARGE = [b'"%s"' % (b"x" * 50_000), b'"%s"' % b"".join(b"%x" % (n * 7919) for n in range(200))]
+"""One that is stored in fewer bytes than are small, since it is compressed, and one that is not."""
+
+
+@pytest.mark.parametrize("large", LARGE)
+async def test_sizes_are_added_up_while_a_type_has_large_events(
+    params: dict[str, Any], monkeypatch: pytest.MonkeyPatch, large: bytes
+) -> None:
+    """Small is what fits in as often as rows may come."""
+    async with await connect(params) as admin:
+        await give_homes(admin, 1)
+    journal = PostgresJournal(params)
+    await journal.append([event_row(1, "small", 1), event_row(1, "large", 1, payload=large)])
+    await journal.save_snapshots([Snapshot(1, "also", 1, 0, 1, large)])
+    asked: list[str] = []
+    histories = journal_module._histories
+
+    async def noted(connection: Any, query: str, values: Any) -> Any:
+        asked.append(query)
+        return await histories(connection, query, values)
+
+    monkeypatch.setattr(journal_module, "_histories", noted)
+    bounds = Bounds(rows=100, bytes=80_000)
+
+    async def read(*entities: str) -> list[str]:
+        asked.clear()
+        found = await journal.read(1, entities, bounds)
+        assert list(found) == list(entities)
+        for entity, history in found.items():
+            contents = [event.payload for event in history.events]
+            contents += [history.snapshot.state] if history.snapshot is not None else []
+            assert [content == large for content in contents] == [entity != "small"]
+            assert not history.more
+        return list(asked)
+
+    assert await read("small") == ["read"]
+    assert await read("small", "large") == ["read", "read_large"]
+    assert await read("also") == ["read_large"]
+    assert await read("small") == ["read_large"]
+    assert await read("small") == ["read"]
+    assert await read("small", "also") == ["read", "read_large"]
+    await journal.close()
