@@ -77,8 +77,8 @@ def figures(runner: NodeRunner) -> dict[str, float]:
     if node is not None and runner.up.is_set():
         links = node.links.statistics().links.values()
         found |= {
-            "commits": node.writer.appends,
-            "rows": node.writer.rows,
+            "commits": node.writer.figures.appends,
+            "rows": node.writer.figures.rows,
             "messages": sum(each.messages_sent + each.messages_received for each in links),
             "frames": sum(each.frames_sent + each.acks_sent for each in links),
             "entities": sum(host.entities for host in node.hosts.values()),

@@ -179,7 +179,12 @@ class Erasure(msgspec.Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """Runs one append at a time for each instance; reads go beside it."""
+    """Runs one append at a time on each of its connections for appends; reads go beside them."""
+
+    @property
+    def connections(self) -> int:
+        """Number of connections for appends, at least one."""
+        ...
 
     def live_in(self, lineage: Lineage) -> None:
         """Use only a server of that lineage from now on. On any other server every call raises
@@ -192,18 +197,21 @@ class Journal(Protocol):
         """Open the connections that are not open. Raises JournalUnavailable."""
         ...
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
-        """Commit all rows or none. Raises ShardsFenced, ShardsLocked, RowRefused,
-        JournalUnavailable.
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+        """Commit all rows or none, on the connection of that number. Raises ShardsFenced,
+        ShardsLocked, RowRefused, JournalUnavailable.
+
+        Appends that overlap must not hold rows of one shard: the later one could be committed
+        without the earlier.
 
         If the shard's next home has taken a number already, it raises ShardsFenced: the row itself
         is not at fault.
         """
         ...
 
-    async def settle(self, rows: Sequence[EventRow]) -> bool:
-        """After JournalUnavailable: end the old backend, see it gone, and tell whether the batch
-        was committed.
+    async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
+        """After JournalUnavailable from an append on that connection: end its old backend, see it
+        gone, and tell whether the batch was committed. Appends on other connections go on.
 
         Returns True only for a commit that a synchronous standby has, if the server has one. Until
         then it raises JournalUnavailable, and is to be called again.

@@ -66,9 +66,9 @@ class BreakableJournal(MemoryJournal):
         self._failures = failures
         self._gate = gate
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         waits = self._gate()
         if waits is not None:
             await waits  # type: ignore[misc]
         self._failures.check(rows)
-        await super().append(rows)
+        await super().append(rows, on=on)

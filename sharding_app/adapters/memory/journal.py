@@ -1,5 +1,5 @@
-"""`ports.journal.Journal` over the virtual server: appends on one connection, recovery and the rest
-on two others.
+"""`ports.journal.Journal` over the virtual server: appends on one connection or several, recovery
+and the rest on two others.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -35,45 +35,56 @@ LOCK_SECONDS = 0.2
 
 class MemoryJournal:
     def __init__(
-        self, server: MemoryServer, client: str = "client", *, lock_seconds: float = LOCK_SECONDS
+        self,
+        server: MemoryServer,
+        client: str = "client",
+        *,
+        connections: int = 1,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         self._server = server
         self._rows = server.journal
         self._writes = JournalWrites(server)
-        self._writer, self._reader, self._recovery = (
+        *writers, self._reader, self._recovery = (
             Connection(server, client, line=line, lock_seconds=lock_seconds)
-            for line in ("journal", "reads", "reads")
+            for line in (*["journal"] * connections, "reads", "reads")
         )
-        self.lines = {"journal": (self._writer,), "reads": (self._reader, self._recovery)}
+        self._writers = tuple(writers)
+        self.lines = {"journal": self._writers, "reads": (self._reader, self._recovery)}
         "Its connections by purpose."
         self._lineage: Lineage | None = None
 
     @property
     def backends(self) -> tuple[Backend, ...]:
         """The connections that can write, which the coordinator ends before it raises epochs."""
-        sessions = (self._writer.session, self._reader.session)
+        sessions = (each.session for each in (*self._writers, self._reader))
         return tuple(session.backend for session in sessions if session is not None)
+
+    @property
+    def connections(self) -> int:
+        return len(self._writers)
 
     def live_in(self, lineage: Lineage) -> None:
         self._lineage = lineage
 
     async def connect(self) -> None:
         try:
-            for connection in (self._writer, self._reader, self._recovery):
+            for connection in (*self._writers, self._reader, self._recovery):
                 if connection.broken:
                     await connection.open()
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         batch = list(rows)
-        await self._write("append", lambda: self._writes.append(batch))
+        await self._write("append", lambda: self._writes.append(batch), on)
 
-    async def settle(self, rows: Sequence[EventRow]) -> bool:
-        doubtful = list(self._writer.doubtful)
+    async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
+        writer = self._writers[on]
+        doubtful = list(writer.doubtful)
         committed = await self.settle_of(doubtful, rows)
         for session in doubtful:
-            self._writer.doubtful.remove(session)
+            writer.doubtful.remove(session)
         return committed
 
     async def settle_of(self, doubtful: Sequence[Session], rows: Sequence[EventRow]) -> bool:
@@ -89,7 +100,7 @@ class MemoryJournal:
         return await self._read("locked", lambda: self._writes.locked_among(shards))
 
     async def secure(self) -> None:
-        await self._write("secure", lambda: at_once(lambda: None))
+        await self._write("secure", lambda: at_once(lambda: None), -1)
 
     async def read(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
@@ -169,14 +180,13 @@ class MemoryJournal:
         )
 
     async def close(self) -> None:
-        self._writer.close()
-        self._reader.close()
-        self._recovery.close()
+        for connection in (*self._writers, self._reader, self._recovery):
+            connection.close()
 
-    async def _write(self, kind: str, request: Callable[[], Steps[T]]) -> T:
-        """Run a request on the connection for appends."""
+    async def _write(self, kind: str, request: Callable[[], Steps[T]], on: int) -> T:
+        """Run a request on a connection for appends."""
         try:
-            return await self._writer.reach(kind, self.in_lineage(request))
+            return await self._writers[on].reach(kind, self.in_lineage(request))
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
         except ServerError as error:

@@ -1,10 +1,10 @@
-"""`ports.journal.Journal` on PostgreSQL: appends on one connection, recovery on another, everything
-else on a third.
+"""`ports.journal.Journal` on PostgreSQL: appends on one connection or several, recovery on another,
+everything else on one more.
 
 An append is one statement on an autocommit connection; the fence trigger judges it in the same
 transaction. After a lost connection nothing is known: a statement may still execute. `settle` ends
-the old server process, sees it gone, and reads one row of the batch back: all of a batch is
-committed or none.
+the old server process of that connection, sees it gone, and reads one row of the batch back: all of
+a batch is committed or none. Appends on the other connections are not touched.
 
 Visible is not acknowledged. With synchronous replication a commit waits for a standby after it has
 become durable here. Its row is hidden during the wait, but not forever: when the waiting server
@@ -62,6 +62,8 @@ T = TypeVar("T")
 
 _ROWS_AT_ONCE = 2000
 """Rows made into objects before the event loop may turn."""
+LEAST_BUSY = -1
+"""The connection for appends that is used least: the writer prefers those of a lower number."""
 _LOOK_AGAIN_SECONDS = 0.005
 _MAX_AGE_MS = 10 * 365 * 24 * 3_600_000
 _HEADER_BYTES = 4
@@ -70,8 +72,8 @@ _event = fast_maker(StoredEvent)
 
 
 LOCK_TIMEOUT_SECONDS = 0.2
-"""Seconds that an append waits for a shard's row, and all other commits of the node with it: far
-less than callers wait. The coordinator holds rows for some milliseconds."""
+"""Seconds that an append waits for a shard's row, and all other commits in it: far less than
+callers wait. The coordinator holds rows for some milliseconds."""
 
 
 async def _json_as_bytes(connection: Connection) -> None:
@@ -96,10 +98,12 @@ class PostgresJournal:
         conninfo: Conninfo,
         *,
         owner: str = "",
+        connections: int = 1,
         connect_seconds: float = 5.0,
         answer_seconds: float = 10.0,
         lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     ) -> None:
+        """`connections`: the number of those for appends."""
         line = partial(
             Line,
             conninfo,
@@ -108,14 +112,18 @@ class PostgresJournal:
             answer_seconds=answer_seconds,
             settings={"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"},
         )
-        self._appends = line(purpose="journal", ends_former=True)
+        self._appends = tuple(
+            line(purpose=f"journal-{number}" if number else "journal", ends_former=True)
+            for number in range(connections)
+        )
         self._beside = line(purpose="reads", prepare=_json_as_bytes, ends_former=True)
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._lookups = Lookups(self._rows)
         self._answer_seconds = answer_seconds
-        self._doubtful: list[Backend] = []
-        "Server processes that may still execute an append whose answer we did not get."
+        self._doubtful: tuple[list[Backend], ...] = tuple([] for _ in self._appends)
+        """By connection: server processes that may still execute an append whose answer we did not
+        get."""
         self._late: list[Backend] = []
         "The same for writes beside the appends: an old one must not execute after a newer one."
         self._large: set[int] = set()
@@ -126,21 +134,29 @@ class PostgresJournal:
         """The server processes that can write, which the coordinator ends before it raises
         epochs.
         """
-        return tuple(line.backend for line in (self._appends, self._beside) if line.is_open and line.backend)
+        lines = (*self._appends, self._beside)
+        return tuple(line.backend for line in lines if line.is_open and line.backend)
+
+    @property
+    def connections(self) -> int:
+        return len(self._appends)
 
     @property
     def lineage(self) -> Lineage | None:
         """The lineage that is used."""
-        return self._appends.wanted
+        return self._appends[0].wanted
+
+    @property
+    def _lines(self) -> tuple[Line, ...]:
+        return *self._appends, self._beside, self._recovery
 
     def live_in(self, lineage: Lineage) -> None:
-        self._appends.live_in(lineage)
-        self._beside.live_in(lineage)
-        self._recovery.live_in(lineage)
+        for line in self._lines:
+            line.live_in(lineage)
 
     async def connect(self) -> None:
         try:
-            for line in (self._appends, self._beside, self._recovery):
+            for line in self._lines:
                 if not line.is_open:
                     await line.open()
         except LOST as error:
@@ -150,15 +166,15 @@ class PostgresJournal:
         """Connect now rather than at the first use."""
         try:
             await self._recovery.open()
-            return await self._appends.open(), await self._beside.open()
+            return tuple([await line.open() for line in (*self._appends, self._beside)])
         except LOST as error:
             raise JournalUnavailable(explain(error)) from error
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         if not rows:
             return
         try:
-            await self._appends.run(lambda connection: self._append(connection, rows))
+            await self._appends[on].run(lambda connection: self._append(connection, rows, on))
         except RowRefused as refused:
             await self.look_for_the_next_home(refused, rows)
             raise
@@ -171,22 +187,22 @@ class PostgresJournal:
         wanted = {"types": [each[0] for each in shards], "shards": [each[1] for each in shards]}
         return {(type_id, shard): holder for type_id, shard, holder in await self._rows("locked", wanted)}
 
-    async def settle(self, rows: Sequence[EventRow]) -> bool:
-        doubtful = list(self._doubtful)
-        if self._appends.backend in doubtful:
-            await self._appends.close()
-        for backend in doubtful:
+    async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
+        line, doubtful = self._appends[on], self._doubtful[on]
+        if line.backend in doubtful:
+            await line.close()
+        for backend in list(doubtful):
             await self._see_gone(backend)
-            self._doubtful.remove(backend)
-        return await self._was_committed(rows)
+            doubtful.remove(backend)
+        return await self._was_committed(rows, on)
 
     async def settle_of(self, backend: Backend, rows: Sequence[EventRow]) -> bool:
         """Settle rows that were appended on a connection of another kind."""
         await self._see_gone(backend)
-        return await self._was_committed(rows)
+        return await self._was_committed(rows, LEAST_BUSY)
 
     async def secure(self) -> None:
-        await self._asked(self._appends.rows("secure"))
+        await self._asked(self._appends[LEAST_BUSY].rows("secure"))
 
     async def read(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
@@ -342,11 +358,10 @@ class PostgresJournal:
         return Erasure(*rows[0])
 
     async def close(self) -> None:
-        await self._appends.close()
-        await self._beside.close()
-        await self._recovery.close()
+        for line in self._lines:
+            await line.close()
 
-    async def _append(self, connection: Connection, rows: Sequence[EventRow]) -> None:
+    async def _append(self, connection: Connection, rows: Sequence[EventRow], on: int) -> None:
         """Append; unless the server itself says that the statement failed, its outcome is
         unknown.
         """
@@ -355,8 +370,9 @@ class PostgresJournal:
         except RowRefused:
             raise
         except BaseException as error:
-            if not has_failed(error) and self._appends.backend is not None:
-                self._doubtful.append(self._appends.backend)
+            backend = self._appends[on].backend
+            if not has_failed(error) and backend is not None:
+                self._doubtful[on].append(backend)
             alone = len(rows) == 1
             refused = verdict(error, alone=alone) if isinstance(error, psycopg.Error) else None
             if refused is not None:
@@ -454,18 +470,18 @@ class PostgresJournal:
         if stale:
             raise ShardsFenced(frozenset((type_id, shard) for type_id, shard in stale))
 
-    async def _was_committed(self, rows: Sequence[EventRow]) -> bool:
+    async def _was_committed(self, rows: Sequence[EventRow], on: int) -> bool:
         """Tell whether the batch was committed: all rows are there or none, so one of them tells.
 
         True only for a commit that a synchronous standby has too. One statement reads and writes:
-        between two, a server without the row could take over. It runs on the connection for
-        appends, which has nothing else to do: appends cannot be acknowledged either while it waits.
+        between two, a server without the row could take over. It runs on a connection for appends:
+        appends cannot be acknowledged either while it waits.
         """
         if not rows:
             return True
         row = rows[0]
         key = {"type_id": row.type_id, "entity": row.entity, "seq": row.seq, "epoch": row.epoch}
-        return bool((await self._asked(self._appends.rows("settled", key)))[0][0])
+        return bool((await self._asked(self._appends[on].rows("settled", key)))[0][0])
 
     async def _see_gone(self, backend: Backend) -> None:
         """End an old server process and wait, outside the server, until it is gone."""

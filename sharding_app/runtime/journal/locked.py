@@ -50,14 +50,19 @@ class LockedShards(Generic[T]):
         """Number of locked shards."""
         return len(self._commits)
 
-    @property
-    def due(self) -> bool:
-        """Whether some commits can be taken."""
-        return bool(self._free)
+    def is_due(self, busy: Collection[Key]) -> bool:
+        """Whether some commits can be taken, of shards that are not busy."""
+        return any(key not in busy for key in self._free)
 
-    def take(self) -> list[T]:
-        """Return the commits whose shards are free again, in their order."""
-        free, self._free = self._free, {}
+    def take(self, busy: Collection[Key]) -> list[T]:
+        """Return the commits whose shards are free again, in their order.
+
+        Those of a busy shard stay: the append that is under way may hold later ones, which have to
+        wait behind them.
+        """
+        free = [key for key in self._free if key not in busy]
+        for key in free:
+            del self._free[key]
         return [commit for key in free for commit in self._commits.pop(key)]
 
     def holds(self, commit: T) -> bool:

@@ -7,10 +7,11 @@ entity alone again.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from sharding_app.ports.journal import EventRow
+from sharding_app.protocol.ids import ShardId
 from sharding_app.runtime.journal.commits import Resident
 
 
@@ -18,6 +19,9 @@ class OfSlot(Protocol):
     slot: Resident
     generation: int
     rows: Sequence[EventRow]
+
+    @property
+    def key(self) -> tuple[int, ShardId]: ...
 
 
 T = TypeVar("T", bound=OfSlot)
@@ -43,6 +47,8 @@ class Stuck(Generic[T]):
         "Number of entities in the next attempt."
         self._failed = False
         "Whether the present attempt has failed."
+        self._hindered = False
+        "It was due while the shards of all these entities were busy."
 
     def __len__(self) -> int:
         return sum(len(commits) for commits in self._commits.values())
@@ -81,17 +87,31 @@ class Stuck(Generic[T]):
                     del self._commits[slot]
         return found
 
-    def take(self) -> list[T]:
-        """Take out the commits to try now."""
+    def take(self, busy: Collection[tuple[int, ShardId]]) -> list[T]:
+        """Take out the commits to try now, of shards that are not busy: an append under way may
+        hold later ones.
+        """
         self.due = self._failed = False
         taken: list[T] = []
-        rows = 0
-        for slot in list(self._commits)[: self._together]:
-            rows += sum(len(commit.rows) for commit in self._commits[slot])
+        rows = slots = 0
+        for slot, commits in list(self._commits.items()):
+            if slots == self._together:
+                break
+            if commits[0].key in busy:
+                continue
+            slots += 1
+            rows += sum(len(commit.rows) for commit in commits)
             if taken and rows > self._rows:
                 break
             taken += self._commits.pop(slot)
+        self._hindered = bool(self._commits) and not taken
         return taken
+
+    def freed(self) -> None:
+        """Some shards are not busy any more."""
+        if self._hindered:
+            self._hindered = False
+            self.due = True
 
     def go_on(self) -> None:
         """End an attempt. Unless it has failed, the next one may follow."""

@@ -69,7 +69,8 @@ def _gauges(node: NodeParts, links: LinksStatistics, now: float) -> dict[str, fl
         "buffered_bytes": float(sum(region.bytes for region in node.region_client.regions.values())),
         "answers_waiting_bytes": float(node.outbox.waiting_bytes),
         "journal_waiting": float(node.writer.waiting),
-        "journal_locked_shards": float(node.writer.locked.shards),
+        "journal_under_way": float(node.writer.under_way),
+        "journal_locked_shards": float(node.writer.locked_shards),
         "longest_recovery_events": float(
             max((host.loader.longest_events for host in node.hosts.values()), default=0)
         ),
@@ -87,13 +88,14 @@ def _gauges(node: NodeParts, links: LinksStatistics, now: float) -> dict[str, fl
 
 
 def _counters(node: NodeParts, links: LinksStatistics) -> dict[str, int]:
-    writer, lines = node.writer, links.links.values()
+    writer, lines = node.writer.figures, links.links.values()
     return {
         "asks": node.region_client.asks,
         "answers_dropped": node.drops["reply_dropped"],
         "answers": node.region_client.answers,
         "journal_commits": writer.commits,
         "journal_appends": writer.appends,
+        "journal_overlaps": node.writer.overlapping,
         "journal_events": writer.rows,
         "journal_failures": writer.failures,
         "lifeline_losses": node.lifeline.losses,
@@ -114,8 +116,8 @@ def _counters(node: NodeParts, links: LinksStatistics) -> dict[str, int]:
 
 def _histograms(node: NodeParts) -> dict[str, tuple[list[int], float]]:
     found = {
-        "journal_append_seconds": node.writer.append_seconds,
-        "journal_batch_rows": node.writer.batch_rows,
+        "journal_append_seconds": node.writer.figures.append_seconds,
+        "journal_batch_rows": node.writer.figures.batch_rows,
         "home_seconds": node.region_client.home_seconds,
     }
     if node.coordinator is not None:

@@ -65,15 +65,16 @@ class BreakableJournal(PostgresJournal):
         self._refuse = refuse
         self.trouble: Trouble | None = None
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         plan = None if self.trouble is None else self.trouble.plan(self._owner, "append")
         if plan is not None and plan.execute_after is None:
             raise JournalUnavailable("it never arrived")
         self._refuse(rows)
-        await super().append(rows)
+        await super().append(rows, on=on)
         if plan is not None and plan.answer_after is None:
-            if self._appends.backend is not None:
-                self._doubtful.append(self._appends.backend)
+            backend = self._appends[on].backend
+            if backend is not None:
+                self._doubtful[on].append(backend)
             raise JournalUnavailable("its answer is lost")
 
 

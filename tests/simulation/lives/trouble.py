@@ -90,7 +90,7 @@ class ListTogether:
                 function()
 
         try:
-            await journal._writer.reach("append", commit)
+            await journal._writers[0].reach("append", commit)
         except ConnectionLost as lost:
             while True:
                 try:

@@ -14,11 +14,11 @@ from sharding_app.entities.event_codec import FINISHED
 from sharding_app.errors import BufferFull
 from sharding_app.ports.journal import EventRow, History, JournalUnavailable
 from sharding_app.runtime.execution.command import Command, Services
+from sharding_app.runtime.journal.appender import Appender
 from sharding_app.runtime.journal.commits import Resident
 from sharding_app.runtime.journal.durable_state import DurableState
 from sharding_app.runtime.journal.loader import Loader
 from sharding_app.runtime.journal.snapshots import Snapshots
-from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.testing.simulation.own_rows import VirtualTogether
 from tests.simulation.mistakes.mistake import Mistake, no, nothing, yes
 
@@ -32,17 +32,17 @@ def _answers_first(real: Any) -> Any:
 
 
 def _believes_the_error(real: Any) -> Any:
-    async def settle(self: MemoryJournal, rows: Sequence[EventRow]) -> bool:
-        await real(self, rows)
+    async def settle(self: MemoryJournal, rows: Sequence[EventRow], *, on: int = 0) -> bool:
+        await real(self, rows, on=on)
         return False
 
     return settle
 
 
 def _ends_no_backend(real: Any) -> Any:
-    async def settle(self: MemoryJournal, rows: Sequence[EventRow]) -> bool:
-        self._writer.doubtful.clear()
-        return await real(self, rows)  # type: ignore[no-any-return]
+    async def settle(self: MemoryJournal, rows: Sequence[EventRow], *, on: int = 0) -> bool:
+        self._writers[on].doubtful.clear()
+        return await real(self, rows, on=on)  # type: ignore[no-any-return]
 
     return settle
 
@@ -120,9 +120,9 @@ def _tells_at_once(_: Any) -> Any:
 
 
 def _goes_on_behind_a_failure(_: Any) -> Any:
-    def current(self: JournalWriter, batch: list[Any]) -> list[Any]:
+    def current(self: Appender, batch: list[Any]) -> list[Any]:
         batch = self._stuck.behind(batch) if self._stuck else batch
-        return self.locked.behind(batch) if self.locked else batch
+        return self._locked.behind(batch) if self._locked else batch
 
     return current
 
@@ -160,7 +160,7 @@ STORING: dict[str, Mistake] = {
     "pipelined_answers_first": Mistake((2, 3), Command, "_commit", _pipelined_answers_first),
     "pipelined_tells_what_it_saw": Mistake((2, 5), Command, "_after_tail", _tells_at_once),
     "rebuilt_beside_its_handler": Mistake((2,), Services, "outdate", lambda _: no),
-    "goes_on_behind_a_failure": Mistake((1, 3, 4), JournalWriter, "_current", _goes_on_behind_a_failure),
+    "goes_on_behind_a_failure": Mistake((1, 3, 4), Appender, "_current", _goes_on_behind_a_failure),
     "durable_state_not_loaded": Mistake((2, 3), Loader, "_restore", _starts_anew),
     "durable_state_of_a_failure": Mistake((2, 3), DurableState, "as_stored", lambda _: yes),
     "snapshot_off_by_one": Mistake((4,), Snapshots, "committed", _one_less),

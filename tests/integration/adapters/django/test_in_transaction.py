@@ -73,7 +73,7 @@ def test_nothing_is_written_on_a_server_that_may_lack_what_is_in_memory() -> Non
 
 async def lineage_of(journal: PostgresJournal) -> Lineage:
     await journal.open()
-    found = journal._appends.lineage
+    found = journal._appends[0].lineage
     await journal.close()
     assert found is not None
     return found

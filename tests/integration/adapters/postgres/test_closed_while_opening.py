@@ -64,7 +64,7 @@ async def test_an_append_does_not_stand_in_the_transaction_of_another_task(
     async with await connect(params) as admin:
         await give_homes(admin, 1)
     journal = PostgresJournal(params, owner="me")
-    line = journal._appends
+    line = journal._appends[0]
     former = await line.open()
     await line.close()
     gates = Gates(monkeypatch)
@@ -91,7 +91,7 @@ async def test_work_that_waited_for_a_line_that_was_closed_has_its_turn_behind_o
     async with await connect(params) as admin:
         await give_homes(admin, 1)
     journal = PostgresJournal(params, owner="me")
-    line = journal._appends
+    line = journal._appends[0]
     await line.open()
     entered, goes_on = asyncio.Event(), asyncio.Event()
 
@@ -126,15 +126,15 @@ async def test_an_append_in_an_open_transaction_is_not_acknowledged(params: dict
     async with await connect(params) as admin:
         await give_homes(admin, 1)
     journal = PostgresJournal(params, owner="me")
-    await journal._appends.open()
-    connection = journal._appends._connection
+    await journal._appends[0].open()
+    connection = journal._appends[0]._connection
     assert connection is not None
     for rows in (TWO[:1], TWO):
         await connection.execute("BEGIN")
         with pytest.raises(JournalUnavailable, match="it stands in an open transaction"):
             await journal.append(rows)
         assert not await journal.settle(rows)
-        connection = journal._appends._connection
+        connection = journal._appends[0]._connection
         assert connection is not None
     await journal.close()
     assert await count(params) == 0

@@ -81,7 +81,7 @@ class Counted(PostgresJournal):
 
     failed = 0
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         try:
             await super().append(rows)
         except JournalUnavailable:
@@ -119,7 +119,7 @@ async def test_an_answer_that_is_about_one_entity_holds_up_that_one_alone(
                 writer.put(Noted(ends, Resident(name, shard), 1, 2))
             await until(lambda: len(ends) == 2)
             assert sorted(ends) == [("a", None), ("b", None)]
-            assert writer.appends < 20
+            assert writer.figures.appends < 20
         await until(lambda: len(ends) == 3)
         assert ends[-1] == ("bad", None)
         stored = [(name, seq, 1) for name in ("a", "b", "bad") for seq in (1, 2)]
@@ -162,19 +162,19 @@ async def test_a_trigger_that_raises_for_one_type_does_not_slow_the_others_down(
 async def test_a_statement_that_is_too_slow_for_one_entity_has_a_small_part_of_the_time(
     params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sharding_app.runtime.journal.writer.SLOW_SECONDS", 0.2)
+    monkeypatch.setattr("sharding_app.runtime.journal.appender.SLOW_SECONDS", 0.2)
     journal = Counted(params, answer_seconds=0.3)
     writer = JournalWriter(journal, lambda: True)
     shard = Shard("shop.Cart", 0, 1, Resident)
     ends: list[tuple[str, NotCommitted | None]] = []
     rests: list[float] = []
-    keep = writer._stuck.keep
+    keep = writer._backlog.stuck.keep
 
     def noted(commits: list[Commit], seconds: float = 0.0) -> None:
         rests.append(seconds)
         keep(commits, seconds)
 
-    monkeypatch.setattr(writer._stuck, "keep", noted)
+    monkeypatch.setattr(writer._backlog.stuck, "keep", noted)
     task = asyncio.ensure_future(writer.run())
     async with await connect(params) as admin:
         await give_homes(admin, 1)
@@ -204,7 +204,7 @@ async def test_a_server_that_reads_only_for_a_while_loses_nothing(params: dict[s
         async with closed(admin, "RAISE EXCEPTION USING ERRCODE = '25006'", to="true"):
             for name in ("a", "b", "c"):
                 writer.put(Noted(ends, Resident(name, shard), 1))
-            await until(lambda: writer.appends > 8)
+            await until(lambda: writer.figures.appends > 8)
             assert not ends
         await until(lambda: len(ends) == 3)
         assert all(why is None for _, why in ends)

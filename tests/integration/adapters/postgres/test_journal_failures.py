@@ -332,7 +332,7 @@ async def test_commits_are_durable_whatever_the_default(
     async def ask(connection: psycopg.AsyncConnection[tuple[Any, ...]]) -> Any:
         return await value(connection, "SHOW synchronous_commit")
 
-    assert await journal._appends.run(ask) == expected
+    assert await journal._appends[0].run(ask) == expected
     await journal.close()
 
 

@@ -39,7 +39,7 @@ class Watched(PostgresJournal):
         super().__init__(params, owner="me")
         self.outcomes: list[str] = []
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         try:
             await super().append(rows)
         except Exception as error:
@@ -152,7 +152,7 @@ async def test_what_was_thrown_away_meanwhile_does_not_wait_for_the_row(
     async with await connect(params) as holder, holder.transaction():
         await holder.execute("SELECT FROM sharding_shard FOR UPDATE")
         writer.put(Noted(ends, slot, 1))
-        await until(lambda: writer.locked.shards == 1)
+        await until(lambda: writer._backlog.locked.shards == 1)
         slot.generation += 1
         await until(lambda: bool(ends))
         assert ends == [("a", 1, NotCommitted.SUPERSEDED)]

@@ -104,7 +104,7 @@ async def _held_up(params: dict[str, Any], journal: PostgresJournal) -> bool:
                 return bool(await value(admin, waits))
 
         await until(waiting)
-        await journal._appends.close()
+        await journal._appends[0].close()
         with pytest.raises(JournalUnavailable):
             await append
         settled = await journal.settle([row])

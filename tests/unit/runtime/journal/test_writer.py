@@ -10,8 +10,9 @@ import pytest
 
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsLocked
 from sharding_app.protocol.shard import Shard
+from sharding_app.runtime.journal.backlog import MAX_ROWS
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
-from sharding_app.runtime.journal.writer import MAX_ROWS, JournalWriter
+from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.testing.clock import TravelLoop
 from tests.support.given import event_row
 
@@ -23,6 +24,8 @@ Trouble = Callable[[Sequence[EventRow]], Exception | None]
 class Scripted:
     """A journal that fails as `trouble` says; what is appended must follow without a gap."""
 
+    connections = 1
+
     def __init__(self, trouble: Trouble) -> None:
         self.trouble = trouble
         self.stored: dict[str, list[int]] = {}
@@ -30,7 +33,7 @@ class Scripted:
         self.rows: list[int] = []
         "How many each attempt had."
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         self.attempts.append(asyncio.get_running_loop().time())
         self.rows.append(len(rows))
         error = self.trouble(rows)
@@ -41,7 +44,7 @@ class Scripted:
             assert row.seq == len(numbers) + 1, "a gap, or twice the same"
             numbers.append(row.seq)
 
-    async def settle(self, rows: Sequence[EventRow]) -> bool:
+    async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
         return rows[0].seq in self.stored.get(rows[0].entity, ())
 
 
@@ -158,7 +161,7 @@ async def test_what_became_of_an_append_is_asked_before_it_is_made_again() -> No
     """
 
     class AnswersAreLost(Scripted):
-        async def append(self, rows: Sequence[EventRow]) -> None:
+        async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
             await super().append(rows)
             raise JournalUnavailable("the connection was lost")
 
@@ -307,7 +310,7 @@ class Locking(Scripted):
         self.locked_entity = entity
         self.looks = 0
 
-    async def append(self, rows: Sequence[EventRow]) -> None:
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
         error = self.trouble(rows)
         if error is None and not self.looks and any(row.entity == self.locked_entity for row in rows):
             raise ShardsLocked(

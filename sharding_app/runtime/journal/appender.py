@@ -1,0 +1,269 @@
+"""Appends on one connection: until the outcome of each commit of a batch is known.
+
+Contract: each `Commit` is resolved exactly once, when its outcome is known: with None (it is in the
+journal), or with the reason why it is not. One append is in flight at a time. Commits that the
+server refuses are taken out, and the rest is appended again. After a lost connection the journal is
+asked for the outcome of the append before anything else of its shards is answered or written.
+
+A server that answers with an error of its own is asked less and less often. If it goes on, the
+batch is tried in parts. An entity whose rows are not taken even alone waits beside the others
+(`runtime.journal.stuck`), and so do commits of shards whose rows are locked
+(`runtime.journal.locked`).
+
+A commit whose object was dropped since (`generation`) is not written: its numbers would leave a
+gap.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from sharding_app.ports.journal import (
+    EventRow,
+    Journal,
+    JournalUnavailable,
+    RowRefused,
+    ShardsFenced,
+    ShardsLocked,
+)
+from sharding_app.protocol.histogram import ROWS, Histogram
+from sharding_app.redaction import traceable
+from sharding_app.runtime.journal.backlog import RETRY_MAX_SECONDS, Backlog
+from sharding_app.runtime.journal.commits import Commit, NotCommitted
+
+logger = logging.getLogger("sharding.journal")
+
+RETRY_SECONDS = 0.05
+PATIENCE = 3
+"""After this many errors of its own the server gets a batch in parts: one entity must not hold up
+all.
+"""
+SLOW_SECONDS = 1.0
+"""An attempt that fails after this time is not repeated: each entity is tried alone, once."""
+STUCK_SHARE = 10
+"""A stuck entity rests for this many times the duration of its last attempt. The others need the
+time.
+"""
+STUCK_REST_SECONDS = 60.0
+
+
+class Figures:
+    """What the appenders of a node have done."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.appends = 0
+        self.rows = 0
+        self.failures = 0
+        self.batch_rows = Histogram(ROWS)
+        self.append_seconds = Histogram()
+
+
+class Appender:
+    def __init__(self, journal: Journal, number: int, backlog: Backlog, figures: Figures) -> None:
+        """`number`: its connection."""
+        self._journal = journal
+        self._number = number
+        self._backlog = backlog
+        self._stuck = backlog.stuck
+        self._locked = backlog.locked
+        self._figures = figures
+        self._errors = 0
+        "Errors of the server's own since it last took something on this connection."
+
+    async def run(self) -> None:
+        wake = self._backlog.wakes[self._number]
+        while True:
+            await wake.wait()
+            wake.clear()
+            while await self._append_some():
+                pass
+
+    async def _append_some(self) -> bool:
+        """Append what may be appended now. False: nothing."""
+        backlog, number = self._backlog, self._number
+        if batch := backlog.take(number):
+            try:
+                await self._write(batch)
+            finally:
+                backlog.release(number)
+        if not backlog.may_try_stuck:
+            return bool(batch)
+        stale = self._stuck.stale()
+        self._fail(stale, stale, NotCommitted.SUPERSEDED)
+        if stuck := backlog.take_stuck(number):
+            try:
+                await self._write(stuck, stuck=True)
+            finally:
+                backlog.release(number)
+                backlog.tried()
+        return True
+
+    async def _write(self, batch: list[Commit], *, stuck: bool = False, parted: bool = False) -> None:
+        loop = asyncio.get_running_loop()
+        losses = 0
+        while batch := self._current(batch):
+            rows = [row for commit in batch for row in commit.rows]
+            self._figures.appends += 1
+            began = loop.time()
+            try:
+                await self._journal.append(rows, on=self._number)
+            except ShardsFenced as fenced:
+                batch = self._fail(
+                    [each for each in batch if each.key in fenced.shards], batch, NotCommitted.FENCED
+                )
+            except RowRefused as refused:
+                await self._isolate(batch, refused)
+                return
+            except ShardsLocked as locked:
+                self._locked.keep([each for each in batch if each.key in locked.holders], locked.holders)
+                batch = [each for each in batch if each.key not in locked.holders]
+            except JournalUnavailable as error:
+                lasted = loop.time() - began
+                _log(error, len(rows))
+                if await self._settle(rows):
+                    self._commit(batch)
+                    return
+                if not error.answered:
+                    if losses:  # after the first one a new connection may be there at once
+                        await asyncio.sleep(_pause(losses))
+                    losses += 1
+                    continue
+                if stuck:
+                    self._stuck.keep(batch, _rest(lasted))
+                    return
+                # A part is another question: before it is asked, the others need not wait.
+                if parted or await self._gave_in(lasted):
+                    await self._part(batch, lasted)
+                    return
+            else:
+                self._errors = 0
+                self._figures.append_seconds.add(loop.time() - began)
+                self._figures.batch_rows.add(len(rows))
+                self._commit(batch)
+                return
+
+    async def _gave_in(self, lasted: float) -> bool:
+        """Pause after an error of the server's own. True: try the batch in parts."""
+        self._errors += 1
+        if (
+            lasted >= SLOW_SECONDS or self._stuck
+        ):  # some are known to be to blame, and the others need not wait
+            return True
+        await asyncio.sleep(_pause(self._errors))
+        return self._errors >= PATIENCE
+
+    def _current(self, batch: list[Commit]) -> list[Commit]:
+        stale = [each for each in batch if each.generation != each.slot.generation]
+        if stale:
+            batch = self._fail(stale, batch, NotCommitted.SUPERSEDED)
+        if self._stuck:
+            batch = self._stuck.behind(batch)
+        return self._locked.behind(batch) if self._locked else batch
+
+    def _commit(self, batch: list[Commit]) -> None:
+        for commit in batch:
+            self._figures.commits += 1
+            self._figures.rows += len(commit.rows)
+            _resolve(commit, None)
+
+    def _fail(
+        self, failed: list[Commit], batch: list[Commit], why: NotCommitted, detail: str = ""
+    ) -> list[Commit]:
+        marked = {id(each) for each in failed}
+        for commit in failed:
+            self._figures.failures += 1
+            _resolve(commit, why, detail)
+        return [each for each in batch if id(each) not in marked]
+
+    async def _isolate(self, batch: list[Commit], refused: RowRefused) -> None:
+        """Find the commit that holds the refused row, fail it, and append the others.
+
+        Those before it go first: its failure fails the commits behind it in a pipeline, and no
+        others.
+        """
+        if len(batch) == 1:
+            self._fail(batch, batch, NotCommitted.REFUSED, refused.reason)
+            return
+        if refused.index is not None:
+            first = 0
+            for number, commit in enumerate(batch):
+                first += len(commit.rows)
+                if refused.index < first:
+                    await self._write(batch[:number])
+                    rest = batch[number:]
+                    # Otherwise it waits behind an earlier commit.
+                    if not (self._stuck.holds(commit.slot) or self._locked.holds(commit)):
+                        rest = self._fail([commit], rest, NotCommitted.REFUSED, refused.reason)
+                    await self._write(rest)
+                    return
+        middle = len(batch) // 2
+        await self._write(batch[:middle])
+        await self._write(batch[middle:])
+
+    async def _part(self, batch: list[Commit], lasted: float = 0.0) -> None:
+        """Try a batch in parts: some rows may be to blame for the server's errors.
+
+        The commits of one entity stay together. After a long attempt each entity is tried by
+        itself: another long one costs more than the short ones of all others together.
+        """
+        slots = list(dict.fromkeys(each.slot for each in batch))
+        if len(slots) == 1:
+            logger.error(
+                "commits of an entity of %s wait beside the others: the server does not take them", slots[0].shard.type,
+                extra={"action": "entity_stuck", "entity_type": slots[0].shard.type},
+            )  # fmt: skip
+            self._stuck.keep(batch, _rest(lasted))
+            return
+        if lasted >= SLOW_SECONDS:
+            for slot in slots:
+                await self._write([each for each in batch if each.slot is slot], parted=True)
+            return
+        first = set(slots[: len(slots) // 2])
+        await self._write([each for each in batch if each.slot in first], parted=True)
+        await self._write([each for each in batch if each.slot not in first], parted=True)
+
+    async def _settle(self, rows: Sequence[EventRow]) -> bool:
+        failures = 0
+        while True:
+            try:
+                return await self._journal.settle(rows, on=self._number)
+            except JournalUnavailable as error:
+                failures += 1
+                if failures & (failures - 1) == 0:  # each time that it has lasted about twice as long
+                    logger.warning(
+                        "what became of %d event(s) is not known yet: %s", len(rows), error,
+                        extra={"action": "journal_unsettled"},
+                    )  # fmt: skip
+                await asyncio.sleep(_pause(failures))
+
+
+def _resolve(commit: Commit, why: NotCommitted | None, detail: str = "") -> None:
+    """Resolve one commit. An error in its consequences costs none of the others."""
+    try:
+        commit.resolved(why, detail)
+    except MemoryError:
+        raise  # nothing here can be relied on any more: the node ends
+    except BaseException as error:
+        logger.error(
+            "a bug: what follows a commit of %s failed", commit.slot.shard.type, exc_info=traceable(error),
+            extra={"action": "internal_error"},
+        )  # fmt: skip
+
+
+def _rest(lasted: float) -> float:
+    """Return how long an entity rests after an attempt of this duration."""
+    return min(lasted * STUCK_SHARE, STUCK_REST_SECONDS)
+
+
+def _pause(failures: int) -> float:
+    """Return the pause after this many failures."""
+    return min(RETRY_SECONDS * 2.0 ** min(failures - 1, 10), RETRY_MAX_SECONDS)
+
+
+def _log(error: JournalUnavailable, rows: int) -> None:
+    if error.answered:
+        text, action = "the journal's server does not take %d event(s) now: %s", "journal_error"
+    else:
+        text, action = "the journal does not answer, %d event(s) are in doubt: %s", "journal_lost"
+    logger.warning(text, rows, error, extra={"action": action})
