@@ -11,7 +11,7 @@ from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.direct.addresses import Address, parse_all
 from sharding_app.adapters.direct.transport import DirectTransport, Listen
 from sharding_app.protocol.direct.company import Others
-from sharding_app.protocol.direct.framing import FrameReader
+from sharding_app.protocol.direct.framing import HANDSHAKE, FrameReader, framed
 from sharding_app.protocol.direct.handshake import NONCE_BYTES, Dialing, HandshakeKeys
 
 KEY, OTHER = b"k" * 32, b"o" * 32
@@ -115,3 +115,15 @@ async def stranger_to(transport: DirectTransport) -> AsyncIterator[Stranger]:
 
 def a_dialing(key: bytes, me: str, peer: str) -> Dialing:
     return Dialing(HandshakeKeys((key,) if key else ()), me, peer, os.urandom(NONCE_BYTES))
+
+
+async def prove(stranger: Stranger, me: str, peer: str) -> None:
+    """Do the whole handshake, with the key of these tests."""
+    side = a_dialing(KEY, me, peer)
+    stranger.say(framed(HANDSHAKE, side.hello))
+    while not side.proven:
+        heard = await stranger.hears()
+        assert heard is not None
+        assert heard[0] == HANDSHAKE
+        if answer := side.receive(heard[1]):
+            stranger.say(framed(HANDSHAKE, answer))

@@ -14,7 +14,7 @@ import pytest
 
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.direct.transport import DirectTransport, Listen
-from sharding_app.protocol.direct.framing import FRAME, HANDSHAKE, framed
+from sharding_app.protocol.direct.framing import FRAME, framed
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import LinkLimits
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver
@@ -22,13 +22,11 @@ from sharding_app.runtime.base.clock import BootClock
 from sharding_app.runtime.links.links import Links
 from tests.integration.adapters.direct.ends import (
     KEY,
-    TCP,
     UNIX,
     Book,
-    Stranger,
     a_channel,
-    a_dialing,
     opened,
+    prove,
     received,
     stranger_to,
     until,
@@ -36,21 +34,6 @@ from tests.integration.adapters.direct.ends import (
 from tests.unit.protocol.link.harness import answer, command
 
 pytestmark = pytest.mark.asyncio
-
-
-@pytest.fixture(params=["unix", "tcp"])
-def listen(request: pytest.FixtureRequest) -> Listen:
-    return UNIX if request.param == "unix" else TCP
-
-
-async def prove(stranger: Stranger, me: str, peer: str) -> None:
-    side = a_dialing(KEY, me, peer)
-    stranger.say(framed(HANDSHAKE, side.hello))
-    while not side.proven:
-        heard = await stranger.hears()
-        assert heard is not None
-        if reply := side.receive(heard[1]):
-            stranger.say(framed(HANDSHAKE, reply))
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.9])

@@ -18,13 +18,11 @@ from sharding_app.protocol.direct.handshake import Why
 from tests.integration.adapters.direct.ends import (
     KEY,
     OTHER,
-    TCP,
-    UNIX,
     Book,
-    Stranger,
     a_channel,
     a_dialing,
     opened,
+    prove,
     received,
     stranger_to,
     until,
@@ -33,27 +31,10 @@ from tests.integration.adapters.direct.ends import (
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.fixture(params=["unix", "tcp"])
-def listen(request: pytest.FixtureRequest) -> transport.Listen:
-    return UNIX if request.param == "unix" else TCP
-
-
-async def prove(stranger: Stranger, key: bytes, me: str, peer: str) -> None:
-    """Do the whole handshake."""
-    side = a_dialing(key, me, peer)
-    stranger.say(framed(HANDSHAKE, side.hello))
-    while not side.proven:
-        heard = await stranger.hears()
-        assert heard is not None
-        assert heard[0] == HANDSHAKE
-        if answer := side.receive(heard[1]):
-            stranger.say(framed(HANDSHAKE, answer))
-
-
 async def test_one_that_knows_the_key_is_heard(listen: transport.Listen) -> None:
     book, name = Book(), a_channel()
     async with opened(book, name, listen=listen) as here, stranger_to(here) as peer:
-        await prove(peer, KEY, a_channel(), name)
+        await prove(peer, a_channel(), name)
         peer.say(framed(PING))
         assert await peer.hears() == (PONG, b"")
         assert here.statistics()["accepted"] == 1
@@ -161,7 +142,7 @@ def counts_more(here: transport.DirectTransport, counter: str, than: int) -> boo
 async def test_a_peer_that_asks_and_never_reads_is_not_answered_without_end() -> None:
     name = a_channel()
     async with opened(Book(), name) as here, stranger_to(here) as peer:
-        await prove(peer, KEY, a_channel(), name)
+        await prove(peer, a_channel(), name)
         [connection] = here._connections
         cast(asyncio.Transport, peer.writer.transport).pause_reading()
         for _ in range(300):
@@ -228,7 +209,7 @@ async def test_a_proven_peer_that_breaks_a_seal_or_the_size_is_cut_off() -> None
             (framed(HANDSHAKE, b"again"), "connections_lost"),
         ):
             async with stranger_to(here) as peer:
-                await prove(peer, KEY, a_channel(), name)
+                await prove(peer, a_channel(), name)
                 before = here.statistics().get(counter, 0)
                 peer.say(said)
                 assert await peer.is_cut_off()

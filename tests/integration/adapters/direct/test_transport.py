@@ -33,11 +33,6 @@ from tests.integration.adapters.direct.ends import (
 pytestmark = pytest.mark.asyncio
 
 
-@pytest.fixture(params=["unix", "tcp"])
-def listen(request: pytest.FixtureRequest) -> Listen:
-    return UNIX if request.param == "unix" else TCP
-
-
 async def delivered(sender: DirectTransport, channel: str, data: bytes, receiver: DirectTransport) -> bytes:
     """Send until it arrives, as links do: a frame may be lost with its connection.
 
