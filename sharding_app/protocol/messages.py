@@ -319,6 +319,8 @@ class ShardRegionState(Message, tag=31):
     "From the coordinator: types that no node hosts and that were asked for recently."
     by_layer: int = 0
     "Processes that this node reaches over the channel layer for want of a direct connection."
+    layer_away_seconds: int = 0
+    "Time for which this node has not heard itself through a channel layer beside direct links."
 
 
 class GetNodeStats(Message, tag=32):

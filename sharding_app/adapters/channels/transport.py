@@ -26,6 +26,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -95,6 +96,7 @@ class ChannelsTransport:
         self._took = 0.0
         "Seconds from the first probe to the first that was heard, last time."
         self._interrupted = ""
+        self._deaf_since: float | None = None
         self._closing = False
         self._as_text = False  # the layer takes no bytes
         self._keeper: asyncio.Task[None] | None = None
@@ -105,10 +107,11 @@ class ChannelsTransport:
         return ()
 
     def statistics(self) -> Mapping[str, int]:
-        """Return counters: frames_sent, send_errors, frames_received, probes, deaf,
-        seals_broken, …
+        """Return counters (frames_sent, send_errors, frames_received, probes, deaf,
+        seals_broken, …) and `layer_away_seconds`.
         """
-        return dict(self._counters)
+        away = 0.0 if self._deaf_since is None else time.monotonic() - self._deaf_since
+        return {**self._counters, "layer_away_seconds": int(away)}
 
     # -- The port ----------------------------------------------------------------------------------
 
@@ -292,6 +295,7 @@ class ChannelsTransport:
             if self._hearing.is_set():
                 pause = AGAIN_SECONDS
                 self._counters["deaf"] += 1
+                self._deaf_since = time.monotonic()
                 logger.warning("deaf on the channel layer: %s", reason, extra={"action": "transport.deaf"})
             self._hearing.clear()
             self._interrupted = reason
@@ -305,6 +309,7 @@ class ChannelsTransport:
             if self._interrupted:
                 logger.info("hearing again on the channel layer", extra={"action": "transport.hears"})
             self._hearing.set()
+            self._deaf_since = None
             self._arrived.set()
         while not reason:
             self._heard.clear()

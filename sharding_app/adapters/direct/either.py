@@ -9,6 +9,10 @@ Each frame is decided alone. Frames over the layer are counted, and logged.
 Contract: a layer that is down or slow holds up no frame that has a direct way, nor the start of a
 process: it is opened beside the direct transport, and again until it opens. Frames of both ways
 come out of one `receive`.
+
+Peers that are reached over the layer are counted only while it brings frames too. To a process that
+has ended, links send until they hear of its end, and a layer takes such frames: it answers for no
+peer. A peer that lives acknowledges them.
 """
 
 import asyncio
@@ -25,8 +29,8 @@ logger = logging.getLogger("sharding.transport")
 AGAIN_SECONDS = 0.1
 AGAIN_AT_MOST_SECONDS = 2.0
 LATELY_SECONDS = 10.0
-"""A peer for which the layer carried no frame for this time is not counted any more: it may have
-ended.
+"""A peer for which the layer carried no frame for this time is not counted any more, and no peer is
+when the layer brought none.
 """
 FULL_SECONDS = 0.01
 CLOSE_SECONDS = 3.0
@@ -42,10 +46,14 @@ class EitherTransport:
         self._layer_opens = False
         self._by_layer: dict[str, float] = {}
         "When the layer carried the last frame, by channel, oldest first."
+        self._brought_at = float("-inf")
+        "When the layer brought the last frame."
+        self._opened_at = 0.0
         self._counters: Counter[str] = Counter()
 
     async def open(self, channel: str) -> None:
         await self._direct.open(channel)
+        self._opened_at = time.monotonic()
         self._layer_job = asyncio.get_running_loop().create_task(
             self._over_layer(channel), name="sharding channel layer"
         )
@@ -77,11 +85,17 @@ class EitherTransport:
         return self._direct.addresses()
 
     def statistics(self) -> Mapping[str, int]:
-        """Return the sums of both, and `frames_by_layer` and `peers_by_layer`."""
+        """Return the sums of both, and `frames_by_layer`, `peers_by_layer` and
+        `layer_away_seconds`.
+        """
+        now = time.monotonic()
         self._forget()
         both = Counter(self._direct.statistics())
         both.update(self._layer.statistics())
-        return {**both, **self._counters, "peers_by_layer": len(self._by_layer)}
+        if not self._layer_opens:
+            both["layer_away_seconds"] = int(now - self._opened_at)
+        peers = len(self._by_layer) if now - self._brought_at < LATELY_SECONDS else 0
+        return {**both, **self._counters, "peers_by_layer": peers}
 
     async def _send_over_layer(self, channel: str, data: bytes, why: PeerUnreachable) -> None:
         if not self._layer_opens:
@@ -117,6 +131,7 @@ class EitherTransport:
                     await self._layer.open(channel)
                     self._layer_opens = True
                 self._direct.hand_in(await self._layer.receive())
+                self._brought_at = time.monotonic()
                 pause = AGAIN_SECONDS
             except Exception as error:  # noqa: BLE001  (whatever it is, the layer is only the second way)
                 # Frames may have been lost. Links notice it, and most of their frames go another

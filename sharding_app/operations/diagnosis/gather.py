@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,6 @@ from django.core.checks import CheckMessage
 from django.db import DatabaseError, connections
 
 from sharding_app import checks
-from sharding_app.adapters.channels import redis_facts
 from sharding_app.operations.connectivity import CannotReach, database_trouble, joined, transport_trouble
 from sharding_app.operations.diagnosis.look import (
     Clock,
@@ -58,8 +58,12 @@ def gather(say: Say) -> Look:
     ]  # fmt: skip
     layer: LayerLook | None = None
     if settings.links != "direct":
-        backend, config = redis_facts.configuration(settings.channel_layer)
-        layer = LayerLook(alias=settings.channel_layer, backend=backend, config=config)
+        config = getattr(django_settings, "CHANNEL_LAYERS", {}).get(settings.channel_layer) or {}
+        layer = LayerLook(
+            alias=settings.channel_layer,
+            backend=str(config.get("BACKEND", "")),
+            config=dict(config.get("CONFIG") or {}),
+        )
     look: dict[str, Any] = {
         "limits": Limits(
             lease_ttl_seconds=settings.lease_ttl_seconds,
@@ -102,6 +106,7 @@ async def _cluster(
 ) -> dict[str, Any]:
     """Ask the nodes and Redis; sample the journals between two readings of the clocks."""
     alias = settings.database
+    layer_troubles: list[str] = []
     say("joining the cluster to ask its nodes")
     noisy = logging.getLogger("sharding.node")
     level = noisy.level
@@ -116,7 +121,9 @@ async def _cluster(
     try:
         first = await asyncio.to_thread(_read_clock, alias)
         early, before = await _stats(process, cluster.members)
-        listening = await _listening(process, settings)
+        listening: set[Incarnation] = set()
+        with _taking_note(settings, layer_troubles):
+            listening = await _listening(process, settings)
         journals = await asyncio.to_thread(_journals, settings, cluster, say)
         say("asking the nodes")
         states = await process.queries.region_states(each.incarnation for each in cluster.members)
@@ -128,11 +135,11 @@ async def _cluster(
         _, members = await process.ports.store.members()
         present = {each.incarnation for each in members}
         known = present | {each.incarnation for each in cluster.members}
-        strangers = sorted((listening & await _listening(process, settings)) - known)
         if layer is not None:
-            facts = await redis_facts.redis_facts(settings.channel_layer)
-            redis = tuple(RedisLook(**each._asdict()) for each in facts)
-            layer = replace(layer, redis=redis, strangers=tuple(strangers))
+            with _taking_note(settings, layer_troubles):
+                strangers = sorted((listening & await _listening(process, settings)) - known)
+                layer = replace(layer, redis=await _redis(settings), strangers=tuple(strangers))
+            layer = replace(layer, trouble=next(iter(layer_troubles), ""))
         here = {
             "refused_here": {name: process.why_refused(name) for name in process.refused},
             "seals_broken": process.ports.transport.statistics().get("seals_broken", 0),
@@ -151,6 +158,17 @@ async def _cluster(
         "clocks": (_server_clock(first, second), *_node_clocks(names, early, before, late, after)),
         "layer": layer,
     }
+
+
+@contextmanager
+def _taking_note(settings: Settings, troubles: list[str]) -> Iterator[None]:
+    """Keep an error of Redis for a finding of its own, where direct links go on without Redis."""
+    try:
+        yield
+    except TransportError as error:
+        if settings.links != "auto":
+            raise
+        troubles.append(" ".join(str(error).split()).rstrip("."))
 
 
 def _meaning(error: CannotReach) -> str:
@@ -188,9 +206,18 @@ async def _stats(
 async def _listening(process: Process, settings: Settings) -> set[Incarnation]:
     if settings.links == "direct":
         return set()
+    from sharding_app.adapters.channels import redis_facts
+
     prefix = process.channel_of("")
     names = await redis_facts.listening(settings.channel_layer, f"{prefix}n-*")
     return {name.removeprefix(prefix) for name in names}
+
+
+async def _redis(settings: Settings) -> tuple[RedisLook, ...]:
+    from sharding_app.adapters.channels import redis_facts
+
+    facts = await redis_facts.redis_facts(settings.channel_layer)
+    return tuple(RedisLook(**each._asdict()) for each in facts)
 
 
 def _read_clock(alias: str) -> tuple[float, float, float]:

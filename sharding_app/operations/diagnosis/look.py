@@ -96,6 +96,8 @@ class LayerLook:
     redis: tuple[RedisLook, ...] = ()
     strangers: tuple[str, ...] = ()
     "Nodes that listen under this cluster's id but are unknown to its database."
+    trouble: str = ""
+    "Why Redis could not be asked, where links do not depend on it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,8 +64,9 @@ def alive(look: Look) -> Iterator[Finding]:
             )  # fmt: skip
         if member.deaf:
             yield error(
-                "D166", f"Node {name} is deaf: it does not hear itself through the channel layer.", where,
-                "Check that Redis is reachable from that machine. Its shards move to other nodes if those hear.",
+                "D166", f"Node {name} is deaf: no messages of other processes reach it.", where,
+                "Check the ways from other nodes to that machine (LINK_ADDRESS), and to Redis where links need the channel layer. "
+                "Its shards move to other nodes if those hear.",
             )  # fmt: skip
         elif look.nodes is not None and member.incarnation in look.nodes.silent:
             heard = _heard_by_coordinator(look)
@@ -74,8 +75,8 @@ def alive(look: Look) -> Iterator[Finding]:
             )  # fmt: skip
             yield error(
                 "D167", f"Node {name} did not answer within a second.{unheard}", where,
-                "It is busy, frozen, or does not hear this process. Check that it has the same CHANNEL_LAYERS and "
-                "SHARDING['KEYS'] as here. Its log names handlers that block the event loop.",
+                "It is busy, frozen, or does not hear this process. Check that it has the same SHARDING['KEYS'], LINKS and "
+                "CHANNEL_LAYERS as here. Its log names handlers that block the event loop.",
             )  # fmt: skip
 
 
@@ -85,7 +86,8 @@ def asked(look: Look) -> Iterator[Finding]:
     if look.nodes is not None and members and all(each.incarnation in look.nodes.silent for each in members):
         yield error(
             "D179", "No node answers this process.", "this process",
-            "Check that both reach the channel layer (Redis), and have the same CHANNEL_LAYERS and SHARDING['KEYS'].",
+            "Check that both have the same SHARDING['KEYS'], LINKS and CHANNEL_LAYERS. On other machines than the nodes' "
+            "it needs their LINK_ADDRESS, or the channel layer (Redis).",
         )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """How processes reach each other: the channel layer carries frames instead of a direct connection,
-or nothing can.
+or it is away, or nothing can.
 """
 
 from collections.abc import Iterator
@@ -8,6 +8,10 @@ from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.finding import Finding, warning
 from sharding_app.operations.diagnosis.look import Look
 from sharding_app.protocol.liveness.membership import member_names
+
+AWAY_SECONDS = 5
+"""A layer that is away for less is restarted, or a node has just begun."""
+NAMED = 5
 
 
 def by_layer(look: Look) -> Iterator[Finding]:
@@ -23,6 +27,29 @@ def by_layer(look: Look) -> Iterator[Finding]:
                 "direct connection can be made.", f"node {node}",
                 "Its log says why (sharding.transport, transport.by_layer). Between machines, set SHARDING['LINK_ADDRESS'].",
             )  # fmt: skip
+
+
+def layer_away(look: Look) -> Iterator[Finding]:
+    """Report a channel layer that is only the second way, and is away.
+
+    Where it is the only way no node can be asked: `settings.unreachable` and the deaf nodes say so.
+    """
+    here = look.layer.trouble if look.layer is not None else ""
+    names = member_names(look.cluster.members) if look.cluster is not None else {}
+    regions = look.nodes.regions if look.nodes is not None else {}
+    away = sorted(
+        names.get(incarnation, incarnation)
+        for incarnation, answer in regions.items()
+        if answer.layer_away_seconds >= AWAY_SECONDS
+    )
+    if here or away:
+        who = [*([f"this process ({here})"] if here else []), *away[:NAMED]]
+        more = f" and {len(away) - NAMED} more" if len(away) > NAMED else ""
+        yield warning(
+            "D149", f"The channel layer carries no messages for {', '.join(who)}{more}. Direct links go on.", "channel layer",
+            "Start Redis, or correct CHANNEL_LAYERS. Until then processes without a direct way to each other are apart. If "
+            'none needs the layer, set SHARDING["LINKS"] to "direct".',
+        )  # fmt: skip
 
 
 def out_of_reach(look: Look) -> Iterator[Finding]:

@@ -294,7 +294,9 @@ class Node(Process):
             case GetShardRegionState():
                 refused = {name: self.why_refused(name) for name in self.refused}
                 state = self.hosting.state(message, refused)
-                state.by_layer = self.ports.transport.statistics().get("peers_by_layer", 0)
+                transport = self.ports.transport.statistics()
+                state.by_layer = transport.get("peers_by_layer", 0)
+                state.layer_away_seconds = transport.get("layer_away_seconds", 0)
                 if self.coordinator is not None:
                     state.asked_in_vain = self.coordinator.machine.asked_in_vain(self.ports.clock.now())
                 self.try_send(source, state)

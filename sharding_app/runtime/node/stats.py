@@ -27,7 +27,7 @@ from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.links.links import LinksStatistics
 from sharding_app.runtime.node.interfaces import NodeParts
 
-TRANSPORT_GAUGES = ("connections", "connections_unproven", "peers_by_layer")
+TRANSPORT_GAUGES = ("connections", "connections_unproven", "peers_by_layer", "layer_away_seconds")
 """What a transport has now, among what it has counted."""
 
 HOTTEST = 10

@@ -27,6 +27,7 @@ GAUGES = {
     "link_round_trip_seconds": "The longest of the links' round trips.",
     "transport_connections": "Processes to which there is a direct connection.",
     "transport_peers_by_layer": "Processes reached over the channel layer for want of a direct connection.",
+    "transport_layer_away_seconds": "Time for which the process has not heard itself through the channel layer; 0: it hears.",
 }
 COUNTERS = {
     "asks": "Commands that this process has asked for.",

@@ -136,6 +136,7 @@ CASES: list[tuple[str, str, Look, str]] = [
         "0.90 times",
     ),
     ("D147", "warning", look(nodes=nodes(regions={"n-a": ShardRegionState(1, [], by_layer=2)})), "Node a reaches 2 peers over the channel layer"),
+    ("D149", "warning", look(layer=layer(trouble="Connection refused")), "for this process (Connection refused). Direct links go on"),
     (
         "D148", "warning",
         look(cluster=cluster(members=(member("a", addresses=("unix:/s",)), member("b", host="other")))),
@@ -322,6 +323,17 @@ def test_a_failover_is_named_for_a_week(days: int) -> None:
 
 def test_a_node_with_room_is_not_full() -> None:
     assert judge(look(nodes=nodes(regions={"n-b": holding(89)}))) == []
+
+
+def test_a_layer_that_is_away_is_one_finding_with_the_names_of_nodes_and_no_outage() -> None:
+    away = {f"n-{number}": ShardRegionState(1, [], layer_away_seconds=5) for number in range(7)}
+    away["n-restarted"] = ShardRegionState(1, [], layer_away_seconds=4)
+    given = look(nodes=nodes(regions=away))
+    (found,) = judge(given)
+    assert found.what == (
+        "The channel layer carries no messages for n-0, n-1, n-2, n-3, n-4 and 2 more. Direct links go on."
+    )
+    assert not found.is_severe
 
 
 @pytest.mark.parametrize("heard", [["n-a"], ["n-a", "n-b"]])

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,6 +26,7 @@ class Layer:
         self.hangs = asyncio.Event()
         self.opened = 0
         self.sent = 0
+        self.away_seconds = 0
         self.broken = False
         self._channels = channels
         self._frames: deque[bytes] = deque()
@@ -41,8 +43,11 @@ class Layer:
             raise TransportError("no Redis there")
         self.sent += 1
         if (to := self._channels.get(channel)) is not None:
-            to._frames.append(data)
-            to._arrived.set()
+            to.bring(data)
+
+    def bring(self, data: bytes) -> None:
+        self._frames.append(data)
+        self._arrived.set()
 
     async def receive(self) -> bytes:
         while not self._frames:
@@ -59,7 +64,7 @@ class Layer:
         return ()
 
     def statistics(self) -> Mapping[str, int]:
-        return {"frames_sent": self.sent}
+        return {"frames_sent": self.sent, "layer_away_seconds": self.away_seconds}
 
 
 class World:
@@ -106,7 +111,9 @@ async def test_the_layer_carries_what_cannot_and_it_is_said(caplog: pytest.LogCa
             assert await received_either(there) == bytes((number,))
         found = here.statistics()
         assert found["frames_by_layer"] == found["frames_sent"] == 3
-        assert found["peers_by_layer"] == 1
+        layer.bring(b"an acknowledgement, say")
+        await received_either(here)
+        assert here.statistics()["peers_by_layer"] == 1
         assert sum("the channel layer carries" in each.message for each in caplog.records) == 1
         await there.send(one, b"now there is a connection")
         assert await received_either(here) == b"now there is a connection"
@@ -184,18 +191,38 @@ async def test_a_node_that_no_other_answers_hears_itself_over_the_layer() -> Non
     await here.close()
 
 
-async def test_a_peer_that_has_ended_is_not_said_to_be_reached_by_the_layer_for_ever(
+async def test_a_peer_that_has_ended_is_not_said_to_be_reached_by_the_layer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The layer takes frames for it, and brings none of it."""
     world, one, two = World(), a_channel(), a_channel()
     async with world.opened(one) as (here, layer):
         await until(lambda: bool(layer.opened))
         await here.send(two, b"to a process that has ended")
+        assert here.statistics()["frames_by_layer"] == 1
+        assert here.statistics()["peers_by_layer"] == 0
+        layer.bring(b"of a process that lives")
+        await received_either(here)
         assert here.statistics()["peers_by_layer"] == 1
         monkeypatch.setattr(either, "LATELY_SECONDS", 0.0)
         await asyncio.sleep(0)
         assert here.statistics()["peers_by_layer"] == 0
         assert here.statistics()["frames_by_layer"] == 1
+
+
+async def test_it_says_for_how_long_the_layer_has_been_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(either, "AGAIN_SECONDS", 0.01)
+    world, now = World(), 1000.0
+    monkeypatch.setattr(either, "time", SimpleNamespace(monotonic=lambda: now))
+    async with world.opened(a_channel(), down=True) as (here, layer):
+        assert here.statistics()["layer_away_seconds"] == 0
+        now += 7.5
+        assert here.statistics()["layer_away_seconds"] == 7
+        opened = layer.opened
+        layer.down = False
+        await until(lambda: layer.opened > opened and here.statistics()["layer_away_seconds"] == 0)
+        layer.away_seconds = 3
+        assert here.statistics()["layer_away_seconds"] == 3, "since then the layer says it itself"
 
 
 @pytest.mark.parametrize("error", [TransportError("no Redis there"), ValueError("a wrong configuration")])
