@@ -23,12 +23,11 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.errors import LOST, explain
 from sharding_app.entities.registry import messages, registry
 from sharding_app.settings.live_updates import check_live_updates
-from sharding_app.settings.load import get_problems, get_settings
+from sharding_app.settings.load import MEMORY_LAYER, get_problems, get_settings
 from sharding_app.settings.schema import Settings
 
 CORE_LAYER = "channels_redis.core.RedisChannelLayer"
 PUBSUB_LAYER = "channels_redis.pubsub.RedisPubSubChannelLayer"
-MEMORY_LAYER = "channels.layers.InMemoryChannelLayer"
 CORE_CAPACITY = 100
 "The default of channels_redis."
 
@@ -114,7 +113,7 @@ def _two_users(settings: Settings) -> str:
 def check_channel_layer(app_configs: Apps = None, **_: Any) -> Messages:
     """Check that the layer exists, reaches other processes, and uses one Redis.
 
-    With direct links alone there need be none.
+    With direct links alone, as without a layer, there is nothing to check.
     """
     settings = _sound_settings()
     if settings is None or settings.links == "direct":
@@ -263,8 +262,9 @@ def check_deployment(app_configs: Apps = None, **_: Any) -> Messages:
     if settings is None or settings.keys or django_settings.DEBUG:
         return []
     text = (
-        "SHARDING['KEYS'] is empty. A client of the channel layer's Redis can read replies, send commands to every "
-        "entity, move shards and drain nodes. Nodes refuse requests to erase entities and to shut down."
+        "SHARDING['KEYS'] is empty. A client of the channel layer's Redis, and a process of the same user on a node's "
+        "machine, can read replies, send commands to every entity, move shards and drain nodes. Nodes refuse "
+        "requests to erase entities and to shut down."
     )
     hint = 'Generate a key: python -c "import secrets; print(secrets.token_urlsafe(32))". Keep it secret.'
     return [_warning("W005", text, hint)]

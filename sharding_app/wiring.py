@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 
 from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
 
 from sharding_app.adapters.channels.consumers import region_endpoint
 from sharding_app.adapters.channels.seal import Sealer
-from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.adapters.direct.directory import RowDirectory
 from sharding_app.adapters.direct.either import EitherTransport
 from sharding_app.adapters.direct.tls import tls_of
@@ -94,7 +94,7 @@ def _transport(settings: Settings, store: ClusterStore, *, listens: bool) -> Tra
     """
     sealer = Sealer(settings.sealing_keys, encrypt=settings.encrypt) if settings.keys else None
     if settings.links == "channel_layer":
-        return ChannelsTransport(settings.channel_layer, sealer)
+        return _over_layer(settings, sealer)
     direct = DirectTransport(
         RowDirectory(store),
         keys=settings.sealing_keys,
@@ -105,7 +105,19 @@ def _transport(settings: Settings, store: ClusterStore, *, listens: bool) -> Tra
     )
     if settings.links == "direct":
         return direct
-    return EitherTransport(direct, ChannelsTransport(settings.channel_layer, sealer))
+    return EitherTransport(direct, _over_layer(settings, sealer))
+
+
+def _over_layer(settings: Settings, sealer: Sealer | None) -> Transport:
+    try:
+        # Direct links need none of these packages.
+        from sharding_app.adapters.channels.transport import ChannelsTransport
+    except ImportError as error:
+        raise ImproperlyConfigured(
+            f"Links over the channel layer need the package channels-redis ({error}). "
+            'Run: pip install "django-sharding-app[redis]". Or set SHARDING["LINKS"] to "direct".'
+        ) from error
+    return ChannelsTransport(settings.channel_layer, sealer)
 
 
 def _listen(settings: Settings) -> Listen:

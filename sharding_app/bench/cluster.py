@@ -145,6 +145,8 @@ class NodeProcess:
 def _proxies() -> dict[str, Proxy]:
     made = {}
     for server, find in ADDRESSES.items():
+        if server == "redis" and get_settings().links == "direct":
+            continue
         host, port = find()
         made[server] = Proxy(port, host)
     return made

@@ -30,7 +30,9 @@ def database_url() -> str:
 
 
 def redis_url() -> str:
-    """Return the first host of the channel layer; raise NoAddress if it has no address."""
+    """Return the first host of the channel layer; raise NoAddress if there is none."""
+    if get_settings().links == "direct":
+        raise NoAddress("all links are direct, so no channel layer is used")
     layer: Mapping[str, Any] = django_settings.CHANNEL_LAYERS[get_settings().channel_layer]
     host = (layer.get("CONFIG", {}).get("hosts") or ["redis://localhost:6379"])[0]
     who = ""

@@ -25,6 +25,7 @@ from sharding_app.settings.real_databases import in_tests
 from sharding_app.settings.schema import Knob, Settings
 
 MIN_DIFFERENT_BYTES = 8
+MEMORY_LAYER = "channels.layers.InMemoryChannelLayer"
 
 CLOCK_DRIFT = 0.1
 "The assumed bound on the difference between the clock rates of nodes and server."
@@ -71,12 +72,17 @@ def read(raw: object, channel_layers: Mapping[str, object]) -> tuple[Settings, l
     values.setdefault("channel_layer", "sharding" if "sharding" in channel_layers else "default")
     values.setdefault("lifeline_database", values.get("database", Settings.database))
     result = Settings(**values)
-    if result.links == "auto" and result.channel_layer not in channel_layers:
+    if result.links == "auto" and not _reaches_others(channel_layers.get(result.channel_layer)):
         result = dataclasses.replace(result, links="direct")
     if clashes := _clashes(result):
         problems += clashes
         result = read({}, channel_layers)[0]
     return result, problems
+
+
+def _reaches_others(layer: object) -> bool:
+    """Tell whether a layer's configuration is there, and is of one that joins processes."""
+    return isinstance(layer, Mapping) and layer.get("BACKEND") != MEMORY_LAYER
 
 
 def _unknown(key: object) -> Problem:

@@ -129,10 +129,11 @@ class Settings:
         "Secrets that authenticate messages between nodes. A node seals with the first key and "
         "accepts all of them. To rotate: append the new key on all nodes, then move it to the "
         "front, then remove the old one.", secret=True)
-    links: str = _knob("channel_layer", "Servers",
+    links: str = _knob("auto", "Servers",
         "How messages travel between processes. `\"direct\"`: over connections of their own, with no channel "
         "layer; `\"channel_layer\"`: over the channel layer; `\"auto\"`: directly, and over the channel layer "
-        "where no direct connection can be made (without a layer of that alias it is `\"direct\"`).", one_of=("auto", "direct", "channel_layer"))
+        "where no direct connection can be made. Without a layer of the alias `CHANNEL_LAYER`, or with one in "
+        "memory, `\"auto\"` is `\"direct\"`.", one_of=("auto", "direct", "channel_layer"))
     link_address: str = _knob("", "Servers",
         "Address at which processes on other machines reach this node directly, as `\"10.0.0.5\"` or "
         "`\"node-1.example:7400\"`; a free port is taken if none is given. Empty: processes on the same machine "
@@ -196,7 +197,8 @@ class Settings:
         "checked.", above=0.0)
 
     echo_interval_seconds: float = _knob(_NODE.echo_interval_seconds, "Lease",
-        "Interval at which a node sends a test message to itself through the channel layer.",
+        "Interval at which a node sends a test message to itself as to any other process. With direct "
+        "links it comes back while another node answers, or while no other node is there.",
         at_least=0.05)
     deaf_after_seconds: float = _knob(_NODE.deaf_after_seconds, "Lease",
         "A node that has received none of its own test messages for this time is deaf; it gives up "

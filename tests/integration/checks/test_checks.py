@@ -23,6 +23,7 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.probe import SchemaFacts
 from sharding_app.entities import identifiers
 from sharding_app.entities.registry import messages, registry
+from sharding_app.settings.load import MEMORY_LAYER
 from tests.integration.checks.pooler import Pooler
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "checks.md"
@@ -108,20 +109,27 @@ def test_w010_two_users(databases: Databases) -> None:
         assert checks.check_databases() == []
 
 
+LAYER_ALONE = {"LINKS": "channel_layer"}
+
+
 def test_e003_no_layer() -> None:
-    with override_settings(CHANNEL_LAYERS={}):
+    with override_settings(CHANNEL_LAYERS={}, SHARDING={}):
+        assert checks.check_channel_layer() == [], "direct links need none"
+    with override_settings(CHANNEL_LAYERS={}, SHARDING=LAYER_ALONE):
         [message] = checks.check_channel_layer()
         assert ids([message]) == ["sharding.E003"]
         assert "'default'" in message.msg
 
 
 def test_e004_and_w002_a_layer_in_memory() -> None:
-    memory = layer(checks.MEMORY_LAYER)
-    with override_settings(CHANNEL_LAYERS=memory):
-        assert ids(checks.check_channel_layer()) == ["sharding.W002"]
+    memory = layer(MEMORY_LAYER)
     with override_settings(CHANNEL_LAYERS=memory, SHARDING={"MIN_NODES": 2}):
+        assert checks.check_channel_layer() == [], "direct links do not use it"
+    with override_settings(CHANNEL_LAYERS=memory, SHARDING=LAYER_ALONE):
+        assert ids(checks.check_channel_layer()) == ["sharding.W002"]
+    with override_settings(CHANNEL_LAYERS=memory, SHARDING={**LAYER_ALONE, "MIN_NODES": 2}):
         assert ids(checks.check_channel_layer()) == ["sharding.E004"]
-    with override_settings(CHANNEL_LAYERS=memory, SHARDING={"MIN_NODES_OF_ROLE": {"a": 3}}):
+    with override_settings(CHANNEL_LAYERS=memory, SHARDING={**LAYER_ALONE, "MIN_NODES_OF_ROLE": {"a": 3}}):
         assert ids(checks.check_channel_layer()) == ["sharding.E004"]
 
 

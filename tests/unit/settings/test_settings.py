@@ -149,10 +149,14 @@ def test_the_layer_and_the_lifeline_follow_what_is_configured() -> None:
     assert read({"LIFELINE_DATABASE": None}, {})[0].lifeline_database == "default"
 
 
-def test_without_a_layer_all_links_are_direct() -> None:
-    assert read({"LINKS": "auto"}, {})[0].links == "direct"
-    assert read({"LINKS": "auto"}, {"default": {}})[0].links == "auto"
+def test_without_a_layer_that_joins_processes_all_links_are_direct() -> None:
+    memory = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+    for chosen in ({}, {"LINKS": "auto"}):
+        assert read(chosen, {})[0].links == "direct"
+        assert read(chosen, memory)[0].links == "direct"
+        assert read(chosen, {"default": {}})[0].links == "auto"
     assert read({"LINKS": "channel_layer"}, {})[0].links == "channel_layer"
+    assert read({"LINKS": "channel_layer"}, memory)[0].links == "channel_layer"
 
 
 def test_values_reach_the_parts() -> None:
