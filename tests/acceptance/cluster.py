@@ -127,7 +127,7 @@ class Cluster(torture.Cluster):
     def __init__(
         self, servers: Servers, place: Path, seed: int, sharding: dict[str, object] | None = None
     ) -> None:
-        links = os.environ.get(LINKS, "channel_layer")
+        links = os.environ.get(LINKS, "auto")
         self.sharding: dict[str, object] = {"NUMBER_OF_SHARDS": 48, "LINKS": links, **(sharding or {})}
         number = self.sharding["NUMBER_OF_SHARDS"]
         assert isinstance(number, int)

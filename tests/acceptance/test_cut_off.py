@@ -46,9 +46,41 @@ def begin_behind_a_proxy(run: Scenario, server: str) -> Proxy:
 @ways("refuse", "hang", "deaf", "mute")
 def test_one_node_is_cut_off_from_redis_alone(scenario: NewScenario, way: str) -> None:
     """It does not hear itself while others do: it gives its shards up through Postgres, and comes
-    back later. With direct links it goes on.
+    back later.
     """
-    run = scenario()
+    run, proxy, shards, age = _late_from_redis(scenario, "channel_layer")
+    cluster = run.cluster
+    at = time.monotonic()
+    _cut(proxy, way)
+    run.fault(f"b cut off from Redis ({way})", at, shards)
+    cluster.wait_moved("b", 20)
+    run.wait_answers(at, shards)
+    run.go_on(0.5)
+    proxy.forward()
+    plots.wait_again(run, "b", age)
+    run.finish()
+
+
+@ways("refuse", "hang", "deaf", "mute")
+def test_beside_direct_links_a_node_that_is_cut_off_from_redis_goes_on(
+    scenario: NewScenario, way: str
+) -> None:
+    run, proxy, shards, age = _late_from_redis(scenario, "auto")
+    at = time.monotonic()
+    _cut(proxy, way)
+    run.fault(f"b cut off from Redis ({way})", at, shards)
+    run.go_on(LONGER_THAN_DEAF_SECONDS)
+    run.wait_answers(at, shards)
+    assert run.cluster.sql("SELECT max(age) FROM sharding_node")[0][0] == age, "b has not begun anew"
+    proxy.forward()
+    run.finish()
+
+
+def _late_from_redis(scenario: NewScenario, links: str) -> tuple[Scenario, Proxy, set[int], int]:
+    """Begin with a b that hears Redis late and in pieces; return its proxy, its shards and the
+    newest age of a node.
+    """
+    run = scenario({"LINKS": links})
     cluster = run.cluster
     proxy = begin_behind_a_proxy(run, "redis")
     plots.late_and_in_pieces(run, "b", proxy)
@@ -56,8 +88,10 @@ def test_one_node_is_cut_off_from_redis_alone(scenario: NewScenario, way: str) -
     # gets the share then.
     cluster.wait_members("a", "b", "c")
     until(lambda: cluster.shards_of("b"), 30.0, "b has shards")
-    shards, age = cluster.shards_of("b"), cluster.sql("SELECT max(age) FROM sharding_node")[0][0]
-    at = time.monotonic()
+    return run, proxy, cluster.shards_of("b"), cluster.sql("SELECT max(age) FROM sharding_node")[0][0]
+
+
+def _cut(proxy: Proxy, way: str) -> None:
     match way:
         case "refuse":
             proxy.refuse()
@@ -67,19 +101,6 @@ def test_one_node_is_cut_off_from_redis_alone(scenario: NewScenario, way: str) -
             proxy.one_way("down")
         case "mute":
             proxy.one_way("up")
-    run.fault(f"b cut off from Redis ({way})", at, shards)
-    if cluster.sharding["LINKS"] != "channel_layer":
-        run.go_on(LONGER_THAN_DEAF_SECONDS)
-        assert cluster.sql("SELECT max(age) FROM sharding_node")[0][0] == age, "b has not begun anew"
-        proxy.forward()
-        run.finish()
-        return
-    cluster.wait_moved("b", 20)
-    run.wait_answers(at, shards)
-    run.go_on(0.5)
-    proxy.forward()
-    plots.wait_again(run, "b", age)
-    run.finish()
 
 
 @ways("hang", "mute")
@@ -137,7 +158,8 @@ def test_both_lifelines_of_a_living_node_are_ended(scenario: NewScenario) -> Non
 
 
 def test_a_caller_who_is_not_told_of_the_move_is_not_told_the_past(scenario: NewScenario) -> None:
-    run = scenario()
+    # Its way to the nodes has to pass a proxy.
+    run = scenario({"LINKS": "channel_layer"})
     plots.begin_with_a_deaf_caller(run)
     plots.replaced_before_a_deaf_caller(run)
     run.finish()

@@ -54,8 +54,10 @@ def test_postgres_ends_sessions_and_stops_and_is_killed(scenario: NewScenario) -
     run.finish()
 
 
-def test_redis_is_killed_and_started(scenario: NewScenario) -> None:
-    run = scenario()
+@pytest.mark.parametrize("links", ["auto", "channel_layer"])
+def test_redis_is_killed_and_started(scenario: NewScenario, links: str) -> None:
+    """Direct links go on meanwhile."""
+    run = scenario({"LINKS": links})
     cluster = run.cluster
     redis = cluster.servers.redis
     run.begin("a", "b", "c")
@@ -66,6 +68,8 @@ def test_redis_is_killed_and_started(scenario: NewScenario) -> None:
         redis.kill()
         run.fault("Redis killed -9", at, epochs)
         run.go_on(down_seconds)
+        if links == "auto":
+            run.wait_answers(at)
         redis.start()
         back = time.monotonic()
         run.fault(f"Redis back after {back - at:.1f} s", back, epochs)

@@ -13,6 +13,7 @@ from devtools.embedded_servers import OwnPostgres, OwnRedis
 from devtools.embedded_servers.ports import free_port
 from tests.support.live import Live
 
+LAYER_ALONE = '{"LINKS": "channel_layer"}'
 CART = "from project.shop.entities import Cart; print(Cart.ref('alice', timeout=1).sync.add('book'))"
 
 
@@ -39,7 +40,9 @@ def test_commands_name_a_postgres_out_of_reach(live_tables: Live, command: list[
     "command", [["sharding_status"], ["runcluster", "--noreload"]], ids=lambda each: each[0]
 )
 def test_commands_name_a_redis_out_of_reach(live_tables: Live, command: list[str]) -> None:
-    answer = live_tables.manage(*command, REDIS_URL=elsewhere(live_tables.redis_url))
+    answer = live_tables.manage(
+        *command, REDIS_URL=elsewhere(live_tables.redis_url), TEST_SHARDING=LAYER_ALONE
+    )
     assert answer.returncode == 2
     (sentence,) = answer.stderr.splitlines()
     assert "The channel layer carries no messages: channel layer 'sharding':" in sentence
@@ -93,7 +96,7 @@ def test_a_node_that_comes_before_its_server_waits_for_it(
     assert live.manage("migrate", "-v0").returncode == 0
     own = own_postgres if server == "postgres" else own_redis
     own.stop()
-    with live.program("sharding_node", "--name", "patient") as node:
+    with live.program("sharding_node", "--name", "patient", TEST_SHARDING=LAYER_ALONE) as node:
         node.wait_line("cannot join yet, tries again: ")
         own.start()
         node.wait_line("^node patient is up$")
@@ -103,7 +106,9 @@ def test_a_node_that_comes_before_its_server_waits_for_it(
 @pytest.mark.parametrize("server", ["DATABASE_URL", "REDIS_URL"])
 def test_a_node_that_waits_for_a_server_can_be_stopped(live_tables: Live, server: str) -> None:
     away = elsewhere(live_tables.environment()[server])
-    with live_tables.program("sharding_node", "--name", "waiting", **{server: away}) as node:
+    with live_tables.program(
+        "sharding_node", "--name", "waiting", **{server: away}, TEST_SHARDING=LAYER_ALONE
+    ) as node:
         node.wait_line("cannot join yet, tries again: ")
         assert node.stop() == 0
 
@@ -117,7 +122,8 @@ def test_a_call_says_which_server_is_away(live_cluster: Live, server: str) -> No
         )
         assert "Connection refused" in answer.stderr
     else:
-        answer = live_cluster.manage("shell", "-v0", "-c", CART, REDIS_URL=elsewhere(live_cluster.redis_url))
+        away = elsewhere(live_cluster.redis_url)
+        answer = live_cluster.manage("shell", "-v0", "-c", CART, REDIS_URL=away, TEST_SHARDING=LAYER_ALONE)
         assert "waiting for a way to other processes" in answer.stderr
     assert answer.returncode == 1
     assert "Unavailable: this process is not connected to the cluster: " in answer.stderr

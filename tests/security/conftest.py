@@ -16,7 +16,8 @@ from tests.support.live import Live, Program
 
 KEY = "a-key-that-nobody-else-should-ever-see"
 TOKEN = "a-token-that-lets-one-read-the-metrics"
-SHARDING = {"KEYS": [KEY], "METRICS_TOKEN": TOKEN}
+SHARDING = {"KEYS": [KEY], "METRICS_TOKEN": TOKEN, "LINKS": "channel_layer"}
+"""All frames go through Redis, where a stranger may hear and repeat them."""
 PRODUCTION = {"DJANGO_SETTINGS_MODULE": "tests.security.settings", "TEST_SHARDING": json.dumps(SHARDING)}
 
 

@@ -123,8 +123,37 @@ def test_without_servers_or_tables_it_says_so(live_servers: Live) -> None:
 
 
 def test_without_redis_it_still_looks_at_the_rest(live_tables: Live) -> None:
-    code, found = doctor(Live(live_tables.database_url, "redis://127.0.0.1:1"), **SOUND)
+    without = Live(live_tables.database_url, "redis://127.0.0.1:1")
+    links = {
+        "TEST_SHARDING": json.dumps({"LINKS": "channel_layer", "KEYS": ["a key of sixteen bytes and more"]})
+    }
+    code, found = doctor(without, **links)
     assert (code, set(found)) == (2, {"D102", "D161"})
+
+
+@pytest.mark.slow
+def test_beside_direct_links_a_redis_that_is_away_is_no_outage(live_tables: Live) -> None:
+    without = Live(live_tables.database_url, "redis://127.0.0.1:1")
+    with without.program("sharding_node", "--name", "one", **SOUND) as node:
+        node.wait_line("^node one is up$")
+        bought = without.manage("shell", "-v0", "-c", BUY, **SOUND)
+        assert bought.returncode == 0, bought.stderr
+        status: dict[str, Any] = {}
+
+        def says_so() -> bool:
+            answer = without.manage("sharding_status", "--json", **SOUND)
+            assert answer.returncode == 0, answer.stdout
+            status.update(json.loads(answer.stdout))
+            return bool(status["notes"])
+
+        until(says_so, 60, "the node has noticed")
+        assert status["healthy"]
+        (note,) = status["notes"]
+        assert note["id"] == "sharding.D149"
+        assert note["what"] == "The channel layer carries no messages for one. Direct links go on."
+        code, found = doctor(without, **SOUND)
+        assert (code, set(found)) == (1, {"D149"})
+        assert re.search(r"for this process \(.+\), one\. Direct links go on", found["D149"]["what"])
 
 
 def test_watching_gives_a_line_each_time(live_tables: Live) -> None:

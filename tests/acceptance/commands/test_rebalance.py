@@ -101,7 +101,7 @@ def test_without_servers_the_exit_code_is_2(live_tables: Live) -> None:
         Live("postgresql://u:p@127.0.0.1:1/x", live_tables.redis_url),
         Live(live_tables.database_url, "redis://127.0.0.1:1"),
     ):
-        answer = away.manage("sharding_rebalance", "--json")
+        answer = away.manage("sharding_rebalance", "--json", TEST_SHARDING='{"LINKS": "channel_layer"}')
         assert answer.returncode == 2
         assert json.loads(answer.stdout)["done"] is False
 

@@ -132,7 +132,7 @@ def test_a_node_that_no_coordinator_hears_says_so() -> None:
     node.coordinator = "n-a"
     told = node_health(node).ask("ready")
     assert not told.ok
-    assert "the coordinator n-a has not heard this node through the channel layer" in told.text
+    assert "the coordinator n-a has not heard this node yet" in told.text
 
 
 def test_a_loop_that_is_far_too_late_is_not_alive() -> None:
