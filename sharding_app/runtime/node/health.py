@@ -72,8 +72,8 @@ class NodeHealth:
                 return Verdict(False, "no coordinator is known yet")
             return Verdict(
                 False,
-                f"the coordinator {coordinator} has not heard this node through the channel layer yet: do their"
-                " CHANNEL_LAYERS lead to the same Redis, with the same SHARDING['KEYS']?",
+                f"the coordinator {coordinator} has not heard this node yet: have both the same SHARDING['KEYS'], and a way"
+                " to each other (LINK_ADDRESS, or CHANNEL_LAYERS of the same Redis)?",
             )
         if not self._leases_answered:
             return Verdict(False, "its leases do not answer yet")

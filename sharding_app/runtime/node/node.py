@@ -129,8 +129,8 @@ class Node(Process):
         self.run(self.reaching.run(), "reach")
         if config.unguarded:
             logger.warning(
-                "SHARDING['KEYS'] is empty: any client of the channel layer's Redis can read entities' answers, send"
-                " them commands, and stop nodes' work. Requests to erase and to shut down are refused until there are keys",
+                "SHARDING['KEYS'] is empty: any process of this user here, and any client of the channel layer's Redis,"
+                " can read entities' answers, send them commands, and stop nodes' work. Requests to erase and to shut down are refused until there are keys",
                 extra={"action": "no_keys"},
             )
         self.log("node_joining", "node %s joins as %s", config.name, self.incarnation)

@@ -40,8 +40,8 @@ class OperatorKeys:
         """Return why a request is not followed; empty: it is."""
         if self._unguarded and message.action in FINAL:
             return (
-                f"A request to {message.action} is refused here: SHARDING['KEYS'] is empty, so any client of the channel"
-                " layer's Redis could have sent it. Set KEYS for every process."
+                f"A request to {message.action} is refused here: SHARDING['KEYS'] is empty, so any process of"
+                " its user, or any client of the channel layer's Redis, could have sent it. Set KEYS for every process."
             )
         if not self._keys:
             return ""
