@@ -98,6 +98,8 @@ class ChannelsTransport:
         self._interrupted = ""
         self._deaf_since: float | None = None
         self._closing = False
+        self._ending = False
+        "The receiver is being ended."
         self._as_text = False  # the layer takes no bytes
         self._keeper: asyncio.Task[None] | None = None
         self._counters: Counter[str] = Counter()
@@ -227,7 +229,9 @@ class ChannelsTransport:
             await self._undecodable(error)
         except BROKEN:
             raise
-        except Exception as error:  # noqa: BLE001  (as above; if the connection is at fault, the probe finds it)
+        except Exception as error:  # as above; if the connection is at fault, the probe finds it
+            if self._ending:
+                raise  # the layer has forgotten the channel
             await self._undecodable(error)
         return []
 
@@ -348,6 +352,7 @@ class ChannelsTransport:
         return "it does not hear itself"
 
     async def _end(self, layer: Layer, pump: asyncio.Task[None]) -> None:
+        self._ending = True
         try:
             async with asyncio.timeout(END_SECONDS):
                 await end_receiver(layer, pump)
@@ -355,6 +360,7 @@ class ChannelsTransport:
             self._counters["end_errors"] += 1
             logger.debug("while dropping connections: %r", error, extra={"action": "transport.end_error"})
         pump.cancel()
+        self._ending = False
         self._poke.clear()
 
     def _pump_ended(self, pump: asyncio.Task[None]) -> None:

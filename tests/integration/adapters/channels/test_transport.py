@@ -424,6 +424,21 @@ def redis_proxy(servers: Servers) -> Iterator[tuple[Proxy, str]]:
         yield proxy, servers.redis_url.replace(f":{url.port}", f":{proxy.port}")
 
 
+@pytest.mark.parametrize("kind", ["core", "pubsub"])
+async def test_the_end_of_a_receiver_whose_server_is_slow_is_no_strangers_message(
+    kind: str, redis_proxy: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The layer forgets the channel that its receiver still subscribes to."""
+    monkeypatch.setattr(module, "OPEN_SECONDS", 0.1)
+    proxy, url = redis_proxy
+    proxy.slow(0.1)
+    with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, url)}):
+        transport = ChannelsTransport(ALIAS)
+        with pytest.raises(TransportError, match="channel layer 'tested'"):
+            await transport.open(a_channel())
+        assert "messages_undecodable" not in transport.statistics()
+
+
 FAULTS: dict[str, Callable[[Proxy], None]] = {
     "silent": Proxy.hang,
     "we are not heard": partial(Proxy.one_way, silent="up"),
