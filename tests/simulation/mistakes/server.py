@@ -50,20 +50,25 @@ def _looks_for_late_ones_before_its_turn(real: Any) -> Any:
     return reach_after_late_ones
 
 
+async def _erase_a_part(erasing: Erasing, job: Any, slot: Resident) -> Any:
+    """Erase up to 5,000 rows of an entity, and return the sums so far."""
+    host, shard = erasing._host, job.shard
+    return await host.journal.erase(
+        host.execution.type_id,
+        shard.number,
+        shard.epoch,
+        slot.id,
+        at_most=5000,
+        before=job.erased,
+        by=job.by,
+    )
+
+
 def _erases_once(real: Any) -> Any:
     async def run(self: Erasing, job: Any, slot: Resident) -> None:
         """Erase as it once was: an error ends the erasure, and later messages load the entity."""
-        host, shard = self._host, job.shard
         try:
-            job.erased = await host.journal.erase(
-                host.execution.type_id,
-                shard.number,
-                shard.epoch,
-                slot.id,
-                at_most=5000,
-                before=job.erased,
-                by=job.by,
-            )
+            job.erased = await _erase_a_part(self, job, slot)
         except (JournalUnavailable, ShardsFenced):
             pass
         finally:
@@ -81,17 +86,8 @@ def _keeps_the_object(real: Any) -> Any:
             return
 
         async def run() -> None:
-            host, shard = self._host, job.shard
             with suppress(JournalUnavailable, ShardsFenced):
-                job.erased = await host.journal.erase(
-                    host.execution.type_id,
-                    shard.number,
-                    shard.epoch,
-                    slot.id,
-                    at_most=5000,
-                    before=job.erased,
-                    by=job.by,
-                )
+                job.erased = await _erase_a_part(self, job, slot)
             self._end(job, job.erased)
 
         job.begun = True
