@@ -39,6 +39,7 @@ from sharding_app.protocol.ids import Incarnation, Term, has_no_row
 from sharding_app.protocol.link.link import LinkLimits, LinkStatistics
 from sharding_app.protocol.messages import AnyMessage, Echo, Frame, Left, NodeGone
 from sharding_app.protocol.versions import WIRE, Wire
+from sharding_app.runtime.base.waiting import set_within
 from sharding_app.runtime.links.table import LinkTable
 from sharding_app.runtime.links.task import LinkTask, LocalLink
 
@@ -200,7 +201,11 @@ class Links:
                 # Trouble of one link must not end its sender: peers would wait for ever.
                 self._counters["sender_errors"] += 1
                 logger.exception("sending failed", extra={"action": "link.sender_error"})
-            await asyncio.sleep(pause)
+            await asyncio.sleep(SEND_AGAIN_SECONDS)
+            if not peer_is_silent:
+                await asyncio.sleep(pause - SEND_AGAIN_SECONDS)
+            elif pause > SEND_AGAIN_SECONDS:  # a message that is put meanwhile ends the pause
+                await set_within(task.wake, pause - SEND_AGAIN_SECONDS)
             pause = min(2 * pause, SEND_AGAIN_AT_MOST_SECONDS)
             task.link.retry(self._clock.now(), peer_is_silent=peer_is_silent)
             task.wake.set()

@@ -272,12 +272,31 @@ def test_a_peer_whose_channel_is_full_is_suspected_as_a_silent_one() -> None:
         assert one.suspected == ["two"]
         assert one.links.is_silent("two")
         await asyncio.sleep(5.0)
-        assert len(one.suspected) == 5, "about once a second"
+        assert len(one.suspected) == 6, "once a second"
         assert one.counter("peer_unreachable") > 5
         world.faults.full.clear()
         await asyncio.sleep(0.3)
         assert two.got["one"] == [answer(0)]
         assert not one.links.is_silent("two")
+
+    run(main)
+
+
+def test_a_message_does_not_wait_for_the_pause_of_a_peer_that_was_not_reached() -> None:
+    """Otherwise a process that was idle would notice the end of that peer late."""
+
+    async def main(world: World) -> None:
+        one, two = await world.peer("one"), await world.peer("two")
+        one.links.put("two", command(1))
+        await asyncio.sleep(0.1)
+        two.links.put("one", command(1))
+        world.faults.full.add("c.two")
+        await asyncio.sleep(5.0)
+        assert one.counter("peer_unreachable") > 5, "its acknowledgement does not go"
+        assert one.suspected == []
+        one.links.put("two", command(2))
+        await asyncio.sleep(0.1)
+        assert one.suspected == ["two"]
 
     run(main)
 
