@@ -180,14 +180,16 @@ def _all_but_one(parts: list[str]) -> Iterator[list[str]]:
 
 
 def chosen(root: Path, seed: int, count: int, *, skip: int = 0, only: str = "") -> list[Mutant]:
-    """So many of all mutants of the core, by chance."""
+    """Return `count` mutants of the core, or of the files with `only` in their name, by chance."""
+    files = {path.relative_to(root).as_posix(): path for path in sorted((root / CORE).rglob("*.py"))}
     pool = [
         mutant
-        for path in sorted((root / CORE).rglob("*.py"))
-        for mutant in mutants(path.relative_to(root).as_posix(), path.read_text(encoding="utf-8"))
+        for name, path in files.items()
+        if only in name
+        for mutant in mutants(name, path.read_text(encoding="utf-8"))
     ]
     Random(seed).shuffle(pool)
-    return [each for each in pool if only in each.file][skip : skip + count]
+    return pool[skip : skip + count]
 
 
 # -- Which checks there are ------------------------------------------------------------------------
