@@ -4,8 +4,8 @@ Contract: an append takes the commits that have waited longest, up to `MAX_ROWS`
 the outcome is known its shards are busy: no other append takes a commit of them, so each shard's
 events are appended in the order of its commits. With one connection nothing has to be marked.
 
-An append of many rows costs little more than one of a few. So while the others under way have only
-just begun, a further one waits until enough rows have gathered.
+An append of many rows costs little more than one of a few, and one that has begun may end soon. So
+a further one waits until the others have lasted for a time, which is shorter where many rows wait.
 """
 
 import asyncio
@@ -24,9 +24,12 @@ While one part is appended, the answers to the one before it are on their way, a
 commands that they lead to.
 """
 FURTHER_ROWS = MAX_ROWS
-"""So many rows are appended at once beside others that have just begun."""
+SLOW_SECONDS = 0.005
+"""When all appends under way have lasted for longer, a further one begins with so many rows. Where
+commits are fast they end before, and a further one would only take processor time.
+"""
 LATE_SECONDS = 0.02
-"""When all appends under way have lasted for longer, a further one begins with any rows."""
+"""When they have lasted for longer than this, a further one begins with any rows."""
 RETRY_MAX_SECONDS = 0.5
 
 
@@ -81,7 +84,7 @@ class Backlog:
         if self._pays(self._ready):
             next(wake for number, wake in enumerate(self.wakes) if number not in self._began).set()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(self._late_at(), self._is_late)
+            self._timer = asyncio.get_running_loop().call_at(self._again_at(), self._look_again)
 
     def take(self, connection: int) -> list[Commit]:
         """Return the commits to append now on that connection, until `release`."""
@@ -181,11 +184,17 @@ class Backlog:
 
     def _pays(self, rows: int) -> bool:
         """Whether an append of so many rows may begin beside those under way."""
-        return not self._began or rows >= FURTHER_ROWS or asyncio.get_running_loop().time() >= self._late_at()
+        return not self._began or self._lasts() >= (SLOW_SECONDS if rows >= FURTHER_ROWS else LATE_SECONDS)
 
-    def _late_at(self) -> float:
-        return max(self._began.values()) + LATE_SECONDS
+    def _lasts(self) -> float:
+        """Return for how long the youngest append has been under way."""
+        return asyncio.get_running_loop().time() - max(self._began.values())
 
-    def _is_late(self) -> None:
+    def _again_at(self) -> float:
+        """Return when a further append may begin."""
+        began = max(self._began.values())
+        return began + (SLOW_SECONDS if self._lasts() < SLOW_SECONDS else LATE_SECONDS)
+
+    def _look_again(self) -> None:
         self._timer = None
         self.look()

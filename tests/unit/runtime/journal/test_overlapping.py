@@ -20,14 +20,15 @@ from tests.support.given import event_row
 
 pytestmark = pytest.mark.asyncio
 
-LATE_SECONDS = 10.0
+SLOW_SECONDS, LATE_SECONDS = 100.0, 400.0
 "So long that no append is late because the machine is busy."
-LATE = 1.5 * LATE_SECONDS
+SLOW, LATE = 1.5 * SLOW_SECONDS, 1.5 * LATE_SECONDS
 End = tuple[str, int, NotCommitted | None]
 
 
 @pytest.fixture(autouse=True)
 def _late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "SLOW_SECONDS", SLOW_SECONDS)
     monkeypatch.setattr(backlog, "LATE_SECONDS", LATE_SECONDS)
 
 
@@ -185,18 +186,35 @@ async def test_a_few_rows_wait_for_an_append_that_has_just_begun() -> None:
         assert writer.overlapping == 0
 
 
-async def test_many_rows_wait_for_no_other_append() -> None:
+async def test_many_rows_wait_only_as_long_as_a_fast_append_lasts() -> None:
     journal = Gated(2)
     async with written(journal) as (writer, entities):
         writer.put(entities.commit("a", 0))
         await turns()
-        for number in range(FURTHER_ROWS):
+        for number in range(FURTHER_ROWS - 1):
             writer.put(entities.commit(f"e{number}-", 1 + number))
+        await pass_time(SLOW)
+        assert journal.now == ["a1"], "one row is missing"
+        writer.put(entities.commit("last", FURTHER_ROWS))
         await turns()
         assert [len(each.rows) for each in journal.under_way.values()] == [1, FURTHER_ROWS]
-        await journal.end("e0-")
+        await journal.end("last")
         await journal.end("a")
         assert len(entities.ends) == 1 + FURTHER_ROWS
+
+
+async def test_many_rows_that_wait_are_looked_at_again_when_an_append_lasts() -> None:
+    journal = Gated(2)
+    async with written(journal) as (writer, entities):
+        writer.put(entities.commit("a", 0))
+        await turns()
+        writer.put(entities.commit("b", 1, rows=FURTHER_ROWS))
+        await turns()
+        assert journal.now == ["a1"], "it may be done soon"
+        await pass_time(SLOW)
+        assert [len(each.rows) for each in journal.under_way.values()] == [1, FURTHER_ROWS]
+        await journal.end("b")
+        await journal.end("a")
 
 
 async def test_rows_of_a_busy_shard_are_not_counted() -> None:
@@ -207,7 +225,7 @@ async def test_rows_of_a_busy_shard_are_not_counted() -> None:
         for _ in range(MAX_ROWS - 1):
             writer.put(entities.commit("a", 0))
         writer.put(entities.commit("b", 1))
-        await turns()
+        await pass_time(SLOW)
         assert journal.now == ["a1"]
         await journal.end("a")
         assert [len(each.rows) for each in journal.under_way.values()] == [MAX_ROWS]
@@ -315,8 +333,9 @@ async def test_a_part_that_is_tried_again_keeps_its_order() -> None:
     assert entities.ends == [("a", 1, None), refused, ("a", 2, None), ("a", 3, None), ("z", 1, None)]
 
 
-async def test_errors_of_the_server_on_one_connection_are_its_own() -> None:
+async def test_errors_of_the_server_on_one_connection_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A success beside them does not begin their patience anew."""
+    monkeypatch.setattr(backlog, "SLOW_SECONDS", 0.0)
     journal = Gated(2)
     async with written(journal) as (writer, entities):
         writer.put(entities.commit("z", 9, rows=FURTHER_ROWS))
