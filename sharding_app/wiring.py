@@ -164,7 +164,7 @@ def node_ports(
                 watchdog,
             )
 
-        journal = PostgresJournal(direct, owner=incarnation)
+        journal = PostgresJournal(direct, owner=incarnation, connections=settings.journal_connections)
         store = PostgresStore(direct, owner=incarnation)
 
         def leases(path: str) -> Leases:

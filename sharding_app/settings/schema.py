@@ -313,6 +313,11 @@ class Settings:
         "type. 0: all at once.", at_least=0)
     entity_recovery_interval_seconds: float = _knob(0.1, "Entities",
         "Pause between these groups.", above=0.0)
+    journal_connections: int = _knob(2, "Entities",
+        "Number of connections per node that append events: the most appends under way at the same "
+        "time, each of other shards. More help where a commit takes long. With one, an append that "
+        "waits for a lock, or whose connection is lost, holds up all entities of the node.",
+        at_least=1, at_most=32)
     transaction_threads: int = _knob(4, "Entities",
         "Number of threads per node for `persist(..., in_transaction=...)`. Each uses one database "
         "connection.", at_least=1)

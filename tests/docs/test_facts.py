@@ -9,7 +9,9 @@ from collections import Counter
 import psycopg
 from django.core.management import get_commands
 
-from sharding_app.operations.diagnosis.postgres import NODE_CONNECTIONS
+from sharding_app.operations.diagnosis.look import Limits
+from sharding_app.operations.diagnosis.postgres import OTHER_CONNECTIONS
+from sharding_app.settings.schema import Settings
 from tests.docs.test_snippets import DOCS, WRITTEN
 from tests.support.live import ROOT, Live, Program, until
 
@@ -54,17 +56,19 @@ def test_connections_are_as_many_as_stated(live_cluster: Live) -> None:
     (node,) = [purposes for owner, purposes in found.items() if owner.startswith("n-")]
     (asks,) = [purposes for owner, purposes in found.items() if owner.startswith("p-")]
     assert node == Counter(
-        dict.fromkeys(("lifeline-0", "lifeline-1", "journal", "recovery", "reads", "control"), 1)
+        dict.fromkeys(("lifeline-0", "lifeline-1", "journal", "journal-1", "recovery", "reads", "control"), 1)
     )
-    assert node.total() == stated("a node") == NODE_CONNECTIONS == 6
+    appends = Settings().journal_connections
+    assert node.total() == stated("a node") == OTHER_CONNECTIONS + appends == 7
+    assert Limits().journal_connections == appends
     assert asks == Counter({"control": 1})
     assert asks.total() == stated("a client")
 
 
 def test_the_sum_of_the_example_is_right() -> None:
-    found = re.search(r"6 × 16 \+ 34 \+ 34 for Django \+ 6 \+ 2 \+\s+3 = (\d+), so (\d+)", RUNNING)
+    found = re.search(r"7 × 16 \+ 34 \+ 34 for Django \+ 7 \+ 2 \+\s+3 = (\d+), so (\d+)", RUNNING)
     assert found is not None
-    assert 6 * 16 + 34 + 34 + 6 + 2 + 3 == int(found[1]) < int(found[2])
+    assert 7 * 16 + 34 + 34 + 7 + 2 + 3 == int(found[1]) < int(found[2])
 
 
 def test_every_command_and_logger_that_is_named_exists() -> None:

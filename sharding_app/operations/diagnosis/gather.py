@@ -68,6 +68,7 @@ def gather(say: Say) -> Look:
         "limits": Limits(
             lease_ttl_seconds=settings.lease_ttl_seconds,
             hand_off_timeout_seconds=settings.handoff_timeout_seconds,
+            journal_connections=settings.journal_connections,
             debug=django_settings.DEBUG,
             keys=len(settings.keys),
         ),

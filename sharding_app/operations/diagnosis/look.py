@@ -142,6 +142,7 @@ class Limits:
     hand_off_timeout_seconds: float = 60.0
     debug: bool = False
     keys: int = 0
+    journal_connections: int = 2
     patience_seconds: float = 10.0
     "How long a shard may lack a home: a new coordinator is elected within a few seconds."
 

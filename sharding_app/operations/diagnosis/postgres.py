@@ -12,8 +12,8 @@ from sharding_app.operations.diagnosis.look import DatabaseLook, Look
 from sharding_app.protocol.coordinator.terms import era_began
 from sharding_app.protocol.ids import Term
 
-NODE_CONNECTIONS = 6
-"""Connections per node, as counted in docs/running.md."""
+OTHER_CONNECTIONS = 5
+"""Connections per node beside those for appends, as counted in docs/running.md."""
 LATELY = timedelta(days=7)
 """How long a failover of the database is reported."""
 FULL = 0.9
@@ -123,7 +123,7 @@ def rights(look: Look) -> Iterator[Finding]:
 
 
 def connections(look: Look) -> Iterator[Finding]:
-    """Compare the connections with the need: six per node, and six for one being replaced."""
+    """Compare the connections with the need: those of each node, and of one being replaced."""
     database = look.database
     if database is None:
         return
@@ -133,7 +133,7 @@ def connections(look: Look) -> Iterator[Finding]:
     used = len(database.sessions)
     members = look.cluster.members if look.cluster is not None else ()
     ours = sum(each.application.startswith("sharding/n-") for each in database.sessions)
-    needed = NODE_CONNECTIONS * (len(members) + 1)
+    needed = (OTHER_CONNECTIONS + look.limits.journal_connections) * (len(members) + 1)
     told = (
         f"{used} of {room} connections are in use; {counted(len(members), 'node')} and one replacement need "
         f"{needed}, other clients use {used - ours}"

@@ -40,7 +40,7 @@ def test_our_connections_are_there_and_nowhere_else():
     with connection.cursor() as cursor:
         cursor.execute(SERVER)
         found = dict(cursor.fetchall())
-    assert found[mine] == 7, found  # a node's six, and the client's
+    assert found[mine] == 8, found  # a node's seven, and the client's
     ours = {each for each in found if os.environ["SCRATCH_NAME"] in each}
     assert ours <= {plain + "_gw0", plain + "_gw1"}, found
 '''

@@ -91,6 +91,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D125", "note", said(synchronous_commit="off"), "'off'"),
     ("D127", "error", look(database=database(sessions=(session(),) * 90)), "90 of 97"),
     ("D128", "warning", said(max_connections="17"), "no room"),
+    ("D128", "warning", look(limits=Limits(journal_connections=60)), "no room"),
     ("D129", "note", look(database=database(superuser=True)), "superuser"),
     ("D130", "note", look(database=database(public_may_connect=True)), "may connect"),
     (
