@@ -84,9 +84,9 @@ TABLES: dict[str, tuple[Callable[[Line], bool], list[Column]]] = {
     ),
     "idle": (ours("idle"), [("nodes", key("nodes")), ("% of a core", key("cpu_percent")),
                             ("queries/s", key("queries_per_s")), NOTE]),
-    "load": (ours("flood", "soak"), [WHAT, *TIMES[1:], ("failed", key("failed")), ("rejected", key("rejected")),
+    "load": (ours("flood", "soak", "starved"), [WHAT, *TIMES[1:], ("failed", key("failed")), ("rejected", key("rejected")),
                                      ("% of a core", key("cpu_percent")), ("rows/s", key("node_rows_per_s")),
-                                     *MEMORY, NOTE]),
+                                     *MEMORY, ("ratio", lambda line: _pairs(line.get("ratio"))), NOTE]),
     "peers": (lambda line: "peer" in line, [("peer", key("peer")), WHAT, *TIMES, NOTE]),
 }  # fmt: skip
 SERVER = ("server_version", "fsync", "full_page_writes", "synchronous_commit")

@@ -103,6 +103,15 @@ def test_a_quiet_client_is_served_while_others_flood_the_node(live_tables: Live)
     assert number(live_tables, LEFT) == 0
 
 
+def test_calls_beside_busy_processes(live_tables: Live) -> None:
+    before, meanwhile, afterwards = bench(live_tables, "starved", "--seconds", "1.5", "--nodes", "1")
+    for each in (before, afterwards):
+        assert each["ops_per_s"] > 0
+    assert "busy processes; 0 homes moved" in meanwhile["note"]
+    assert meanwhile["ratio"]["of before"] > 0
+    assert number(live_tables, LEFT) == 0
+
+
 def test_a_soak_below_the_limit(live_tables: Live) -> None:
     (soak,) = bench(live_tables, "soak", "--seconds", "0.5", "--minutes", "0.02", "--journal", "2000")
     assert "2,000 older events in the journal" in soak["note"]

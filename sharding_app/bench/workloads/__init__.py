@@ -11,6 +11,7 @@ from sharding_app.bench.workloads.moving import failover, rebalance
 from sharding_app.bench.workloads.remembered import remembered
 from sharding_app.bench.workloads.scale import scale
 from sharding_app.bench.workloads.soak import soak
+from sharding_app.bench.workloads.starved import starved
 
 WORKLOADS: dict[str, Workload] = {
     "ask": ask,
@@ -28,4 +29,5 @@ WORKLOADS: dict[str, Workload] = {
     "idle": idle,
     "flood": flood,
     "soak": soak,
+    "starved": starved,
 }
