@@ -92,6 +92,8 @@ def servers() -> Servers:
     found = ensure_servers()
     if found.folder is not None and not os.environ.get("DATABASE_URL"):
         found = replace(found, database_url=found.folder.access().admin_url)
+    if not found.redis_url:
+        pytest.exit("The tests need REDIS_URL beside DATABASE_URL.", 1)
     wanted = settings.DATABASES["default"]
     given = database(found.database_url)
     (host,) = settings.CHANNEL_LAYERS["default"]["CONFIG"]["hosts"]

@@ -1,10 +1,10 @@
 """Real servers for the demo site and the tests, out of wheels: nothing to install, nothing left
 behind.
 
-`ensure_servers()` gives the URLs of a running PostgreSQL and Redis. With DATABASE_URL and REDIS_URL
-in the environment these are what it gives, and it starts nothing. Otherwise the data folder's own
-servers are started if they do not run, and end by themselves a few seconds after the last process
-that asked for them is gone, however it went.
+`ensure_servers()` gives the URLs of a running PostgreSQL and Redis. With DATABASE_URL in the
+environment it gives that and REDIS_URL, which may be missing, and starts nothing. Otherwise the
+data folder's own servers are started if they do not run, and end by themselves a few seconds after
+the last process that asked for them is gone, however it went.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ _WAIT_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the servers are; `started` names those that this call had to wait for."""
+    """Where the servers are; `started` names those that this call had to wait for.
+
+    Without a Redis `redis_url` is empty.
+    """
 
     database_url: str
     redis_url: str
@@ -61,10 +64,10 @@ def ensure_servers(data_dir: Path | None = None, *, announce: bool = False) -> S
     """Return servers that take connections, started if need be; this process counts as their user
     until it ends.
     """
-    given = {"postgres": os.environ.get("DATABASE_URL"), "redis": os.environ.get("REDIS_URL")}
-    missing = frozenset(name for name, url in given.items() if not url)
-    if not missing:
-        return Servers(given["postgres"] or "", given["redis"] or "", None)
+    database_url, redis_url = os.environ.get("DATABASE_URL", ""), os.environ.get("REDIS_URL", "")
+    if database_url:
+        return Servers(database_url, redis_url, None)
+    missing = frozenset({"postgres"} if redis_url else {"postgres", "redis"})
     if os.name != "posix":
         raise ServersError("The embedded servers need Linux or macOS; on Windows, use WSL.")
     folder = DataFolder(data_dir or DEFAULT_FOLDER)
@@ -83,9 +86,7 @@ def ensure_servers(data_dir: Path | None = None, *, announce: bool = False) -> S
             _start_supervisor(folder)
     _wait(folder, missing)
     access = folder.access()
-    return Servers(
-        given["postgres"] or access.database_url, given["redis"] or access.redis_url, folder, absent
-    )
+    return Servers(access.database_url, redis_url or access.redis_url, folder, absent)
 
 
 def _running(folder: DataFolder) -> set[str]:

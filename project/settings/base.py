@@ -18,12 +18,12 @@ DATA_FOLDER = DEFAULT_FOLDER
 # them.
 _database_url = os.environ.get("DATABASE_URL", "")
 _redis_url = os.environ.get("REDIS_URL", "")
-EMBEDDED = not (_database_url and _redis_url)
+EMBEDDED = not _database_url
 if EMBEDDED:
     # Ports and passwords are chosen at first sight and kept;
     # `devtools.embedded_servers.ensure_servers` starts what they lead to.
     _access = DataFolder(DATA_FOLDER).access()
-    _database_url = _database_url or _access.database_url
+    _database_url = _access.database_url
     _redis_url = _redis_url or _access.redis_url
 
 INSTALLED_APPS = [
@@ -78,7 +78,10 @@ def _channel_layer(url: str) -> dict[str, Any]:
     }
 
 
-CHANNEL_LAYERS = {"default": _channel_layer(_redis_url), "sharding": _channel_layer(_redis_url)}
+# A PostgreSQL alone is enough: then processes have direct links and no second way.
+CHANNEL_LAYERS = (
+    {"default": _channel_layer(_redis_url), "sharding": _channel_layer(_redis_url)} if _redis_url else {}
+)
 
 DEFAULT_EXCEPTION_REPORTER = "project.settings.debug_page.Reporter"
 SHOP_NEEDS_LOGIN = False

@@ -1,6 +1,7 @@
 """The site behind a TLS proxy. Everything that differs between machines comes from the environment:
-SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL, REDIS_URL.
-SHARDING_STEERING_KEYS where processes may steer that others may not.
+SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL.
+REDIS_URL where processes have a second way to each other, and LINK_ADDRESS where nodes run on
+several machines. SHARDING_STEERING_KEYS where processes may steer that others may not.
 
 The ways to both servers have to be encrypted and their names verified:
 `postgresql://…?sslmode=verify-full` and `rediss://…`. CLEAR_TEXT names the servers, separated by
@@ -54,15 +55,21 @@ _encrypted(
     "DATABASE_URL needs ?sslmode=verify-full (with sslrootcert): libpq's default verifies no server",
     is_so=parse_qs(urlsplit(_url).query).get("sslmode", [""])[-1] in {"verify-full", "verify-ca"},
 )
-_url = _required("REDIS_URL")
-_encrypted("redis", _url, "REDIS_URL must begin with rediss://", is_so=urlsplit(_url).scheme == "rediss")
+if _url := os.environ.get("REDIS_URL", ""):
+    _encrypted("redis", _url, "REDIS_URL must begin with rediss://", is_so=urlsplit(_url).scheme == "rediss")
 del _url
 
 from project.settings.base import *  # noqa: E402 - only once it is sure that nothing embedded is meant
 
 DEBUG = False
 DEMO_ADMIN = False
-SHARDING = {**SHARDING, "KEYS": _sharding_keys, "STEERING_KEYS": _steering_keys, "ENCRYPT": True}
+SHARDING = {
+    **SHARDING,
+    "KEYS": _sharding_keys,
+    "STEERING_KEYS": _steering_keys,
+    "ENCRYPT": True,
+    "LINK_ADDRESS": os.environ.get("LINK_ADDRESS", ""),
+}
 SHOP_NEEDS_LOGIN = True
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_SSL_REDIRECT = True

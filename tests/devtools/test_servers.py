@@ -457,13 +457,14 @@ def test_a_missing_wheel_is_said_in_one_sentence(folder: Path, monkeypatch: pyte
 
 
 @pytest.mark.both_ways
+@pytest.mark.parametrize("redis_url", ["redis://somewhere", ""])
 def test_given_servers_are_used_and_nothing_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql://somewhere/else")
-    monkeypatch.setenv("REDIS_URL", "redis://somewhere")
+    monkeypatch.setenv("REDIS_URL", redis_url)
     servers = ensure_servers(tmp_path / "data")
-    assert (servers.database_url, servers.redis_url) == ("postgresql://somewhere/else", "redis://somewhere")
+    assert (servers.database_url, servers.redis_url) == ("postgresql://somewhere/else", redis_url)
     assert servers.folder is None
     assert not (tmp_path / "data").exists()
 

@@ -253,6 +253,7 @@ def test_production_refuses_what_others_can_read(changed: dict[str, str], said: 
         {},
         {"REDIS_URL": "redis://redis.example.org/0", "DATABASE_URL": "postgresql://db/shop", "CLEAR_TEXT": "redis, postgres"},
         {"REDIS_URL": "unix:///run/redis.sock", "DATABASE_URL": "postgresql:///shop?host=/run/postgresql"},
+        {"REDIS_URL": ""},
     ],
 )  # fmt: skip
 def test_production_encrypts_and_asks_customers_to_log_in(changed: dict[str, str]) -> None:

@@ -24,19 +24,21 @@ UNIX = {"LINKS": "direct", "KEYS": KEYS}
 
 
 @pytest.mark.parametrize(
-    "sharding",
+    ("sharding", "redis_url"),
     [
-        UNIX,
-        {"LINKS": "direct"},
-        {**UNIX, "LINK_ADDRESS": "127.0.0.1", "ENCRYPT": True},
-        {"LINKS": "auto", "KEYS": KEYS},
+        (UNIX, NOWHERE),
+        ({}, ""),
+        ({**UNIX, "LINK_ADDRESS": "127.0.0.1", "ENCRYPT": True}, NOWHERE),
+        ({"LINKS": "auto", "KEYS": KEYS}, NOWHERE),
     ],
-    ids=["unix", "no keys", "tcp", "auto, while Redis is away"],
+    ids=["unix", "no keys and no layer", "tcp", "auto, while Redis is away"],
 )
-def test_nodes_and_callers_meet_without_redis(live_tables: Live, sharding: dict[str, object]) -> None:
+def test_nodes_and_callers_meet_without_redis(
+    live_tables: Live, sharding: dict[str, object], redis_url: str
+) -> None:
     settings = json.dumps({**sharding, "NUMBER_OF_SHARDS": 20})
-    manage = partial(live_tables.manage, REDIS_URL=NOWHERE, TEST_SHARDING=settings)
-    program = partial(live_tables.program, REDIS_URL=NOWHERE, TEST_SHARDING=settings)
+    manage = partial(live_tables.manage, REDIS_URL=redis_url, TEST_SHARDING=settings)
+    program = partial(live_tables.program, REDIS_URL=redis_url, TEST_SHARDING=settings)
     with (
         program("sharding_node", "--name", "one") as one,
         program("sharding_node", "--name", "two") as two,
