@@ -293,8 +293,8 @@ def test_the_page_shows_all_of_it() -> None:
         "Problems",
         "error sharding.D167, node b (h, process 2)",
         "  Node b did not answer within a second.",
-        "  To do: It is busy, frozen, or does not hear this process. Check that it has the same SHARDING['KEYS'], LINKS and",
-        "    CHANNEL_LAYERS as here. Its log names handlers that block the event loop.",
+        "  To do: It is busy, frozen, or does not hear this process. Check that it has the same SHARDING['KEYS'], LINKS",
+        "    and CHANNEL_LAYERS as here. Its log names handlers that block the event loop.",
     ]
 
 
