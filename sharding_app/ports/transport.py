@@ -17,6 +17,10 @@ class PeerUnreachable(TransportError):
     """This one process takes no frame now. It may have ended."""
 
 
+class PeerNotYetReached(PeerUnreachable):
+    """The way to this process is being made, which takes longer on a busy machine."""
+
+
 class Transport(Protocol):
     async def open(self, channel: str) -> None:
         """Begin to receive on this process's one channel. Raises TransportError."""

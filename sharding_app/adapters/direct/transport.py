@@ -39,7 +39,7 @@ from sharding_app.adapters.direct.folder import NoFolder, is_ours, listening_soc
 from sharding_app.adapters.direct.tls import Tls, TlsServer, listen_on
 from sharding_app.ports.sealing import SealBroken, Sealing
 from sharding_app.ports.store import StoreUnavailable
-from sharding_app.ports.transport import PeerUnreachable, TransportError
+from sharding_app.ports.transport import PeerNotYetReached, PeerUnreachable, TransportError
 from sharding_app.protocol.direct.company import Company, Others
 from sharding_app.protocol.direct.handshake import NONCE_BYTES, Accepting, Dialing, HandshakeKeys, Why
 from sharding_app.protocol.ids import has_no_row
@@ -469,7 +469,9 @@ class DirectTransport:
             await asyncio.wait([peer.dial], timeout=wait)
         if peer.connection is None:
             self._counters["frames_not_sent"] += 1
-            raise PeerUnreachable(peer.why or "the connection to it is being made")
+            if peer.why:
+                raise PeerUnreachable(peer.why)
+            raise PeerNotYetReached("the connection to it is being made")
         return peer.connection
 
     async def _come_back_to_me(self, data: bytes, company: Company) -> None:

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sharding_app.ports.clock import Clock
-from sharding_app.ports.transport import PeerUnreachable, Transport, TransportError
+from sharding_app.ports.transport import PeerNotYetReached, PeerUnreachable, Transport, TransportError
 from sharding_app.protocol.codec import DecodeError, decode_frame, encode_frame, salvage_frame
 from sharding_app.protocol.ids import Incarnation, Term, has_no_row
 from sharding_app.protocol.link.link import LinkLimits, LinkStatistics
@@ -191,7 +191,8 @@ class Links:
                 continue
             except PeerUnreachable as error:
                 self._counters["peer_unreachable"] += 1
-                self._log("link.peer_unreachable", "%s takes no frames: %s", target, error)
+                if not isinstance(error, PeerNotYetReached):
+                    self._log("link.peer_unreachable", "%s takes no frames: %s", target, error)
                 self._watch(target, task)
                 peer_is_silent = True
             except TransportError as error:

@@ -15,7 +15,7 @@ import pytest
 
 from sharding_app.adapters.direct import folder, transport
 from sharding_app.adapters.direct.transport import DirectTransport, Listen
-from sharding_app.ports.transport import PeerUnreachable, TransportError
+from sharding_app.ports.transport import PeerNotYetReached, PeerUnreachable, TransportError
 from sharding_app.processes.proxy import Proxy
 from tests.integration.adapters.direct.ends import (
     KEY,
@@ -109,6 +109,24 @@ async def test_it_does_not_look_for_a_process_whose_row_is_gone() -> None:
             next(iter(here._connections)).abort("killed")
             await until(lambda: bool(there.statistics().get("dials_failed")))
         await until(lambda: not there._tasks)
+
+
+async def test_a_frame_does_not_wait_for_a_connection_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "DIAL_WAIT_SECONDS", 0.05)
+    book, slow = Book(), a_channel()
+
+    async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(says_nothing, "127.0.0.1", 0)
+    book.rows[slow] = (f"tcp:127.0.0.1:{server.sockets[0].getsockname()[1]}",)
+    async with opened(book, listen=None) as here:
+        with pytest.raises(PeerNotYetReached):
+            await here.send(slow, b"x")
+    server.close()
 
 
 async def test_a_process_reaches_itself_over_its_own_socket(listen: Listen) -> None:

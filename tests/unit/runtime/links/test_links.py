@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sharding_app.adapters.memory.transport import MemoryNetwork, MemoryTransport
-from sharding_app.ports.transport import PeerUnreachable
+from sharding_app.ports.transport import PeerNotYetReached, PeerUnreachable
 from sharding_app.protocol.codec import FrameWriter, encode_frame, encode_message
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import LinkLimits, MessageTooLarge
@@ -35,7 +35,7 @@ class Faults:
         self.delay = 0.001
         self.muted: set[str] = set()
         self.refused: set[str] = set()
-        self.full: set[str] = set()
+        self.full: dict[str, PeerUnreachable] = {}
         self.drop_every = 0
         self.count = 0
 
@@ -45,7 +45,7 @@ class Faults:
     def route(self, client: str, channel: str) -> Sequence[float] | None:
         self.count += 1
         if channel in self.full:
-            raise PeerUnreachable("the channel is full")
+            raise self.full[channel]
         if client in self.muted or (self.drop_every and self.count % self.drop_every == 0):
             return ()
         return (self.delay,)
@@ -266,7 +266,7 @@ def test_a_peer_whose_channel_is_full_is_suspected_as_a_silent_one() -> None:
 
     async def main(world: World) -> None:
         one, two = await world.peer("one"), await world.peer("two")
-        world.faults.full.add("c.two")
+        world.faults.full["c.two"] = PeerUnreachable("the channel is full")
         assert one.links.put("two", answer(0))
         await asyncio.sleep(0.2)
         assert one.suspected == ["two"]
@@ -282,6 +282,24 @@ def test_a_peer_whose_channel_is_full_is_suspected_as_a_silent_one() -> None:
     run(main)
 
 
+@pytest.mark.parametrize(
+    ("error", "is_said"), [(PeerNotYetReached("it is being made"), False), (PeerUnreachable("refused"), True)]
+)
+def test_a_way_that_is_being_made_is_not_said_to_be_closed(
+    error: PeerUnreachable, is_said: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(world: World) -> None:
+        one, _ = await world.peer("one"), await world.peer("two")
+        world.faults.full["c.two"] = error
+        assert one.links.put("two", answer(0))
+        await asyncio.sleep(0.2)
+        assert one.counter("peer_unreachable") > 0
+        assert one.suspected == ["two"]
+
+    run(main)
+    assert ("takes no frames" in caplog.text) is is_said
+
+
 def test_a_message_does_not_wait_for_the_pause_of_a_peer_that_was_not_reached() -> None:
     """Otherwise a process that was idle would notice the end of that peer late."""
 
@@ -290,7 +308,7 @@ def test_a_message_does_not_wait_for_the_pause_of_a_peer_that_was_not_reached() 
         one.links.put("two", command(1))
         await asyncio.sleep(0.1)
         two.links.put("one", command(1))
-        world.faults.full.add("c.two")
+        world.faults.full["c.two"] = PeerUnreachable("the channel is full")
         await asyncio.sleep(5.0)
         assert one.counter("peer_unreachable") > 5, "its acknowledgement does not go"
         assert one.suspected == []

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from sharding_app.ports.transport import PeerUnreachable
 from sharding_app.protocol.codec import encode_frame
 from sharding_app.protocol.messages import Frame, Left
 from sharding_app.runtime.links.links import LAST_WORDS_SECONDS
@@ -121,7 +122,7 @@ def test_a_full_channel_does_not_keep_last_words_from_the_others() -> None:
             two.links.put(peer.name, answer(0))
         await asyncio.sleep(0.1)
         assert other.links.peers() == ["p-two"]
-        world.faults.full.add("c.one")
+        world.faults.full["c.one"] = PeerUnreachable("the channel is full")
         await two.links.close()
         await asyncio.sleep(0.01)
         assert Left("p-two") in other.got["p-two"]
