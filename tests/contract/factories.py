@@ -20,6 +20,7 @@ from sharding_app.adapters.memory import (
     MemoryStore,
 )
 from sharding_app.adapters.memory.cluster_writes import shard_key
+from sharding_app.adapters.memory.journal import LOCK_SECONDS
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
@@ -39,7 +40,9 @@ class World(Protocol):
 
     def store(self, owner: str = "") -> ClusterStore: ...
 
-    def journal(self, owner: str = "") -> Journal: ...
+    def journal(
+        self, owner: str = "", *, connections: int = 1, lock_seconds: float = LOCK_SECONDS
+    ) -> Journal: ...
 
     def session(self, owner: str = "", number: int = 0) -> LifelineSession: ...
 
@@ -69,8 +72,12 @@ class PostgresWorld:
         self._made.append(store)
         return store
 
-    def journal(self, owner: str = "") -> PostgresJournal:
-        journal = PostgresJournal(self.params, owner=owner)
+    def journal(
+        self, owner: str = "", *, connections: int = 1, lock_seconds: float = LOCK_SECONDS
+    ) -> PostgresJournal:
+        journal = PostgresJournal(
+            self.params, owner=owner, connections=connections, lock_timeout_seconds=lock_seconds
+        )
         self._made.append(journal)
         return journal
 
@@ -124,8 +131,10 @@ class MemoryWorld:
     def store(self, owner: str = "") -> MemoryStore:
         return MemoryStore(self._server, owner)
 
-    def journal(self, owner: str = "") -> MemoryJournal:
-        return MemoryJournal(self._server, owner)
+    def journal(
+        self, owner: str = "", *, connections: int = 1, lock_seconds: float = LOCK_SECONDS
+    ) -> MemoryJournal:
+        return MemoryJournal(self._server, owner, connections=connections, lock_seconds=lock_seconds)
 
     def session(self, owner: str = "", number: int = 0) -> MemoryLifelineSession:
         return MemoryLifelineSession(self._server, owner)

@@ -196,6 +196,34 @@ async def test_settle_does_not_take_the_next_homes_event_for_ones_own(world: Wor
     assert not await journal.settle([event_row(number, "a", 1, epoch=1)])
 
 
+async def test_a_journal_has_as_many_connections_for_appends_as_it_was_given(world: World) -> None:
+    assert world.journal().connections == 1
+    assert world.journal(connections=3).connections == 3
+
+
+async def test_an_append_that_waits_holds_up_none_on_another_connection(world: World) -> None:
+    number = await homed(world, {0: 1, 1: 1})
+    journal = world.journal(connections=2, lock_seconds=60)
+    await journal.connect()
+    async with world.holding(number, 0):
+        waits = asyncio.ensure_future(journal.append([event_row(number, "a", 1)], on=0))
+        await asyncio.sleep(0)
+        await journal.append([event_row(number, "b", 1, shard=1)], on=1)
+        assert await journal.settle([event_row(number, "b", 1, shard=1)], on=1)
+        assert not waits.done()
+    await waits
+    assert [await journal.last_seq(number, each) for each in "ab"] == [1, 1]
+
+
+async def test_appends_on_several_connections_are_fenced_alike(world: World) -> None:
+    number = await homed(world, {0: 2, 1: 1})
+    journal = world.journal(connections=2)
+    for on in (0, 1):
+        with pytest.raises(ShardsFenced):
+            await journal.append([event_row(number, "a", 1)], on=on)
+        await journal.append([event_row(number, f"b{on}", 1, shard=1)], on=on)
+
+
 async def test_read_from_gives_the_events_after_a_number(world: World) -> None:
     number = await homed(world, {0: 1})
     journal = world.journal()
