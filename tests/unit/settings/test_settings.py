@@ -60,6 +60,8 @@ def test_an_unknown_key_suggests_the_right_one() -> None:
         ("PING_INTERVAL_SECONDS", float("nan"), "must be finite"),
         ("LEASE_TTL_SECONDS", float("inf"), "must be finite"),
         ("LEASE_TTL_SECONDS", 0.5, "must be at least 1"),
+        ("JOURNAL_CONNECTIONS", 0, "must be at least 1"),
+        ("JOURNAL_CONNECTIONS", 33, "must be at most 32"),
         ("ASK_TIMEOUT_SECONDS", 0, "must be greater than 0"),
         ("REBALANCE_RELATIVE_LIMIT", 1.5, "must be at most 1"),
         ("MIN_NODES_OF_ROLE", {"a": "2"}, "must be a dict from names to whole numbers"),
