@@ -8,9 +8,11 @@ from enum import Enum
 from typing import TypeAlias
 
 from sharding_app.entities.staging import Record
-from sharding_app.ports.journal import EventRow
+from sharding_app.ports.journal import EventRow, fast_maker
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.shard import Shard, Slot
+
+_last_row = fast_maker(EventRow)
 
 
 class NotCommitted(Enum):
@@ -161,8 +163,8 @@ def number_rows(
     name, version, data, _ = records[-1]
     slot.seq = seq = seq + 1
     rows.append(
-        EventRow(
-            type_id, entity, seq, number, epoch, name, version, data, command_id, command, value, partial
+        _last_row(
+            (type_id, entity, seq, number, epoch, name, version, data, command_id, command, value, partial)
         )
     )
     return rows
