@@ -122,7 +122,7 @@ class Appender:
                 lasted = loop.time() - began
                 _log(error, len(rows))
                 if await self._settle(rows):
-                    self._commit(batch)
+                    self._commit(batch, len(rows))
                     return
                 if not error.answered:
                     if losses:  # after the first one a new connection may be there at once
@@ -140,7 +140,7 @@ class Appender:
                 self._errors = 0
                 self._figures.append_seconds.add(loop.time() - began)
                 self._figures.batch_rows.add(len(rows))
-                self._commit(batch)
+                self._commit(batch, len(rows))
                 return
 
     async def _gave_in(self, lasted: float) -> bool:
@@ -161,19 +161,17 @@ class Appender:
             batch = self._stuck.behind(batch)
         return self._locked.behind(batch) if self._locked else batch
 
-    def _commit(self, batch: list[Commit]) -> None:
-        for commit in batch:
-            self._figures.commits += 1
-            self._figures.rows += len(commit.rows)
-            _resolve(commit, None)
+    def _commit(self, batch: list[Commit], rows: int) -> None:
+        self._figures.commits += len(batch)
+        self._figures.rows += rows
+        _resolve(batch, None)
 
     def _fail(
         self, failed: list[Commit], batch: list[Commit], why: NotCommitted, detail: str = ""
     ) -> list[Commit]:
         marked = {id(each) for each in failed}
-        for commit in failed:
-            self._figures.failures += 1
-            _resolve(commit, why, detail)
+        self._figures.failures += len(failed)
+        _resolve(failed, why, detail)
         return [each for each in batch if id(each) not in marked]
 
     async def _isolate(self, batch: list[Commit], refused: RowRefused) -> None:
@@ -238,17 +236,18 @@ class Appender:
                 await asyncio.sleep(_pause(failures))
 
 
-def _resolve(commit: Commit, why: NotCommitted | None, detail: str = "") -> None:
-    """Resolve one commit. An error in its consequences costs none of the others."""
-    try:
-        commit.resolved(why, detail)
-    except MemoryError:
-        raise  # nothing here can be relied on any more: the node ends
-    except BaseException as error:
-        logger.error(
-            "a bug: what follows a commit of %s failed", commit.slot.shard.type, exc_info=traceable(error),
-            extra={"action": "internal_error"},
-        )  # fmt: skip
+def _resolve(commits: list[Commit], why: NotCommitted | None, detail: str = "") -> None:
+    """Resolve commits. An error in the consequences of one costs none of the others."""
+    for commit in commits:
+        try:
+            commit.resolved(why, detail)
+        except MemoryError:
+            raise  # nothing here can be relied on any more: the node ends
+        except BaseException as error:
+            logger.error(
+                "a bug: what follows a commit of %s failed", commit.slot.shard.type, exc_info=traceable(error),
+                extra={"action": "internal_error"},
+            )  # fmt: skip
 
 
 def _rest(lasted: float) -> float:
