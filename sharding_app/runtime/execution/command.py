@@ -507,8 +507,9 @@ class Command(LastCommit):
                 slot.tail = None
             services.owner.settled(slot)
         else:
-            # Nothing else of this entity runs or is under way: its state is the committed one.
-            services.snapshots.committed(slot, due=self.snapshot)
+            if self.snapshot:
+                # Nothing else of this entity runs or is under way: its state is the committed one.
+                services.snapshots.committed(slot)
             services.owner.finished(slot)
 
     def not_committed(self, why: NotCommitted, detail: str) -> None:

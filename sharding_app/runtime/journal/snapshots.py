@@ -80,9 +80,9 @@ class Snapshots:
             self._failed(f"snapshot_when raised {told(error)}")
             return False
 
-    def committed(self, slot: Resident, *, due: bool) -> None:
+    def committed(self, slot: Resident) -> None:
         """Take the snapshot that is due: all of the entity's state is committed."""
-        if not due or slot.entity is None:
+        if slot.entity is None:
             return
         if self._forgets:
             self.put_away(slot)

@@ -136,9 +136,9 @@ def _starts_anew(real: Any) -> Any:
 
 
 def _one_less(real: Any) -> Any:
-    def committed(self: Snapshots, slot: Resident, **more: Any) -> None:
-        real(self, slot, **more)
-        if more["due"] and (taken := self._waiting.get(slot.id)) is not None:
+    def committed(self: Snapshots, slot: Resident) -> None:
+        real(self, slot)
+        if (taken := self._waiting.get(slot.id)) is not None:
             self._waiting[slot.id] = msgspec.structs.replace(taken, seq=taken.seq - 1)
 
     return committed
