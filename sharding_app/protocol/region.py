@@ -33,7 +33,7 @@ import msgspec
 from sharding_app.protocol.histogram import Histogram
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.pending_call import PendingCall
-from sharding_app.protocol.transitions import Transitions
+from sharding_app.protocol.transitions import transitions
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ _HELD = {
 _DRAINED = {RouteState.DRAINING: RouteState.OPEN, RouteState.DRAINING_HELD: RouteState.HELD}
 "By the state of a draining route: its state when it has one home again."
 
-ROUTE = Transitions(
+ROUTE = transitions(
     "route",
     {
         RouteState.UNKNOWN: [RouteState.OPEN, RouteState.DRAINING],
@@ -176,7 +176,7 @@ class Route:
         "Its home is wanted even without a message for it."
 
     def become(self, state: RouteState) -> None:
-        self.state = ROUTE[self.state, state]
+        self.state = ROUTE[self.state][state]
 
     def drop_next(self) -> None:
         self.next_home, self.next_era, self.next_epoch = None, 0, 0

@@ -28,7 +28,7 @@ from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId
 from sharding_app.protocol.messages import Deliver
 from sharding_app.protocol.passivation.recency import LeastRecentlyUsed, Tracked
 from sharding_app.protocol.passivation.strategy import Strategy
-from sharding_app.protocol.transitions import Transitions
+from sharding_app.protocol.transitions import transitions
 
 Work = tuple[Incarnation, Deliver]
 """An envelope and its sender."""
@@ -57,7 +57,7 @@ class Verdict(IntEnum):
 LOADING, IDLE, BUSY, GONE = SlotState
 RUN, LOAD, QUEUED, FULL, HAND_BACK = Verdict
 
-SLOT = Transitions(
+SLOT = transitions(
     "slot",
     {
         LOADING: [BUSY, GONE],
@@ -199,7 +199,7 @@ class Shard(Generic[S]):
             slot.touched = now
             self.recency.renew(slot)
         if slot.state is IDLE and not slot.passivating:
-            slot.state = SLOT[slot.state, BUSY]
+            slot.state = SLOT[slot.state][BUSY]
             self.busy += 1
             return RUN, slot
         if slot.mailbox is None:
@@ -229,7 +229,7 @@ class Shard(Generic[S]):
 
     def loaded(self, slot: S) -> None:
         """Take in that the object is there; `finished` returns its first envelope."""
-        slot.state = SLOT[slot.state, BUSY]
+        slot.state = SLOT[slot.state][BUSY]
 
     def finished(self, slot: S) -> Work | None:
         """Take in that a handler has ended and its events are committed.
@@ -247,7 +247,7 @@ class Shard(Generic[S]):
             if not mailbox:
                 slot.mailbox = None
             return work
-        slot.state = SLOT[slot.state, IDLE]
+        slot.state = SLOT[slot.state][IDLE]
         self.busy -= 1
         return None
 
@@ -263,7 +263,7 @@ class Shard(Generic[S]):
         slot.ended = last_word is None
         if slot.state is not IDLE:
             return False
-        slot.state = SLOT[slot.state, BUSY]
+        slot.state = SLOT[slot.state][BUSY]
         self.busy += 1
         return True
 
@@ -281,7 +281,7 @@ class Shard(Generic[S]):
             return False
         slot.ended = True
         self.lingering -= 1
-        slot.state = SLOT[slot.state, BUSY]
+        slot.state = SLOT[slot.state][BUSY]
         self.busy += 1
         return True
 
@@ -301,7 +301,7 @@ class Shard(Generic[S]):
         else:
             if not slot.ended:
                 self.lingering += 1
-            slot.state = SLOT[slot.state, IDLE]
+            slot.state = SLOT[slot.state][IDLE]
         self.busy -= 1
         return None
 
@@ -328,7 +328,7 @@ class Shard(Generic[S]):
             if slot.passivating and not slot.ended:
                 self.lingering -= 1
         slot.drop_object()
-        slot.state = SLOT[slot.state, LOADING]
+        slot.state = SLOT[slot.state][LOADING]
 
     def drop(self, slot: S) -> list[Work]:
         """Remove a slot at once; return the envelopes that wait for it."""
@@ -397,7 +397,7 @@ class Shard(Generic[S]):
             self.evicted.append(slot)
 
     def _forget(self, slot: S) -> None:
-        slot.state = SLOT[slot.state, GONE]
+        slot.state = SLOT[slot.state][GONE]
         del self.slots[slot.id]
         if slot.place is not None:
             self.recency.remove(slot)

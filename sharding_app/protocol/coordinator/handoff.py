@@ -24,7 +24,7 @@ from sharding_app.protocol.coordinator.tables import Tables
 from sharding_app.protocol.coordinator.timeline import Timeline
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
 from sharding_app.protocol.records import HomeChange, ShardRow
-from sharding_app.protocol.transitions import Transitions
+from sharding_app.protocol.transitions import transitions
 
 
 class Phase(StrEnum):
@@ -40,7 +40,7 @@ class Phase(StrEnum):
 
 MARKING, BEGIN, STOPPING, MOVING = Phase
 
-HAND_OFF = Transitions(
+HAND_OFF = transitions(
     "hand-off",
     {
         MARKING: [BEGIN],
@@ -204,7 +204,7 @@ class HandOffs:
         self._outbox.decide(changes)
 
     def _announce(self, key: ShardKey, handoff: ShardHandOff, now: float) -> None:
-        handoff.phase = HAND_OFF[handoff.phase, BEGIN]
+        handoff.phase = HAND_OFF[handoff.phase][BEGIN]
         handoff.acks = dict.fromkeys(
             each.incarnation
             for each in self._tables.members.values()
@@ -218,7 +218,7 @@ class HandOffs:
 
     def _stop_when_acknowledged(self, key: ShardKey, handoff: ShardHandOff, now: float) -> None:
         if not handoff.acks:
-            handoff.phase = HAND_OFF[handoff.phase, STOPPING]
+            handoff.phase = HAND_OFF[handoff.phase][STOPPING]
             handoff.deadline = now + self._settings.hand_off_timeout_seconds
             self._tell(key, handoff, now)
 
@@ -230,7 +230,7 @@ class HandOffs:
             self._outbox.hand_off(handoff.home, *key, self._placement.rows[key].epoch)
 
     def _move(self, key: ShardKey, handoff: ShardHandOff) -> HomeChange:
-        handoff.phase = HAND_OFF[handoff.phase, MOVING]
+        handoff.phase = HAND_OFF[handoff.phase][MOVING]
         at_hand = handoff.target in self._placement.hosts_of(key[0])
         target = handoff.target if at_hand else self._placement.allocate(key, None)
         return self._tables.place(key, target)

@@ -49,7 +49,7 @@ from sharding_app.protocol.builtin_commands import MESSAGE
 from sharding_app.protocol.command_ids import id_of_ours
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import Deliver
-from sharding_app.protocol.transitions import Transitions
+from sharding_app.protocol.transitions import transitions
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.base.interfaces import NO_CALLER, RAISED, Together, Watch, ends_job
 from sharding_app.runtime.base.threads import depth_of, sendable
@@ -91,7 +91,7 @@ class Phase(IntEnum):
 
 READY, ASKING, RUNNING, ENDED, COMMITTING, GIVEN_UP, OVER = Phase
 
-PHASES = Transitions(
+PHASES = transitions(
     "command",
     {
         READY: [ASKING, RUNNING, OVER],
@@ -138,7 +138,7 @@ class Command(LastCommit):
 
     def ask(self, handler: Handler, args: tuple[Any, ...]) -> None:
         """Ask the journal for an earlier attempt; then start, or repeat the reply."""
-        self.phase = PHASES[self.phase, ASKING]
+        self.phase = PHASES[self.phase][ASKING]
         self.services.waiting[self.slot] = self
         self.services.owner.spawn(self._ask(handler, args))
 
@@ -164,7 +164,7 @@ class Command(LastCommit):
             self._repeat(found, handler)
             owner.finished(slot)
         else:
-            self.phase = PHASES[self.phase, READY]
+            self.phase = PHASES[self.phase][READY]
             if self.start(handler, args):
                 owner.finished(slot)
 
@@ -197,7 +197,7 @@ class Command(LastCommit):
         if slot.is_gone or slot.shard.stopping:
             self.hand_back()
         else:
-            self.phase = PHASES[self.phase, OVER]
+            self.phase = PHASES[self.phase][OVER]
             self.services.owner.again(slot, self.source, self.message)
 
     # -- The handler -------------------------------------------------------------------------------
@@ -211,15 +211,15 @@ class Command(LastCommit):
         entity: Any = slot.entity
         staging = services.staging
         entity._sharding_staging = None if handler.is_query else staging
-        self.phase = PHASES[self.phase, RUNNING]
+        self.phase = PHASES[self.phase][RUNNING]
         services.watch.running = (message.type, handler.name)
         token = call_chain.enter((message.chain, message.type, slot.id))
         try:
             result = handler.function(entity, *args)
             self.value = self._encoded(handler, result, staging)
-            self.phase = PHASES[self.phase, ENDED]
+            self.phase = PHASES[self.phase][ENDED]
         except RAISED as error:
-            self.phase = PHASES[self.phase, ENDED]
+            self.phase = PHASES[self.phase][ENDED]
             staged = bool(staging.records) or staging.broken is not None
             staging.clear()
             return self._raised(error, staged=staged)
@@ -253,7 +253,7 @@ class Command(LastCommit):
             return
         entity: Any = slot.entity
         staging = Staging(self._commit_step)
-        self.phase = PHASES[self.phase, RUNNING]
+        self.phase = PHASES[self.phase][RUNNING]
         services.waiting[slot] = self
         task = asyncio.current_task()
         try:
@@ -299,7 +299,7 @@ class Command(LastCommit):
     def _ends(self) -> bool:
         """Note that the handler has ended. False: the command was given up before."""
         given_up = self.phase is GIVEN_UP
-        self.phase = PHASES[self.phase, OVER if given_up else ENDED]
+        self.phase = PHASES[self.phase][OVER if given_up else ENDED]
         return not given_up
 
     async def _call(self, handler: Handler, entity: object, args: tuple[Any, ...]) -> Any:
@@ -327,7 +327,7 @@ class Command(LastCommit):
 
     def give_up(self) -> None:
         """Fail the command, whose handler still runs: it is not waited for any longer."""
-        given_up = PHASES[self.phase, GIVEN_UP]
+        given_up = PHASES[self.phase][GIVEN_UP]
         replies, in_doubt = self.services.replies, self.step_under_way is not None
         error = replies.stopped_by_force(self.slot, self.message, partly=self.steps > 0, in_doubt=in_doubt)
         replies.fail(self.source, self.message, error)
@@ -413,7 +413,7 @@ class Command(LastCommit):
         services, slot = self.services, self.slot
         self.rows = self._rows(records, self.value, partial=False)
         self.snapshot = services.snapshots.due(slot, records[-1])
-        self.phase = PHASES[self.phase, COMMITTING]
+        self.phase = PHASES[self.phase][COMMITTING]
         self.put(self)
         if services.is_pipelined and not self.snapshot and slot.pending < services.pipeline_limit:
             self.overlapping = True
@@ -431,7 +431,7 @@ class Command(LastCommit):
         records = staging.records or [self._last_word()]
         self.rows = self._rows(records, self.value, partial=False)
         self.snapshot = services.snapshots.due(slot, records[-1])
-        self.phase = PHASES[self.phase, COMMITTING]
+        self.phase = PHASES[self.phase][COMMITTING]
         task = asyncio.current_task()
         try:
             await self._append_together(self.rows, staging.in_transaction)
@@ -538,23 +538,23 @@ class Command(LastCommit):
     # -- Replies -----------------------------------------------------------------------------------
 
     def answer(self) -> None:
-        over = PHASES[self.phase, OVER]
+        over = PHASES[self.phase][OVER]
         self.services.replies.answer(self.source, self.message, self.value)
         self.phase = over
 
     def fail(self, error: ShardingError) -> None:
-        over = PHASES[self.phase, OVER]
+        over = PHASES[self.phase][OVER]
         self.services.replies.fail(self.source, self.message, error)
         self.phase = over
 
     def refuse(self, error: ShardingError) -> None:
         """Fail the command, whose handler does not begin (`Replies.refuse`)."""
-        over = PHASES[self.phase, OVER]
+        over = PHASES[self.phase][OVER]
         self.services.replies.refuse(self.source, self.message, error)
         self.phase = over
 
     def hand_back(self) -> None:
-        over = PHASES[self.phase, OVER]
+        over = PHASES[self.phase][OVER]
         self.services.replies.hand_back(self.source, self.message)
         self.phase = over
 
@@ -652,7 +652,7 @@ class Command(LastCommit):
         if slot.shard.had_last_word(slot):
             slot.ended = True
             failures.stop_handler_raised(slot, error)
-            self.phase = PHASES[self.phase, OVER]  # no caller waits for a stop message
+            self.phase = PHASES[self.phase][OVER]  # no caller waits for a stop message
             return True
         refused = isinstance(error, Rejected | NotSerializable)
         if refused and not partly:

@@ -22,9 +22,18 @@ class Noted(dict[Any, Any]):
     def __init__(self) -> None:
         self.seen: set[tuple[RouteState, RouteState]] = set()
 
-    def __getitem__(self, pair: tuple[RouteState, RouteState]) -> RouteState:
-        self.seen.add(pair)
-        return ROUTE[pair]
+    def __getitem__(self, before: RouteState) -> Any:
+        return NotedFollowers(before, self.seen)
+
+
+class NotedFollowers(dict[Any, Any]):
+    def __init__(self, before: RouteState, seen: set[tuple[RouteState, RouteState]]) -> None:
+        self.before = before
+        self.seen = seen
+
+    def __getitem__(self, after: RouteState) -> RouteState:
+        self.seen.add((self.before, after))
+        return ROUTE[self.before][after]
 
 
 def some_events(region: RegionRoutes, random: random.Random, now: float, epoch: int) -> None:
@@ -72,7 +81,7 @@ def test_a_region_makes_each_transition_of_the_table_and_no_other(monkeypatch: p
             for route in region.routes.values():
                 assert route.state in expected(route), (seed, step)
                 assert route.outstanding or route.next_home is None, "nothing to wait for"
-    assert noted.seen == set(ROUTE)
+    assert noted.seen == {(before, after) for before, then in ROUTE.items() for after in then}
 
 
 @pytest.mark.parametrize(
