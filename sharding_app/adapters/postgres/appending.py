@@ -2,7 +2,8 @@
 
 A COPY takes two round trips and is parsed each time. With one row the INSERT takes a third less
 time, for the server and for us; with more than a few it takes longer (measured). psycopg's own row
-writer is as fast here as a buffer packed by hand, so there is no second encoder.
+writer is as fast here as a buffer packed by hand, so there is no second encoder. It has to be told
+how to write bytes (`write_bytes_at_once`).
 """
 
 import struct
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.types.string import BytesBinaryDumper
 
 from sharding_app.adapters.postgres.errors import explain, verdict
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
@@ -35,6 +37,15 @@ TYPES = (
 
 UNWRITABLE = (UnicodeError, OverflowError, TypeError, ValueError, struct.error, psycopg.DataError)
 """Errors of the row writer for a value that the column's type cannot hold."""
+
+
+async def write_bytes_at_once(connection: Connection) -> None:
+    """Have psycopg write bytes with its code in C.
+
+    For a column of the type bytea it would choose its class for the DB-API's `Binary`, of which
+    each value takes two Python functions: a third of the time of a row.
+    """
+    connection.adapters.register_dumper(bytes, BytesBinaryDumper)
 
 
 async def append_events(connection: Connection, rows: Sequence[EventRow]) -> None:

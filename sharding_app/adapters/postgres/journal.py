@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
-from sharding_app.adapters.postgres.appending import append_events
+from sharding_app.adapters.postgres.appending import append_events, write_bytes_at_once
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
 from sharding_app.adapters.postgres.outcomes import Lookups
@@ -113,7 +113,11 @@ class PostgresJournal:
             settings={"lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms"},
         )
         self._appends = tuple(
-            line(purpose=f"journal-{number}" if number else "journal", ends_former=True)
+            line(
+                purpose=f"journal-{number}" if number else "journal",
+                prepare=write_bytes_at_once,
+                ends_former=True,
+            )
             for number in range(connections)
         )
         self._beside = line(purpose="reads", prepare=_json_as_bytes, ends_former=True)

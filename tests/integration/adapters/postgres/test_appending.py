@@ -5,8 +5,11 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.postgres import types
+from psycopg.pq import Format
 
 from sharding_app.adapters.postgres.appending import copy_events_within
+from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.ports.journal import RowRefused
 from tests.integration.adapters.postgres.writers import connect, events, give_homes, value
 from tests.support.given import event_row
@@ -55,3 +58,13 @@ async def test_neither_is_there_when_the_events_are_refused(
             assert await value(admin, "SELECT count(*) FROM orders") == 0
         finally:
             await admin.execute("DROP TABLE orders")
+
+
+async def test_appended_bytes_go_through_no_python_function(params: dict[str, Any]) -> None:
+    journal = PostgresJournal(params, connections=2)
+    await journal.open()
+    for line in journal._appends:
+        assert line._connection is not None
+        dumper = line._connection.adapters.get_dumper_by_oid(types["bytea"].oid, Format.BINARY)
+        assert dumper.__name__ == "BytesBinaryDumper"
+    await journal.close()
