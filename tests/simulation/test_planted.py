@@ -44,6 +44,10 @@ BY_ITSELF = {
 }
 """Mistakes that seeds find by chance only, and the test that finds each among faults of its own."""
 OF_A_TEST = {
+    "busy_locked_shards_are_taken": (
+        "tests/unit/runtime/journal/test_overlapping.py",
+        "test_a_locked_shards_rows_are_taken_once",
+    ),
     "dead_at_once_after_restart": (
         "tests/unit/protocol/liveness/test_membership.py",
         "test_a_restart_gives_everyone_the_full_ttl",

@@ -15,9 +15,11 @@ from sharding_app.errors import BufferFull
 from sharding_app.ports.journal import EventRow, History, JournalUnavailable
 from sharding_app.runtime.execution.command import Command, Services
 from sharding_app.runtime.journal.appender import Appender
+from sharding_app.runtime.journal.backlog import Backlog
 from sharding_app.runtime.journal.commits import Resident
 from sharding_app.runtime.journal.durable_state import DurableState
 from sharding_app.runtime.journal.loader import Loader
+from sharding_app.runtime.journal.locked import LockedShards
 from sharding_app.runtime.journal.snapshots import Snapshots
 from sharding_app.testing.simulation.own_rows import VirtualTogether
 from tests.simulation.mistakes.mistake import Mistake, no, nothing, yes
@@ -45,6 +47,38 @@ def _ends_no_backend(real: Any) -> Any:
         return await real(self, rows, on=on)  # type: ignore[no-any-return]
 
     return settle
+
+
+def _ends_another_backend(real: Any) -> Any:
+    async def settle(self: MemoryJournal, rows: Sequence[EventRow], *, on: int = 0) -> bool:
+        return await real(self, rows, on=(on + 1) % self.connections)  # type: ignore[no-any-return]
+
+    return settle
+
+
+def _no_shard_is_busy(real: Any) -> Any:
+    def hold(self: Backlog, connection: int, batch: list[Any]) -> None:
+        real(self, connection, batch)
+        self._busy.clear()
+
+    return hold
+
+
+def _takes_locked_ones_twice(real: Any) -> Any:
+    def take(self: LockedShards[Any], busy: Any) -> list[Any]:
+        freed = [key for key in self._free if key not in busy]
+        taken = real(self, busy)
+        self._commits |= {key: [each for each in taken if each.key == key] for key in freed}
+        return taken  # type: ignore[no-any-return]
+
+    return take
+
+
+def _takes_busy_locked_ones(real: Any) -> Any:
+    def take(self: LockedShards[Any], busy: Any) -> list[Any]:
+        return real(self, ())  # type: ignore[no-any-return]
+
+    return take
 
 
 def _misses_the_last(real: Any) -> Any:
@@ -149,6 +183,12 @@ STORING: dict[str, Mistake] = {
     "answer_before_commit": Mistake((2, 3), Command, "_commit", _answers_first),
     "settle_believes_not_committed": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _believes_the_error),
     "settle_ends_no_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_no_backend),
+    "settle_ends_another_backend": Mistake((3, 4, 5, 8), MemoryJournal, "settle", _ends_another_backend),
+    "busy_shards_are_taken": Mistake((1, 3, 4, 5), Backlog, "_hold", _no_shard_is_busy),
+    "busy_locked_shards_are_taken": Mistake((1, 3, 4, 5), LockedShards, "take", _takes_busy_locked_ones),
+    "locked_shards_are_taken_twice": Mistake(
+        (3, 4, 5, 8, 10), LockedShards, "take", _takes_locked_ones_twice
+    ),
     "settle_needs_no_right": Mistake(
         (1, 3, 4, 5, 8), MemoryJournal, "settle_of", _believes_without_the_right
     ),
