@@ -18,6 +18,10 @@ SAMPLE = len(KINDS) + 9
 """The first fault of a seed follows from its number: so each kind is the first one at least
 once.
 """
+RARE = (72,)
+"""In these seeds a transition happens that no seed of the sample has: a request that waits for a row
+is cut.
+"""
 DIGEST = """
 from sharding_app.testing.simulation.world import run_seed
 print(run_seed(3).digest)
@@ -31,7 +35,8 @@ def small(outcome: Outcome) -> tuple[object, ...]:
 @pytest.mark.slow
 def test_a_sample_keeps_all_promises_and_leaves_nothing_out() -> None:
     summary = Summary()
-    for result in run_all([Job(seed, 3 + seed % 3) for seed in range(SAMPLE)], os.cpu_count() or 1):
+    seeds = [*range(SAMPLE), *RARE]
+    for result in run_all([Job(seed, 3 + seed % 3) for seed in seeds], os.cpu_count() or 1):
         assert result.broken is None, "\n".join([f"seed {result.seed}: {result.broken}", *result.trace])
         assert result.steps >= 500
         assert result.commands >= 200
