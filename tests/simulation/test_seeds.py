@@ -19,9 +19,7 @@ SAMPLE = len(KINDS) + 9
 once.
 """
 RARE = (72,)
-"""In these seeds a transition happens that no seed of the sample has: a request that waits for a row
-is cut.
-"""
+"""In these seeds a request that waits for a row is cut, which happens in none of the sample."""
 DIGEST = """
 from sharding_app.testing.simulation.world import run_seed
 print(run_seed(3).digest)
