@@ -18,17 +18,14 @@ class Execution(Services):
 
     command_class: type[Command] = Command
 
-    def run(self, slot: Resident, source: Incarnation, message: Deliver, *, has_waited: bool = False) -> bool:
-        """Handle one envelope. True: the entity may go on; False: it stays busy with this one.
-
-        `has_waited`: since it came, and its caller may have given up meanwhile.
-        """
+    def run(self, slot: Resident, source: Incarnation, message: Deliver) -> bool:
+        """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""
         if not self.owner.may_begin(slot.shard):
             self.replies.hand_back(source, message)
             return True
         command = self.command_class(self, slot, source, message)
         try:
-            if has_waited and 0 < message.deadline_ms <= self.owner.now() * 1000:
+            if message.deadline_ms and message.deadline_ms <= self.owner.now() * 1000:
                 self.replies.expired(source, message)
                 return True
             handler = self.commands.get(message.command)

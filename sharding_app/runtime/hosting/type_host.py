@@ -196,7 +196,7 @@ class TypeHost:
             if work is None:
                 break
             self.backlog.taken(*work)
-            if not self.execution.run(slot, *work, has_waited=True):
+            if not self.execution.run(slot, *work):
                 return
         if slot.entity is None:
             close_context(entity)

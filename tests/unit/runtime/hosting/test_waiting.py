@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from sharding_app.protocol.builtin_commands import START
+from sharding_app.protocol.call import Call
 from sharding_app.protocol.messages import Deliver
 from sharding_app.protocol.records import ShardRow
 from sharding_app.protocol.shard import Shard
@@ -107,6 +109,33 @@ async def test_early_envelopes_that_wait_for_their_entity_are_counted_once(clust
     await until(lambda: not host.early.waiting)
     assert len(wanted) == 1
     assert node.hosting.waiting_bytes("p-client") == 2 * (1000 + OVERHEAD_BYTES)
+
+
+async def test_a_command_behind_a_slow_handler_of_its_batch_is_dropped_when_its_caller_has_given_up(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.client.region_client.ask(Call("protocol.Counter", "a", START, b""))
+    host = next(
+        node.hosts["protocol.Counter"]
+        for node in cluster.nodes.values()
+        if node.hosts["protocol.Counter"].shards
+    )
+    (number, shard), execution = next(iter(host.shards.items())), host.execution
+    run, moment = execution.run, execution.owner.now()
+    monkeypatch.setattr(execution.owner, "now", lambda: moment)
+
+    def slow(slot: Resident, source: str, message: Deliver) -> bool:
+        nonlocal moment
+        goes_on = run(slot, source, message)
+        moment += 5.0
+        return goes_on
+
+    monkeypatch.setattr(execution, "run", slow)
+    batch = [Deliver(host.type.name, number, shard.epoch, "a", request, START, b"") for request in (1, 2, 3)]
+    batch[1].deadline_ms = int((moment + 20.0) * 1000)
+    batch[2].deadline_ms = int((moment + 8.0) * 1000)
+    host.receive("p-client", batch)
+    assert execution.counters["expired"] == 1
 
 
 class Finishes:
