@@ -2,6 +2,8 @@
 
 import asyncio
 import atexit
+import contextlib
+import importlib
 import importlib.util
 import os
 import platform
@@ -53,7 +55,7 @@ from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.runtime.node.stats import read_stats
 from sharding_app.runtime.telemetry.exposition import render
 from sharding_app.runtime.telemetry.metrics import families
-from sharding_app.settings.load import get_settings
+from sharding_app.settings.load import get_problems, get_settings
 from sharding_app.settings.real_databases import refuse_real_database
 from sharding_app.settings.schema import Settings
 from sharding_app.signals import SignalListener, SignalThread
@@ -118,6 +120,19 @@ def _over_layer(settings: Settings, sealer: Sealer | None) -> Transport:
             'Run: pip install "django-sharding-app[redis]". Or set SHARDING["LINKS"] to "direct".'
         ) from error
     return ChannelsTransport(settings.channel_layer, sealer)
+
+
+def _import_before_a_loop_runs() -> None:
+    """Import what links over the channel layer need.
+
+    It takes long on a busy machine, and a node whose loop waits for it says that it stands still.
+    """
+    if django_settings.configured and not get_problems() and get_settings().links != "direct":
+        with contextlib.suppress(ImportError):  # `_over_layer` says what is missing
+            importlib.import_module("sharding_app.adapters.channels.transport")
+
+
+_import_before_a_loop_runs()
 
 
 def _listen(settings: Settings) -> Listen:

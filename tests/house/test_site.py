@@ -154,6 +154,17 @@ def test_given_urls_are_what_settings_use(servers: Servers) -> None:
         assert layer["CONFIG"]["hosts"] == [redis_host(servers.redis_url)]
 
 
+WIRED = "import sys, django; django.setup(); import sharding_app.wiring; print('redis' in sys.modules)"
+
+
+@pytest.mark.parametrize("redis_url", ["redis://127.0.0.1:1", ""])
+def test_what_a_layer_needs_is_imported_before_a_loop_runs_or_never(redis_url: str) -> None:
+    """A node whose loop waits for an import warns that its loop stands still."""
+    urls = {"DATABASE_URL": "postgresql://u@127.0.0.1:1/x", "REDIS_URL": redis_url}
+    answer = python("-c", WIRED, DJANGO_SETTINGS_MODULE="project.settings", **urls)
+    assert answer.stdout == f"{bool(redis_url)}\n", answer.stderr
+
+
 @pytest.mark.both_ways
 @pytest.mark.django_db
 def test_the_database_is_a_real_and_durable_postgres() -> None:
