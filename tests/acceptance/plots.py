@@ -4,6 +4,7 @@ for broken builds.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 
@@ -11,11 +12,12 @@ import psycopg
 import pytest
 
 from sharding_app.processes.proxy import Proxy
-from sharding_app.torture.processes import until
+from sharding_app.torture.processes import NotInTime, until
 from tests.acceptance.scenario import Scenario
 
 TTL_SECONDS = 3.0
 TRIES = 300
+LOCKED_TRIES = 20
 APPENDING = (
     "SELECT 1 FROM pg_stat_activity WHERE starts_with(application_name, 'sharding/' || %s || '/')"
     " AND state = 'active' AND query ~ '^(COPY|INSERT INTO) sharding_event'"
@@ -80,11 +82,18 @@ def freeze_while_the_append_commits(run: Scenario) -> None:
     shards = cluster.shards_of(victim)
     shard = min(shards)
     count = "SELECT count(*) FROM sharding_event WHERE shard = %s"
+    waiting = f"{APPENDING} AND wait_event_type = 'Lock'"
     with psycopg.connect(cluster.database_url) as blocker:
-        blocker.execute("SELECT FROM sharding_shard WHERE shard = %s FOR UPDATE", (shard,))
-        run.probe([shard])
-        waiting = f"{APPENDING} AND wait_event_type = 'Lock'"
-        until(lambda: cluster.sql(waiting, incarnations[victim]), 5, "an append waits for the row")
+        for _ in range(LOCKED_TRIES):
+            blocker.execute("SELECT FROM sharding_shard WHERE shard = %s FOR UPDATE", (shard,))
+            run.probe([shard])
+            # It waits for 0.2 s and steps aside then: where that was not seen, it is tried again.
+            with contextlib.suppress(NotInTime):
+                until(lambda: cluster.sql(waiting, incarnations[victim]), 1, "an append waits for the row")
+                break
+            blocker.rollback()
+        else:
+            pytest.fail(f"not caught while it waits for the row in {LOCKED_TRIES} tries")
         at = time.monotonic()
         cluster.nodes[victim].signal(signal.SIGSTOP)
         written = cluster.sql(count, shard)[0][0]
