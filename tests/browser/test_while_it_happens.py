@@ -124,7 +124,7 @@ def test_without_any_node_the_pages_stay_up_and_say_so(visit: Visit, three_nodes
     station = f"{three_nodes.root}types/{three_nodes.types[STATION]}/"
     # No node is left to take the rows of the dead away: their locks are gone, and that is seen.
     # On a busy machine those that were killed first may have been taken away by the others.
-    browser.sees(f"Node {names[-1]} is suspect: it holds neither of its locks in PostgreSQL.", 30)
+    browser.sees(f"Node {names[-1]} is suspect: it holds neither of its locks in PostgreSQL.")
     browser.open(f"{station}entity/?id=oslo")
     browser.sees("State now, after event 45")
     browser.open(station)
