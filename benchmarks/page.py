@@ -40,9 +40,12 @@ TIMES: list[Column] = [
     ("p99 ms", key("p99_ms")),
 ]
 PROBE: list[Column] = [
-    ("of the probe", ratio("probe_ops_per_s")),
-    ("its p50", ratio("probe_p50_ms")),
-    ("its p99", ratio("probe_p99_ms")),
+    ("of the socket probe", ratio("sockets_ops_per_s")),
+    ("its p50", ratio("sockets_p50_ms")),
+    ("its p99", ratio("sockets_p99_ms")),
+    ("of the Redis probe", ratio("redis_ops_per_s")),
+    ("p50 of that", ratio("redis_p50_ms")),
+    ("p99 of that", ratio("redis_p99_ms")),
 ]
 COSTS: list[Column] = [
     ("client µs", key("client_cpu_us")),

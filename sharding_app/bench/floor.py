@@ -1,13 +1,13 @@
-"""`python -m sharding_app.bench.floor`: the speed of machine, Redis, Postgres and libraries without
+"""`python -m sharding_app.bench.floor`: the speed of machine, wire, Postgres and libraries without
 any framework.
 
-One process asks another one over the channel layer, in batches. The other one answers at once
-(`ask`), or first stores an event for each command, all waiting ones in one COPY (`durable`). It
-prints a line of JSON for each workload. The benchmark runs one in turns with its own workload and
-gives the ratio of the two: an absolute figure holds for one machine and one hour.
+One process asks another one in batches, over Unix sockets or over the channel layer. The other one
+answers at once (`ask`), or first stores an event for each command, all waiting ones in one COPY
+(`durable`). It prints a line of JSON for each workload. The benchmark runs one in turns with its
+own workload and gives the ratio of the two: an absolute figure holds for one machine and one hour.
 
     DATABASE_URL=postgresql://... REDIS_URL=redis://...
-        python -m sharding_app.bench.floor --in-flight 64 --n 20000
+        python -m sharding_app.bench.floor --wire redis --in-flight 64 --n 20000
 """
 
 import argparse
@@ -15,15 +15,15 @@ import asyncio
 import json
 import multiprocessing
 import os
+import tempfile
 import time
 from collections import defaultdict
 from multiprocessing.connection import Connection
-from typing import Any
 
 import msgspec
 import psycopg
-from channels_redis.pubsub import RedisPubSubChannelLayer
 
+from sharding_app.bench.wires import FOLDER, OPENERS, Wire
 from sharding_app.wiring import new_loop
 
 WORKLOADS = ("ask", "durable")
@@ -38,15 +38,15 @@ CREATE TABLE {TABLE} (entity text, seq bigint, type text, payload bytea, PRIMARY
 """
 
 Question = tuple[int, str, str]
-"""Number of the question, entity, channel of the client."""
+"""Number of the question, entity, address of the client."""
 Answer = tuple[int, int]
 
 
 class Batches:
     """Sends together all items that were put while the last send was under way."""
 
-    def __init__(self, layer: RedisPubSubChannelLayer, channel: str) -> None:
-        self._layer, self._channel = layer, channel
+    def __init__(self, wire: Wire, address: str) -> None:
+        self._wire, self._address = wire, address
         self._waiting: list[Question | Answer] = []
         self._wake = asyncio.Event()
         self._task = asyncio.ensure_future(self._run())
@@ -60,26 +60,24 @@ class Batches:
             await self._wake.wait()
             self._wake.clear()
             batch, self._waiting = self._waiting, []
-            body = msgspec.msgpack.encode(batch)
-            await self._layer.send(self._channel, {"type": "floor", "batch": body})
+            await self._wire.send(self._address, msgspec.msgpack.encode(batch))
 
 
 class Host:
     """The process that answers."""
 
-    def __init__(self, layer: RedisPubSubChannelLayer, journal: psycopg.AsyncConnection | None) -> None:
-        self._layer, self._journal = layer, journal
+    def __init__(self, wire: Wire, journal: psycopg.AsyncConnection | None) -> None:
+        self._wire, self._journal = wire, journal
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._clients: dict[str, Batches] = {}
         self._uncommitted: list[tuple[str, Batches, Answer]] = []
         self._wake = asyncio.Event()
 
-    async def run(self, channel: str) -> None:
+    async def run(self) -> None:
         committing = asyncio.ensure_future(self._commit())
         try:
             while True:
-                message: dict[str, Any] = await self._layer.receive(channel)
-                for question in msgspec.msgpack.decode(message["batch"], type=list[Question]):
+                for question in msgspec.msgpack.decode(await self._wire.receive(), type=list[Question]):
                     self._handle(*question)
         finally:
             committing.cancel()
@@ -88,7 +86,7 @@ class Host:
         self._counts[entity] += 1
         client = self._clients.get(sender)
         if client is None:
-            client = self._clients[sender] = Batches(self._layer, sender)
+            client = self._clients[sender] = Batches(self._wire, sender)
         answer = (number, self._counts[entity])
         if self._journal is None:
             client.put(answer)
@@ -112,17 +110,16 @@ class Host:
                 client.put(answer)
 
 
-def host(durable: bool, pipe: Connection) -> None:
-    """Run the other process: send its channel over the pipe, and answer until it is killed."""
+def host(wire_name: str, durable: bool, pipe: Connection) -> None:
+    """Run the other process: send its address over the pipe, and answer until it is killed."""
 
     async def main() -> None:
-        layer = RedisPubSubChannelLayer(hosts=[os.environ["REDIS_URL"]])
-        channel = await layer.new_channel("floor")
+        wire = await OPENERS[wire_name]()
         journal = None
         if durable:
             journal = await psycopg.AsyncConnection.connect(os.environ["DATABASE_URL"], autocommit=True)
-        pipe.send(channel)
-        await Host(layer, journal).run(channel)
+        pipe.send(wire.address)
+        await Host(wire, journal).run()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
@@ -131,17 +128,16 @@ def host(durable: bool, pipe: Connection) -> None:
 class Client:
     """The process that asks: this one."""
 
-    def __init__(self, layer: RedisPubSubChannelLayer, mine: str, channel: str) -> None:
-        self._layer, self._mine = layer, mine
-        self._questions = Batches(layer, channel)
+    def __init__(self, wire: Wire, address: str) -> None:
+        self._wire = wire
+        self._questions = Batches(wire, address)
         self._answers: dict[int, asyncio.Future[int]] = {}
         self._number = 0
         self.seconds: list[float] = []
 
     async def receive(self) -> None:
         while True:
-            message: dict[str, Any] = await self._layer.receive(self._mine)
-            for number, count in msgspec.msgpack.decode(message["batch"], type=list[Answer]):
+            for number, count in msgspec.msgpack.decode(await self._wire.receive(), type=list[Answer]):
                 self._answers.pop(number).set_result(count)
 
     async def caller(self, first: int, step: int, calls: int) -> None:
@@ -151,15 +147,14 @@ class Client:
             begun = time.perf_counter()
             self._number += 1
             answer = self._answers[self._number] = loop.create_future()
-            self._questions.put((self._number, f"c{(turn * step + first) % ENTITIES}", self._mine))
+            self._questions.put((self._number, f"c{(turn * step + first) % ENTITIES}", self._wire.address))
             await answer
             self.seconds.append(time.perf_counter() - begun)
 
 
-async def drive(channel: str, in_flight: int, count: int) -> dict[str, float]:
+async def drive(wire_name: str, address: str, in_flight: int, count: int) -> dict[str, float]:
     """Ask the other process with this many callers; return the rate and the times."""
-    layer = RedisPubSubChannelLayer(hosts=[os.environ["REDIS_URL"]])
-    client = Client(layer, await layer.new_channel("floor"), channel)
+    client = Client(await OPENERS[wire_name](), address)
     receiving = asyncio.ensure_future(client.receive())
     await client.caller(0, 1, WARM_CALLS)
     client.seconds.clear()
@@ -175,17 +170,17 @@ async def drive(channel: str, in_flight: int, count: int) -> dict[str, float]:
     }
 
 
-def measure(durable: bool, in_flight: int, count: int) -> dict[str, float]:
+def measure(wire_name: str, durable: bool, in_flight: int, count: int) -> dict[str, float]:
     """Start the other process, drive it, and end it."""
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
-    process = spawning.Process(target=host, args=(durable, theirs), daemon=True)
+    process = spawning.Process(target=host, args=(wire_name, durable, theirs), daemon=True)
     process.start()
     try:
         if not ours.poll(START_SECONDS):
             raise SystemExit(f"the answering process did not start within {START_SECONDS:g} s")
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(drive(ours.recv(), in_flight, count))
+            return runner.run(drive(wire_name, ours.recv(), in_flight, count))
     finally:
         process.kill()
         process.join()
@@ -198,18 +193,23 @@ def main() -> None:
     parser.add_argument(
         "--workload", choices=WORKLOADS, action="append", help="only this one (default: both)"
     )
+    parser.add_argument("--wire", choices=list(OPENERS), default="sockets", help="what carries the batches")
     parser.add_argument("--in-flight", type=int, nargs="*", default=[1, 64, 1000], help="callers at a time")
     parser.add_argument("--n", type=int, default=20_000, help="calls of each measurement")
     options = parser.parse_args()
-    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
+    with (
+        psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection,
+        tempfile.TemporaryDirectory(prefix="floor-") as folder,
+    ):
+        os.environ[FOLDER] = folder
         try:
             for workload in options.workload or WORKLOADS:
                 for in_flight in options.in_flight:
                     count = min(options.n, ALONE_CALLS) if in_flight == 1 else options.n
                     connection.execute(f"DROP TABLE IF EXISTS {TABLE}")
                     connection.execute(NEW_TABLE)
-                    found = measure(workload == "durable", in_flight, count)
-                    line = {"workload": workload, "in_flight": in_flight, **found}
+                    found = measure(options.wire, workload == "durable", in_flight, count)
+                    line = {"workload": workload, "wire": options.wire, "in_flight": in_flight, **found}
                     print(json.dumps(line), flush=True)
         finally:
             connection.execute(f"DROP TABLE IF EXISTS {TABLE}")

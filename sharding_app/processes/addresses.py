@@ -33,7 +33,10 @@ def redis_url() -> str:
     """Return the first host of the channel layer; raise NoAddress if there is none."""
     if get_settings().links == "direct":
         raise NoAddress("all links are direct, so no channel layer is used")
-    layer: Mapping[str, Any] = django_settings.CHANNEL_LAYERS[get_settings().channel_layer]
+    alias = get_settings().channel_layer
+    layer: Mapping[str, Any] | None = getattr(django_settings, "CHANNEL_LAYERS", {}).get(alias)
+    if layer is None:
+        raise NoAddress(f"CHANNEL_LAYERS has no layer {alias!r}")
     host = (layer.get("CONFIG", {}).get("hosts") or ["redis://localhost:6379"])[0]
     who = ""
     if isinstance(host, Mapping):

@@ -27,7 +27,7 @@ from devtools.embedded_servers import OwnPostgres
 ROOT = Path(__file__).resolve().parents[2]
 LINES = [
     {"workload": "durable", "in_flight": 64, "ops_per_s": 12345.6, "p50_ms": 4.5, "p99_ms": 9.0,
-     "ratio": {"probe_ops_per_s": 0.61}, "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
+     "ratio": {"sockets_ops_per_s": 0.61}, "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
      "server_version": "18.1"},
     {"peer": "ray", "workload": "durable", "in_flight": 64, "ops_per_s": 1000, "p50_ms": 1.0, "p99_ms": 2.0,
      "note": "one | actor"},

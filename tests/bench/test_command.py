@@ -46,8 +46,9 @@ def test_asks_with_a_probe_beside_them(live_tables: Live) -> None:
         assert each["in_flight"] == 8
         assert each["nodes"] == 1
         assert each["p50_ms"] <= each["p99_ms"]
-        assert set(each["ratio"]) == {"probe_ops_per_s", "probe_p50_ms", "probe_p99_ms"}
-        assert each["note"].startswith("the probe: ")
+        figures = ("ops_per_s", "p50_ms", "p99_ms")
+        assert set(each["ratio"]) == {f"{wire}_{name}" for wire in ("sockets", "redis") for name in figures}
+        assert each["note"].startswith("the probe over sockets: ")
         assert all(part > 0 for part in each["ratio"].values())
     assert ask["rows_per_op"] == 0
     assert durable["rows_per_op"] == pytest.approx(1)

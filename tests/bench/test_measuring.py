@@ -13,7 +13,7 @@ from django.test import override_settings
 from sharding_app.bench.driving import FixedRate, at_once, paced
 from sharding_app.bench.entities import TYPES
 from sharding_app.bench.isolation import PREFIX, only_bench_types
-from sharding_app.bench.probe import compare
+from sharding_app.bench.probe import compare, wires
 from sharding_app.bench.report import Progress, json_line, table
 from sharding_app.bench.result import Result
 from sharding_app.bench.workloads import WORKLOADS
@@ -126,14 +126,14 @@ def test_a_result_says_what_applies() -> None:
 
 def test_the_table_has_a_row_for_each_result() -> None:
     results = [
-        Result(workload="durable", in_flight=64, ops_per_s=8000.0, ratio={"probe_ops_per_s": 0.61}),
+        Result(workload="durable", in_flight=64, ops_per_s=8000.0, ratio={"sockets_ops_per_s": 0.61}),
         Result(workload="memory", entities=100_000, bytes_per_entity=286.5),
     ]
     text = table(results, FACTS, "a machine")
     rows = text.splitlines()
     assert rows[0].split()[0] == "workload"
     assert "8,000" in rows[1]
-    assert "probe_ops_per_s 0.61" in rows[1]
+    assert "sockets_ops_per_s 0.61" in rows[1]
     assert "bytes_per_entity 286.5" in rows[2]
     assert "fsync=on" in text
     assert rows[-1] == "Machine: a machine"
@@ -147,10 +147,16 @@ def test_progress_is_a_line_each_where_there_is_no_terminal() -> None:
     assert stream.getvalue() == "ask, warming up\n"
 
 
-def test_a_ratio_to_the_probe() -> None:
+def test_ratios_to_the_probes() -> None:
     ours = Result(workload="ask", ops_per_s=500.0, p50_ms=3.0, p99_ms=4.0)
-    compare(ours, {"ops_per_s": 1000.0, "p50_ms": 2.0, "p99_ms": 2.0})
-    assert ours.ratio == {"probe_ops_per_s": 0.5, "probe_p50_ms": 1.5, "probe_p99_ms": 2.0}
+    compare(ours, "sockets", {"ops_per_s": 1000.0, "p50_ms": 2.0, "p99_ms": 2.0})
+    assert ours.ratio == {"sockets_ops_per_s": 0.5, "sockets_p50_ms": 1.5, "sockets_p99_ms": 2.0}
+    compare(ours, "redis", {"ops_per_s": 250.0, "p50_ms": 6.0, "p99_ms": 8.0})
+    assert ours.ratio["sockets_ops_per_s"] == 0.5
+    assert (ours.ratio["redis_ops_per_s"], ours.ratio["redis_p99_ms"]) == (2.0, 0.5)
+    assert ours.note == (
+        "the probe over sockets: 1,000/s, p50 2 ms, p99 2 ms; the probe over redis: 250/s, p50 6 ms, p99 8 ms"
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,6 +193,19 @@ def test_the_probe_gets_the_same_redis(host: object, url: str) -> None:
     layers = {"default": {"BACKEND": "any", "CONFIG": {"hosts": [host]}}}
     with override_settings(CHANNEL_LAYERS=layers, SHARDING={}):
         assert redis_url() == url
+
+
+def test_a_project_without_redis_is_compared_with_sockets_alone() -> None:
+    with override_settings(CHANNEL_LAYERS={}, SHARDING={}):
+        assert set(wires()) == {"sockets"}
+    with override_settings(SHARDING={"LINKS": "direct"}):
+        assert set(wires()) == {"sockets"}
+    layers = {"default": {"BACKEND": "any", "CONFIG": {"hosts": ["redis://h:1"]}}}
+    with override_settings(CHANNEL_LAYERS=layers, SHARDING={}):
+        found = wires()
+    assert set(found) == {"sockets", "redis"}
+    assert found["redis"]["REDIS_URL"] == "redis://h:1"
+    assert set(found["sockets"]) == {"DATABASE_URL"}
 
 
 def test_a_layer_without_an_address_has_no_probe() -> None:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable
 from sharding_app.bench.cluster import bench_cluster
 from sharding_app.bench.driving import Call, at_once
 from sharding_app.bench.entities import BenchAccount, BenchCounter, BenchHot
-from sharding_app.bench.probe import compare, probe
+from sharding_app.bench.probe import compare, probe, wires
 from sharding_app.bench.result import Result
 from sharding_app.bench.run import ENTITIES, Run, measured, warm
 
@@ -89,7 +89,7 @@ async def _several(run: Run, name: str, call: Call) -> AsyncIterator[Result]:
                 run.progress(f"{name}, {each} in flight")
                 seconds = run.seconds or SECONDS
                 result = await measured(cluster, name, each, at_once(call, each, seconds=seconds))
-                if run.probe:
-                    run.progress(f"{name}, {each} in flight: the probe")
-                    compare(result, await probe(name, each, seconds))
+                for wire, servers in (wires() if run.probe else {}).items():
+                    run.progress(f"{name}, {each} in flight: the probe over {wire}")
+                    compare(result, wire, await probe(wire, servers, name, each, seconds))
                 yield result
