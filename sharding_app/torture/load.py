@@ -8,6 +8,7 @@ It obeys lines on its standard input, and answers each with one line when it is 
 `halt`                       stop the rate, wait for the calls under way
 `sweep`                      read every entity
 `round n`                    go on with entities of their own, and a file of their own
+`oldest`                     return the time at which the oldest call under way began, or `none`
 `unexpected`                 return the number of replies that no caller waited for
 `late entity seconds`        an append that waits before it writes
 `stall entity seconds`       let the entity hold its node's event loop
@@ -80,6 +81,8 @@ class Load:
         self.numbers = 0
         self.running = False
         self.tasks: set[asyncio.Task[None]] = set()
+        self.under_way: dict[int, float] = {}
+        "When each call began, by its number."
         self.new_round(0)
 
     def new_round(self, number: int) -> None:
@@ -110,7 +113,9 @@ class Load:
             self.register.ref(entity).append.tell(token)
             call.outcome = "told"
         else:
+            self.under_way[number] = call.start
             await self._ask(call, patience or self.options.patience, late)
+            del self.under_way[number]
         call.end = time.monotonic()
         self.file.write(write_line(call))
         return call
@@ -233,6 +238,8 @@ class Load:
             case "round":
                 self.new_round(int(rest))
                 return "new round"
+            case "oldest":
+                return f"oldest {min(self.under_way.values(), default='none')}"
             case "unexpected":
                 process = wiring.portal().process
                 return f"unexpected {'?' if process is None else process.region_client.unexpected}"

@@ -235,6 +235,11 @@ class Load(Process):
         self.send(order)
         return self.answer()
 
+    def caught_up(self, at: float) -> bool:
+        """Return whether no call is under way that began before that time."""
+        _, _, oldest = self.order("oldest").partition(" ")
+        return oldest == "none" or float(oldest) >= at
+
     def new_round(self, number: int) -> None:
         self.order(f"round {number}")
         self.out = round_file(self.first_out, number)

@@ -160,6 +160,12 @@ class Scenario(Generic[C]):
 
         until(answered, seconds, "every shard answers", 0.1)
 
+    def wait_caught_up(self, at: float, seconds: float) -> None:
+        """Wait until no call is under way that began before that time."""
+        until(
+            lambda: all(load.caught_up(at) for load in self.cluster.loads), seconds, "earlier calls end", 0.1
+        )
+
     def answered_since(self, at: float, shards: Iterable[int] | None = None) -> int:
         """Count the answered calls that began after that time, of these shards or of all."""
         wanted = None if shards is None else set(shards)

@@ -1,0 +1,49 @@
+"""What the load tells of the calls that are under way."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+from sharding_app.torture.load import Load, parse
+
+
+class Register:
+    """A type whose entities answer when they are let."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, asyncio.Future[list[int]]] = {}
+
+    def ref(self, entity: str, **_: object) -> Any:
+        register = self
+
+        class Ref:
+            def append(self, token: str) -> asyncio.Future[list[int]]:
+                future = asyncio.get_running_loop().create_future()
+                register.waiting[entity] = future
+                return future
+
+        return Ref()
+
+
+def test_the_oldest_call_under_way_is_told(tmp_path: Path) -> None:
+    async def run() -> None:
+        register = Register()
+        load = Load(parse(["--out", str(tmp_path / "out.jsonl"), "--seed", "1"]), register, cast(Any, None))
+        assert await load.obey("oldest") == "oldest none"
+        before = asyncio.get_running_loop().time()
+        first = asyncio.ensure_future(load.call("a", "append"))
+        await asyncio.sleep(0)
+        second = asyncio.ensure_future(load.call("b", "append"))
+        await asyncio.sleep(0)
+        oldest = await load.obey("oldest")
+        assert before <= float(oldest.split()[1])
+        register.waiting["a"].set_result([1, 1])
+        began = (await first).start
+        assert oldest == f"oldest {began}"
+        assert float((await load.obey("oldest")).split()[1]) >= began
+        register.waiting["b"].set_result([1, 1])
+        await second
+        assert await load.obey("oldest") == "oldest none"
+        load.file.close()
+
+    asyncio.run(run())
