@@ -163,7 +163,6 @@ class Cluster(torture.Cluster):
             "ACCEPTANCE_RELEASE": self.release,
             "ACCEPTANCE_PORTS": self.ports,
             "PYTHONUNBUFFERED": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     def expect(self, nodes: int) -> None:
