@@ -87,10 +87,12 @@ class Appender:
                 await self._write(batch)
             finally:
                 backlog.release(number)
-        if not backlog.may_try_stuck:
+        due = backlog.may_try_stuck
+        if due or self._stuck.outdated:
+            stale = self._stuck.stale()
+            self._fail(stale, stale, NotCommitted.SUPERSEDED)
+        if not due:
             return bool(batch)
-        stale = self._stuck.stale()
-        self._fail(stale, stale, NotCommitted.SUPERSEDED)
         if stuck := backlog.take_stuck(number):
             try:
                 await self._write(stuck, stuck=True)
@@ -130,7 +132,7 @@ class Appender:
                     losses += 1
                     continue
                 if stuck:
-                    self._stuck.keep(batch, _rest(lasted))
+                    self._rest(batch, lasted)
                     return
                 # A part is another question: before it is asked, the others need not wait.
                 if parted or await self._gave_in(lasted):
@@ -207,11 +209,11 @@ class Appender:
         """
         slots = list(dict.fromkeys(each.slot for each in batch))
         if len(slots) == 1:
-            logger.error(
-                "commits of an entity of %s wait beside the others: the server does not take them", slots[0].shard.type,
-                extra={"action": "entity_stuck", "entity_type": slots[0].shard.type},
-            )  # fmt: skip
-            self._stuck.keep(batch, _rest(lasted))
+            if self._rest(batch, lasted):
+                logger.error(
+                    "commits of an entity of %s wait beside the others: the server does not take them", slots[0].shard.type,
+                    extra={"action": "entity_stuck", "entity_type": slots[0].shard.type},
+                )  # fmt: skip
             return
         if lasted >= SLOW_SECONDS:
             for slot in slots:
@@ -220,6 +222,14 @@ class Appender:
         first = set(slots[: len(slots) // 2])
         await self._write([each for each in batch if each.slot in first], parted=True)
         await self._write([each for each in batch if each.slot not in first], parted=True)
+
+    def _rest(self, batch: list[Commit], lasted: float) -> bool:
+        """Let commits wait beside the others. False: their objects were dropped during the
+        attempt.
+        """
+        if batch := self._current(batch):
+            self._stuck.keep(batch, min(lasted * STUCK_SHARE, STUCK_REST_SECONDS))
+        return bool(batch)
 
     async def _settle(self, rows: Sequence[EventRow]) -> bool:
         failures = 0
@@ -248,11 +258,6 @@ def _resolve(commits: list[Commit], why: NotCommitted | None, detail: str = "") 
                 "a bug: what follows a commit of %s failed", commit.slot.shard.type, exc_info=traceable(error),
                 extra={"action": "internal_error"},
             )  # fmt: skip
-
-
-def _rest(lasted: float) -> float:
-    """Return how long an entity rests after an attempt of this duration."""
-    return min(lasted * STUCK_SHARE, STUCK_REST_SECONDS)
 
 
 def _pause(failures: int) -> float:

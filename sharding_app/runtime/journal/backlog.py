@@ -79,12 +79,18 @@ class Backlog:
         if len(self._began) == len(self.wakes):
             return
         stuck = self.stuck.due and not self._tries_stuck
+        if self.stuck.outdated:  # nothing is written of these
+            self._wake_one()
+            return
         if not (self._ready or stuck or self.locked.is_due(self._busy)):
             return
         if self._pays(self._ready):
-            next(wake for number, wake in enumerate(self.wakes) if number not in self._began).set()
+            self._wake_one()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(self._again_at(), self._look_again)
+
+    def _wake_one(self) -> None:
+        next(wake for number, wake in enumerate(self.wakes) if number not in self._began).set()
 
     def take(self, connection: int) -> list[Commit]:
         """Return the commits to append now on that connection, until `release`."""

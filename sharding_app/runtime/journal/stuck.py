@@ -4,6 +4,9 @@ Contract: they wait in the order of their entity, and later commits of that enti
 One entity alone is tried again. When it goes through, the next ones follow at once, twice as many
 each time: after a full disk, say, hundreds of entities may wait. After a failed attempt it is one
 entity alone again.
+
+Commits whose object is dropped are not written any more. They do not rest like the others: their
+shard stops, and begins elsewhere, when their outcome is told.
 """
 
 import asyncio
@@ -34,15 +37,18 @@ class Stuck(Generic[T]):
     def __init__(self, seconds: float, rows: int, wake: Callable[[], None]) -> None:
         """`seconds` between two attempts, which have at most `rows` of several entities.
 
-        `wake` is called when the next one is due.
+        `wake` is called when the next one is due, and when some are outdated.
         """
         self.due = False
+        self.outdated = False
+        "Whether objects of some commits have been dropped since: `stale` takes these commits out."
         self._seconds = seconds
         self._rows = rows
         self._wake = wake
         self._commits: dict[Resident, list[T]] = {}
         "By entity; the one that has waited longest since its last attempt comes first."
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
         self._together = 1
         "Number of entities in the next attempt."
         self._failed = False
@@ -76,6 +82,7 @@ class Stuck(Generic[T]):
 
     def stale(self) -> list[T]:
         """Take out the commits whose object has been dropped since."""
+        self.outdated = False
         found: list[T] = []
         for slot, commits in list(self._commits.items()):
             current = [each for each in commits if each.generation == slot.generation]
@@ -121,9 +128,21 @@ class Stuck(Generic[T]):
 
     def _wait(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._is_due)
+            self._due_at = asyncio.get_running_loop().time() + seconds
+            self._look_later()
 
-    def _is_due(self) -> None:
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(min(loop.time() + self._seconds, self._due_at), self._look)
+
+    def _look(self) -> None:
         self._timer = None
-        self.due = True
-        self._wake()
+        self.outdated = any(
+            each.generation != slot.generation for slot, commits in self._commits.items() for each in commits
+        )
+        if asyncio.get_running_loop().time() >= self._due_at:
+            self.due = True
+        else:
+            self._look_later()
+        if self.due or self.outdated:
+            self._wake()

@@ -269,6 +269,75 @@ async def test_what_waits_of_an_object_that_is_thrown_away_is_never_written() ->
     assert entities.ends == [("good", 1, None), ("bad", 1, NotCommitted.SUPERSEDED)]
 
 
+class SlowToFail(Scripted):
+    """Each attempt that fails takes its time, as one that waits for a lock does."""
+
+    seconds = 5.0
+
+    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+        if self.trouble(rows) is not None:
+            await asyncio.sleep(self.seconds)
+        await super().append(rows)
+
+
+async def test_what_waits_of_an_object_that_is_thrown_away_does_not_rest_for_long() -> None:
+    """Its shard stops when the outcome of all its commits is known, and begins nowhere before. A
+    rest after a slow attempt is ten times as long as that.
+    """
+    journal, entities = SlowToFail(bad("bad")), Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("bad"))
+        await pass_time(6)
+        assert (len(journal.attempts), writer.waiting) == (1, 1)
+        entities.slots["bad"].generation += 1
+        await pass_time(1)
+        assert entities.ends == [("bad", 1, NotCommitted.SUPERSEDED)]
+        assert writer.waiting == 0
+        await pass_time(100)
+    assert len(journal.attempts) == 1
+
+
+async def test_the_rest_of_an_entity_is_not_cut_short_by_another_that_is_thrown_away() -> None:
+    journal, entities = SlowToFail(bad("bad", "worse")), Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("bad"))
+        writer.put(entities.commit("worse"))
+        await pass_time(20)
+        attempts = len(journal.attempts)
+        entities.slots["worse"].generation += 1
+        await pass_time(10)
+        assert entities.ends == [("worse", 1, NotCommitted.SUPERSEDED)]
+        assert len(journal.attempts) == attempts
+        journal.trouble = bad()
+        await pass_time(60)
+    assert entities.ends[-1] == ("bad", 1, None)
+
+
+async def test_an_object_that_is_thrown_away_during_an_attempt_waits_for_nothing_after_it() -> None:
+    journal, entities = SlowToFail(bad("bad")), Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("bad"))
+        await pass_time(3)
+        entities.slots["bad"].generation += 1
+        await pass_time(2.1)
+        assert entities.ends == [("bad", 1, NotCommitted.SUPERSEDED)]
+        assert writer.waiting == 0
+
+
+async def test_without_the_lease_what_was_thrown_away_is_given_up_all_the_same() -> None:
+    journal, entities = SlowToFail(bad("bad")), Entities()
+    valid = [True]
+    writer = JournalWriter(journal, lambda: valid[0])  # type: ignore[arg-type] # no more of a journal is needed
+    task = asyncio.ensure_future(writer.run())
+    writer.put(entities.commit("bad"))
+    await pass_time(6)
+    valid[0] = False
+    entities.slots["bad"].generation += 1
+    await pass_time(1)
+    assert entities.ends == [("bad", 1, NotCommitted.SUPERSEDED)]
+    task.cancel()
+
+
 async def test_what_was_put_before_its_object_was_thrown_away_is_never_written() -> None:
     """Its numbers are those of the object that is read again."""
     journal, entities = Scripted(lambda rows: None), Entities()
