@@ -41,8 +41,8 @@ all.
 SLOW_SECONDS = 1.0
 """An attempt that fails after this time is not repeated: each entity is tried alone, once."""
 STUCK_SHARE = 10
-"""A stuck entity rests for this many times the duration of its last attempt. The others need the
-time.
+"""A stuck entity that fails again while the server takes others is to blame. It rests for this many
+times the duration of its last attempt, since the others need the time.
 """
 STUCK_REST_SECONDS = 60.0
 
@@ -132,7 +132,7 @@ class Appender:
                     losses += 1
                     continue
                 if stuck:
-                    self._rest(batch, lasted)
+                    self._rest(batch, lasted if self._stuck.others_go_through else 0.0)
                     return
                 # A part is another question: before it is asked, the others need not wait.
                 if parted or await self._gave_in(lasted):
@@ -140,6 +140,7 @@ class Appender:
                     return
             else:
                 self._errors = 0
+                self._stuck.others_go_through |= not stuck
                 self._figures.append_seconds.add(loop.time() - began)
                 self._figures.batch_rows.add(len(rows))
                 self._commit(batch, len(rows))
@@ -209,7 +210,7 @@ class Appender:
         """
         slots = list(dict.fromkeys(each.slot for each in batch))
         if len(slots) == 1:
-            if self._rest(batch, lasted):
+            if self._rest(batch):
                 logger.error(
                     "commits of an entity of %s wait beside the others: the server does not take them", slots[0].shard.type,
                     extra={"action": "entity_stuck", "entity_type": slots[0].shard.type},
@@ -223,9 +224,9 @@ class Appender:
         await self._write([each for each in batch if each.slot in first], parted=True)
         await self._write([each for each in batch if each.slot not in first], parted=True)
 
-    def _rest(self, batch: list[Commit], lasted: float) -> bool:
-        """Let commits wait beside the others. False: their objects were dropped during the
-        attempt.
+    def _rest(self, batch: list[Commit], lasted: float = 0.0) -> bool:
+        """Let commits wait beside the others, longer after an attempt that lasted. False: their
+        objects were dropped during the attempt.
         """
         if batch := self._current(batch):
             self._stuck.keep(batch, min(lasted * STUCK_SHARE, STUCK_REST_SECONDS))

@@ -40,6 +40,8 @@ class Stuck(Generic[T]):
         `wake` is called when the next one is due, and when some are outdated.
         """
         self.due = False
+        self.others_go_through = False
+        "Whether the server has taken commits of other entities since the last failed attempt."
         self.outdated = False
         "Whether objects of some commits have been dropped since: `stale` takes these commits out."
         self._seconds = seconds
@@ -67,6 +69,7 @@ class Stuck(Generic[T]):
         for commit in commits:
             self._commits.setdefault(commit.slot, []).append(commit)
         self._failed = True
+        self.others_go_through = False
         self._wait(max(seconds, self._seconds))
 
     def behind(self, batch: list[T]) -> list[T]:

@@ -280,33 +280,64 @@ class SlowToFail(Scripted):
         await super().append(rows)
 
 
-async def test_what_waits_of_an_object_that_is_thrown_away_does_not_rest_for_long() -> None:
-    """Its shard stops when the outcome of all its commits is known, and begins nowhere before. A
-    rest after a slow attempt is ten times as long as that.
-    """
+async def fails_beside_others(writer: JournalWriter, entities: Entities, *names: str) -> None:
+    """Have entities fail twice while the server takes another one: it is they who are to blame."""
+    for name in names:
+        writer.put(entities.commit(name))
+    await pass_time(5.2 * len(names) + 5)
+    writer.put(entities.commit("good"))
+    await pass_time(20 * len(names))
+    assert writer.waiting == len(names)
+
+
+async def test_entities_that_failed_with_all_others_are_tried_again_soon() -> None:
+    """The table was locked, say: no entity is to blame for it."""
+    journal, entities = SlowToFail(error), Entities()
+    async with written(journal) as writer:
+        writer.put(entities.commit("a"))
+        await pass_time(0.1)
+        writer.put(entities.commit("b"))
+        await pass_time(12)
+        assert entities.ends == []
+        journal.trouble = bad()
+        await pass_time(6.5)
+    assert sorted(entities.ends) == [("a", 1, None), ("b", 1, None)]
+
+
+async def test_an_entity_that_fails_beside_others_rests_for_ten_times_as_long() -> None:
     journal, entities = SlowToFail(bad("bad")), Entities()
     async with written(journal) as writer:
-        writer.put(entities.commit("bad"))
-        await pass_time(6)
-        assert (len(journal.attempts), writer.waiting) == (1, 1)
+        await fails_beside_others(writer, entities, "bad")
+        attempts = len(journal.attempts)
+        await pass_time(30)
+        assert len(journal.attempts) == attempts
+        journal.trouble = bad()
+        await pass_time(30)
+    assert entities.ends == [("good", 1, None), ("bad", 1, None)]
+
+
+async def test_what_waits_of_an_object_that_is_thrown_away_does_not_rest_for_long() -> None:
+    """Its shard stops when the outcome of all its commits is known, and begins nowhere before."""
+    journal, entities = SlowToFail(bad("bad")), Entities()
+    async with written(journal) as writer:
+        await fails_beside_others(writer, entities, "bad")
+        attempts = len(journal.attempts)
         entities.slots["bad"].generation += 1
         await pass_time(1)
-        assert entities.ends == [("bad", 1, NotCommitted.SUPERSEDED)]
+        assert entities.ends[1:] == [("bad", 1, NotCommitted.SUPERSEDED)]
         assert writer.waiting == 0
         await pass_time(100)
-    assert len(journal.attempts) == 1
+    assert len(journal.attempts) == attempts
 
 
 async def test_the_rest_of_an_entity_is_not_cut_short_by_another_that_is_thrown_away() -> None:
     journal, entities = SlowToFail(bad("bad", "worse")), Entities()
     async with written(journal) as writer:
-        writer.put(entities.commit("bad"))
-        writer.put(entities.commit("worse"))
-        await pass_time(20)
+        await fails_beside_others(writer, entities, "bad", "worse")
         attempts = len(journal.attempts)
         entities.slots["worse"].generation += 1
-        await pass_time(10)
-        assert entities.ends == [("worse", 1, NotCommitted.SUPERSEDED)]
+        await pass_time(5)
+        assert entities.ends[1:] == [("worse", 1, NotCommitted.SUPERSEDED)]
         assert len(journal.attempts) == attempts
         journal.trouble = bad()
         await pass_time(60)
@@ -329,12 +360,11 @@ async def test_without_the_lease_what_was_thrown_away_is_given_up_all_the_same()
     valid = [True]
     writer = JournalWriter(journal, lambda: valid[0])  # type: ignore[arg-type] # no more of a journal is needed
     task = asyncio.ensure_future(writer.run())
-    writer.put(entities.commit("bad"))
-    await pass_time(6)
+    await fails_beside_others(writer, entities, "bad")
     valid[0] = False
     entities.slots["bad"].generation += 1
     await pass_time(1)
-    assert entities.ends == [("bad", 1, NotCommitted.SUPERSEDED)]
+    assert entities.ends[1:] == [("bad", 1, NotCommitted.SUPERSEDED)]
     task.cancel()
 
 
