@@ -29,7 +29,8 @@ class StagedMessage(NamedTuple):
     on_failure: str | None = None
     #: The name of a timer; None: a message.
     key: str | None = None
-    #: When a timer is due: at this time, or, without one, `delay` seconds after the commit.
+    #: When a timer is due: at this time, or, without one, `delay` seconds after the commit. A
+    #: repeating one has neither: `recurrence.first` says when, by the server's time of the commit.
     at: datetime | None = None
     delay: float = 0.0
     #: How a timer repeats: the JSON of a `protocol.delivery.recurrence.Recurrence`.

@@ -16,8 +16,10 @@ from pathlib import Path
 PURE = frozenset(
     "__future__ abc array base64 binascii bisect collections copy dataclasses enum fractions functools hashlib heapq hmac"
     " itertools keyword math operator re string struct textwrap types typing typing_extensions unicodedata zlib"
-    " msgspec".split()
+    " msgspec datetime zoneinfo".split()
 )
+# What these modules know of the present is not pure.
+CLOCKS = frozenset({"now", "utcnow", "today"})
 # No name of these builtins may be called in the core: they do I/O, or differ from process to
 # process.
 IMPURE_CALLS = frozenset({"open", "print", "input", "hash", "id", "exec", "eval", "breakpoint"})
@@ -89,6 +91,12 @@ def _impure_calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
             yield node.lineno, f"{node.func.id}()"
+        if isinstance(node, ast.Attribute) and node.attr in CLOCKS and _names_a_date(node.value):
+            yield node.lineno, f"{ast.unparse(node)}()"
+
+
+def _names_a_date(value: ast.expr) -> bool:
+    return ast.unparse(value) in ("datetime", "date", "datetime.datetime", "datetime.date")
 
 
 def broken_rules(root: Path) -> list[str]:

@@ -28,7 +28,7 @@ def test_the_rooms_stay_apart() -> None:
         ("protocol/region.py", "import asyncio", "asyncio"),
         ("protocol/region.py", "from time import monotonic", "time.monotonic"),
         ("protocol/region.py", "def step():\n    import random", "random"),
-        ("protocol/region.py", "from datetime import datetime", "datetime.datetime"),
+        ("protocol/region.py", "from datetime import datetime\nstamp = datetime.now()", "datetime.now()"),
         ("protocol/region.py", "from sharding_app.ports import clock", "sharding_app.ports.clock"),
         ("protocol/region.py", "shard = hash('alice')", "hash()"),
         ("ports/clock.py", "from sharding_app import runtime", "sharding_app.runtime"),
