@@ -1,12 +1,14 @@
 """The entities' events: appended in groups, fenced by the shard's epoch, read back in bulk."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.ports.deliveries import Claim, MessageRow, Motion, Overdue, Page, Taking, TimerKey
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Lineage
 
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -197,15 +199,21 @@ class Journal(Protocol):
         """Open the connections that are not open. Raises JournalUnavailable."""
         ...
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         """Commit all rows or none, on the connection of that number. Raises ShardsFenced,
-        ShardsLocked, RowRefused, JournalUnavailable.
+        ShardsLocked, RowRefused, MessagesGone, JournalUnavailable.
 
         Appends that overlap must not hold rows of one shard: the later one could be committed
         without the earlier.
 
         If the shard's next home has taken a number already, it raises ShardsFenced: the row itself
         is not at fault.
+
+        Messages and timers (`motion`) are taken, cancelled and stored in the same transaction;
+        there is at least one event with them. With some it returns the server's time from which
+        `delay` was counted, otherwise None. A row that it takes must be there, due and not parked.
         """
         ...
 
@@ -332,6 +340,61 @@ class Journal(Protocol):
         executes, no statement of an earlier call can execute any more. Until the last piece is
         erased the caller makes sure that nothing of this entity runs or is written.
         """
+        ...
+
+    async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
+        """Store messages and timers without events, of entities that store none, and cancel timers.
+        Fenced as events are. Raises as `append` does, and returns the server's time as it does.
+
+        A row whose id is there stays as it is, so a call may be repeated.
+        """
+        ...
+
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
+        """Take rows without events, for entities that store none. The reply to a row is stored if
+        the row was there. Returns the ids of those that were. Raises as `append` does.
+
+        A call may be repeated: rows that are gone are left out. After JournalUnavailable no
+        statement of an earlier call executes any more once a later one does.
+        """
+        ...
+
+    async def due(
+        self,
+        shards: Sequence[tuple[int, ShardId]],
+        horizon_seconds: float,
+        limit: int,
+        held: Collection[str] = (),
+    ) -> Page:
+        """Read the rows of these shards that are due within the horizon and not parked, but those
+        of `held`.
+
+        A message is left out while an earlier one of its owner to its target was set aside beyond
+        the horizon.
+        """
+        ...
+
+    async def set_aside(
+        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
+    ) -> bool:
+        """Let a row be due that many seconds from now, for its owner's home. False: it is gone.
+
+        Raises ShardsFenced and JournalUnavailable.
+        """
+        ...
+
+    async def park(self, message: str, error: str, claim: Claim) -> bool:
+        """Deliver a row no more until an operator decides. As `set_aside`."""
+        ...
+
+    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
+        """Let a row become a message of its owner to itself under a new id, due now: the command
+        that the sender has named for a failure. As `set_aside`.
+        """
+        ...
+
+    async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
+        """Find shards at that home with rows that have been due for so many seconds."""
         ...
 
     async def close(self) -> None: ...

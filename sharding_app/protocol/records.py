@@ -96,6 +96,8 @@ class ShardRow(msgspec.Struct, frozen=True):
     epoch: Epoch
     home: Incarnation | None
     step: ShardStep
+    sets_in_motion: bool = False
+    "An entity of the type has stored a message or a timer. Not told in the answer to a decision."
 
 
 class HomeChange(msgspec.Struct, frozen=True):

@@ -1,9 +1,11 @@
 """Faults of the in-memory cluster: dead processes, and failing journal writes."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from sharding_app.adapters.memory import MemoryJournal, MemoryServer, Plan
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, RowRefused
 
 
@@ -66,9 +68,11 @@ class BreakableJournal(MemoryJournal):
         self._failures = failures
         self._gate = gate
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         waits = self._gate()
         if waits is not None:
             await waits  # type: ignore[misc]
         self._failures.check(rows)
-        await super().append(rows, on=on)
+        return await super().append(rows, motion, on=on)

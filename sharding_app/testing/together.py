@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, Journal
 
 logger = logging.getLogger("sharding.journal")
@@ -26,26 +28,35 @@ class MemoryTogether:
         self._journal = journal
         self._atomic = atomic
 
-    async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
+    async def __call__(
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        motion: Motion | None = None,
+    ) -> datetime | None:
         loop = asyncio.get_running_loop()
         hooks_run = False
+        at: datetime | None = None
 
         def begin_hooks() -> None:
             nonlocal hooks_run
             hooks_run = True
 
         def run() -> None:
+            nonlocal at
             try:
                 with self._atomic(begin_hooks):
                     for function in functions:
                         function()
-                    asyncio.run_coroutine_threadsafe(self._journal.append(rows), loop).result()
+                    append = self._journal.append(rows, motion)
+                    at = asyncio.run_coroutine_threadsafe(append, loop).result()
             except Exception:
                 if not hooks_run:
                     raise
                 logger.exception("a transaction.on_commit hook raised: all is committed")
 
         await asyncio.to_thread(run)
+        return at
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -19,6 +19,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from enum import IntEnum
 from typing import assert_never, cast
 
@@ -30,6 +31,7 @@ from sharding_app.adapters.postgres.connection import application_name, cut
 from sharding_app.adapters.postgres.errors import has_failed
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.within import Connection, Replication, prepare_within, watched
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 from sharding_app.protocol.records import Backend, Lineage
 from sharding_app.redaction import traceable
@@ -77,7 +79,14 @@ class DjangoTogether:
         self._closed = False
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
 
-    async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
+    async def __call__(
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        motion: Motion | None = None,
+    ) -> datetime | None:
+        if motion:
+            raise NotImplementedError
         # The lineage of the object that these rows follow. It may be another one when a thread
         # begins.
         lineage = self._journal.lineage
@@ -88,10 +97,11 @@ class DjangoTogether:
             await self._journal.look_for_the_next_home(refused, rows)
             raise
         if doubt is None:
-            return
+            return None
         logger.warning("a commit was not answered: asking", extra={"action": "commit_unknown"})
         if not await self._committed(doubt, rows):
             raise JournalUnavailable("the connection was lost before the commit")
+        return None
 
     async def close(self) -> None:
         """End the threads and their connections. Transactions that still run there fail.

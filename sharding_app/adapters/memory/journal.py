@@ -3,6 +3,7 @@ and the rest on two others.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from sharding_app.adapters.memory.connection import Connection
@@ -10,6 +11,7 @@ from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError, Session
 from sharding_app.adapters.memory.steps import Steps, at_once
+from sharding_app.ports.deliveries import Claim, MessageRow, Motion, Overdue, Page, Taking, TimerKey
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -24,7 +26,7 @@ from sharding_app.ports.journal import (
     Snapshot,
     StoredEvent,
 )
-from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
@@ -75,9 +77,11 @@ class MemoryJournal:
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         batch = list(rows)
-        await self._write("append", lambda: self._writes.append(batch), on)
+        return await self._write("append", lambda: self._writes.append(batch, motion), on)
 
     async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
         writer = self._writers[on]
@@ -178,6 +182,35 @@ class MemoryJournal:
         return await self._after_late_ones(
             "erase", lambda: self._writes.erase(type_id, shard, epoch, entity, at_most)
         )
+
+    async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
+        raise NotImplementedError
+
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
+        raise NotImplementedError
+
+    async def due(
+        self,
+        shards: Sequence[tuple[int, ShardId]],
+        horizon_seconds: float,
+        limit: int,
+        held: Collection[str] = (),
+    ) -> Page:
+        raise NotImplementedError
+
+    async def set_aside(
+        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
+    ) -> bool:
+        raise NotImplementedError
+
+    async def park(self, message: str, error: str, claim: Claim) -> bool:
+        raise NotImplementedError
+
+    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
+        raise NotImplementedError
+
+    async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
+        raise NotImplementedError
 
     async def close(self) -> None:
         for connection in (*self._writers, self._reader, self._recovery):

@@ -7,6 +7,7 @@ it began, however long it waits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.cluster_writes import shard_key
@@ -14,6 +15,7 @@ from sharding_app.adapters.memory.journal_rows import Committed, check_json
 from sharding_app.adapters.memory.locks import Key, Lock
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.adapters.memory.steps import LOCK_TIMEOUT, Pause, Steps
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import Erasure, EventRow, Former, Mark, RowRefused, ShardsLocked, Snapshot
 from sharding_app.protocol.ids import Epoch, ShardId
 
@@ -33,10 +35,12 @@ class JournalWrites:
         self._server = server
         self._rows = server.journal
 
-    def append(self, rows: Sequence[EventRow]) -> Steps[None]:
+    def append(self, rows: Sequence[EventRow], motion: Motion | None = None) -> Steps[datetime | None]:
         """Append all rows or none. A number that the shard's next home has taken counts as fenced,
         not as refused.
         """
+        if motion:
+            raise NotImplementedError
         at = self._server.now()
         try:
             yield from self._insert(rows)
@@ -49,6 +53,7 @@ class JournalWrites:
             raise
         yield Pause.COMMIT
         self._rows.store(rows, at)
+        return None
 
     def _insert(self, rows: Sequence[EventRow]) -> Steps[None]:
         """Check all rows before the first is written, as a COPY does unless it is too long."""

@@ -26,6 +26,7 @@ small commit for each message that starts them.
 
 import asyncio
 from collections.abc import Awaitable, Collection, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
 from sharding_app.adapters.postgres.outcomes import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.ports.deliveries import Claim, MessageRow, Motion, Overdue, Page, Taking, TimerKey
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -55,7 +57,7 @@ from sharding_app.ports.journal import (
     StoredEvent,
     fast_maker,
 )
-from sharding_app.protocol.ids import Epoch, ShardId, is_entity_id
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
@@ -174,9 +176,13 @@ class PostgresJournal:
         except LOST as error:
             raise JournalUnavailable(explain(error)) from error
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
+        if motion:
+            raise NotImplementedError
         if not rows:
-            return
+            return None
         try:
             await self._appends[on].run(lambda connection: self._append(connection, rows, on))
         except RowRefused as refused:
@@ -186,6 +192,7 @@ class PostgresJournal:
             if isinstance(error, psycopg.errors.LockNotAvailable):
                 await self._look_for_holders(rows)
             raise JournalUnavailable(explain(error), answered=has_failed(error)) from error
+        return None
 
     async def locked(self, shards: Collection[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
         wanted = {"types": [each[0] for each in shards], "shards": [each[1] for each in shards]}
@@ -360,6 +367,35 @@ class PostgresJournal:
         if not rows:
             raise ShardsFenced(frozenset({(type_id, shard)}))
         return Erasure(*rows[0])
+
+    async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
+        raise NotImplementedError
+
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
+        raise NotImplementedError
+
+    async def due(
+        self,
+        shards: Sequence[tuple[int, ShardId]],
+        horizon_seconds: float,
+        limit: int,
+        held: Collection[str] = (),
+    ) -> Page:
+        raise NotImplementedError
+
+    async def set_aside(
+        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
+    ) -> bool:
+        raise NotImplementedError
+
+    async def park(self, message: str, error: str, claim: Claim) -> bool:
+        raise NotImplementedError
+
+    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
+        raise NotImplementedError
+
+    async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
+        raise NotImplementedError
 
     async def close(self) -> None:
         for line in self._lines:

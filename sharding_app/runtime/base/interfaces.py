@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow
 from sharding_app.ports.lifeline import Pulse
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
@@ -147,7 +149,12 @@ class Together(Protocol):
     is lost is settled before it returns.
     """
 
-    async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None: ...
+    async def __call__(
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        motion: Motion | None = None,
+    ) -> datetime | None: ...
 
     async def close(self) -> None: ...
 

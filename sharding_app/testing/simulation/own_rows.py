@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.connection import Connection
@@ -19,6 +20,7 @@ from sharding_app.adapters.memory.journal import LOCK_SECONDS, MemoryJournal
 from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError, Session
 from sharding_app.adapters.memory.steps import Steps
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 
 if TYPE_CHECKING:
@@ -61,10 +63,16 @@ class VirtualTogether:
         self._client = client
         self._journal = journal
 
-    async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
+    async def __call__(
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        motion: Motion | None = None,
+    ) -> datetime | None:
         done = Transaction()
+        at: datetime | None = None
 
-        def commit() -> Steps[None]:
+        def commit() -> Steps[datetime | None]:
             global present
             present = done
             try:
@@ -73,14 +81,15 @@ class VirtualTogether:
             finally:
                 present = None
             server = self._world.server
-            yield from JournalWrites(server).append(rows)
+            found = yield from JournalWrites(server).append(rows, motion)
             for token in done.rows:
                 self._world.witness.own_row(self._client, token, rows)
                 server.journal.beside[token] = self._client
+            return found
 
         connection = Connection(self._world.server, self._client, lock_seconds=LOCK_SECONDS)
         try:
-            await connection.reach("append", self._journal.in_lineage(commit))
+            at = await connection.reach("append", self._journal.in_lineage(commit))
         except ConnectionLost as error:
             if not rows or not await self._settle(connection.doubtful, rows):
                 raise JournalUnavailable(str(error)) from error
@@ -93,6 +102,7 @@ class VirtualTogether:
             connection.close()
         for hook in done.hooks:
             self._call(hook)
+        return at
 
     async def close(self) -> None:
         """Do nothing."""

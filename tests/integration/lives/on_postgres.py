@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 import psycopg
@@ -15,6 +16,7 @@ from sharding_app.adapters.memory import MemoryTransport
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable, Snapshot
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.liveness.locks import lifeline_keys
@@ -65,17 +67,20 @@ class BreakableJournal(PostgresJournal):
         self._refuse = refuse
         self.trouble: Trouble | None = None
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         plan = None if self.trouble is None else self.trouble.plan(self._owner, "append")
         if plan is not None and plan.execute_after is None:
             raise JournalUnavailable("it never arrived")
         self._refuse(rows)
-        await super().append(rows, on=on)
+        at = await super().append(rows, motion, on=on)
         if plan is not None and plan.answer_after is None:
             backend = self._appends[on].backend
             if backend is not None:
                 self._doubtful[on].append(backend)
             raise JournalUnavailable("its answer is lost")
+        return at
 
 
 class PostgresCluster(MemoryCluster):

@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from sharding_app.adapters.memory import MemoryJournal, Plan
 from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.adapters.memory.steps import Steps
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import DeadProcesses
@@ -81,21 +83,27 @@ class ListTogether:
     def __init__(self, journal: MemoryJournal) -> None:
         self._journal = journal
 
-    async def __call__(self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
+    async def __call__(
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        motion: Motion | None = None,
+    ) -> datetime | None:
         journal = self._journal
 
-        def commit() -> Steps[None]:
-            yield from journal._writes.append(rows)
+        def commit() -> Steps[datetime | None]:
+            at = yield from journal._writes.append(rows, motion)
             for function in functions:
                 function()
+            return at
 
         try:
-            await journal._writers[0].reach("append", commit)
+            return await journal._writers[0].reach("append", commit)
         except ConnectionLost as lost:
             while True:
                 try:
                     if await journal.settle(rows):
-                        return
+                        return None
                 except JournalUnavailable:
                     await asyncio.sleep(0.05)
                     continue

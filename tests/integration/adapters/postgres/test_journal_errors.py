@@ -5,11 +5,13 @@ raises for a moment.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
@@ -81,9 +83,11 @@ class Counted(PostgresJournal):
 
     failed = 0
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         try:
-            await super().append(rows)
+            return await super().append(rows)
         except JournalUnavailable:
             self.failed += 1
             raise

@@ -5,12 +5,14 @@ others.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable, ShardsLocked
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
@@ -39,13 +41,16 @@ class Watched(PostgresJournal):
         super().__init__(params, owner="me")
         self.outcomes: list[str] = []
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         try:
-            await super().append(rows)
+            at = await super().append(rows)
         except Exception as error:
             self.outcomes.append(type(error).__name__)
             raise
         self.outcomes.append("done")
+        return at
 
 
 @pytest_asyncio.fixture

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced, ShardsLocked
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal import backlog
@@ -60,7 +62,9 @@ class Gated:
         self.settles: dict[int, asyncio.Future[bool]] = {}
         self.holders: dict[tuple[int, int], str] = {}
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         shards = {row.shard for row in rows}
         for other in self.under_way.values():
             assert shards.isdisjoint(row.shard for row in other.rows), "two appends with rows of one shard"
@@ -72,6 +76,7 @@ class Gated:
         finally:
             del self.under_way[on]
         self.store(rows)
+        return None
 
     def store(self, rows: Sequence[EventRow]) -> None:
         for row in rows:

@@ -5,9 +5,11 @@ does not stop the others.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from datetime import datetime
 
 import pytest
 
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsLocked
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.backlog import MAX_ROWS
@@ -33,7 +35,9 @@ class Scripted:
         self.rows: list[int] = []
         "How many each attempt had."
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         self.attempts.append(asyncio.get_running_loop().time())
         self.rows.append(len(rows))
         error = self.trouble(rows)
@@ -43,6 +47,7 @@ class Scripted:
             numbers = self.stored.setdefault(row.entity, [])
             assert row.seq == len(numbers) + 1, "a gap, or twice the same"
             numbers.append(row.seq)
+        return None
 
     async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
         return rows[0].seq in self.stored.get(rows[0].entity, ())
@@ -161,7 +166,9 @@ async def test_what_became_of_an_append_is_asked_before_it_is_made_again() -> No
     """
 
     class AnswersAreLost(Scripted):
-        async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+        async def append(
+            self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        ) -> datetime | None:
             await super().append(rows)
             raise JournalUnavailable("the connection was lost")
 
@@ -409,7 +416,9 @@ class Locking(Scripted):
         self.locked_entity = entity
         self.looks = 0
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         error = self.trouble(rows)
         if error is None and not self.looks and any(row.entity == self.locked_entity for row in rows):
             raise ShardsLocked(
@@ -417,7 +426,7 @@ class Locking(Scripted):
             )
         if error is None:
             await asyncio.sleep(0.5)
-        await super().append(rows)
+        return await super().append(rows)
 
     async def locked(self, shards: Collection[tuple[int, int]]) -> dict[tuple[int, int], str]:
         self.looks += 1

@@ -1,0 +1,182 @@
+"""Messages and timers that wait in the journal: rows of `sharding_message`, made and deleted by
+appends.
+
+A row is inserted by the append that stores the events of the command that staged it. It is deleted
+by the append that stores the events of the command that it causes. So each takes effect once,
+however often it is delivered in between. A timer is a message of an entity to itself with a `key`.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from sharding_app.protocol.ids import Epoch, ShardId
+
+TimerKey = tuple[int, str, str]
+"""A timer: the number of its owner's type, its owner, and its key."""
+
+Claim = tuple[int, ShardId, Epoch]
+"""A type's number, a shard, and the epoch at which its home acts."""
+
+
+class MessageRow(NamedTuple):
+    """A message or a timer as it is staged, in the order of the table's columns.
+
+    A row without a key is a message: it is due at once, and goes out after all earlier ones of its
+    owner to its target. A row that is to wait has a key: otherwise later ones would wait behind it.
+    """
+
+    id: str
+    "Made where it is staged, never used twice."
+    type_id: int
+    shard: ShardId
+    entity: str
+    "The owner, together with `type_id` and `shard`: its home delivers the row."
+    epoch: Epoch | None
+    "At which the owner's home writes. None: it was stored from outside, and owner is the target."
+    seq: int
+    "Number of the owner's last event in that commit."
+    position: int
+    "Place within the commit."
+    target_type: str
+    target: str
+    command: str
+    args: bytes
+    due: datetime | None = None
+    "None: `delay` seconds after the append, by the server's clock."
+    delay: float = 0.0
+    key: str | None = None
+    "Of a timer. Any other one of its owner with that key is replaced."
+    every: str | None = None
+    "Of a repeating timer: when it repeats (`protocol.delivery.recurrence`)."
+    reply_to: str | None = None
+    on_failure: str | None = None
+
+    @property
+    def timer(self) -> TimerKey | None:
+        return None if self.key is None else (self.type_id, self.entity, self.key)
+
+
+class Taking(NamedTuple):
+    """A row that the commit of its target takes: the effect of the message and the end of the row
+    are one.
+    """
+
+    id: str
+    timer: TimerKey | None = None
+    "Of a timer: an earlier commit of the same append may cancel or replace it."
+    park: bool = False
+    "The commit is in the middle of a handler: the row is parked as partly applied, not deleted."
+    again: tuple[str, datetime] | None = None
+    "Of a repeating timer: the row goes on with this new id, due then."
+    reply: MessageRow | None = None
+    "`discard` alone stores it, if it finds the row. In an append the reply is one of `sends`."
+
+
+class Motion(NamedTuple):
+    """The messages and timers of an append: rows that are taken, then cancelled, then stored."""
+
+    sends: Sequence[MessageRow] = ()
+    cancels: Sequence[TimerKey] = ()
+    takes: Sequence[Taking] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.sends or self.cancels or self.takes)
+
+
+class Pending(NamedTuple):
+    """A message or a timer that waits, as its owner's home reads it."""
+
+    id: str
+    type_id: int
+    shard: ShardId
+    entity: str
+    seq: int
+    position: int
+    target_type: str
+    target: str
+    command: str
+    args: bytes
+    due: datetime
+    key: str | None
+    every: str | None
+    reply_to: str | None
+    on_failure: str | None
+    failures: int
+
+
+class Page(NamedTuple):
+    """The rows of some shards that are due, in the order in which they go out."""
+
+    now: datetime
+    "The server's clock."
+    messages: list[Pending]
+    more: bool
+    "There are further rows that are due, which were not held."
+    next_due: datetime | None
+    "When the first of the other rows is due."
+
+
+class MessagesGone(Exception):
+    """Nothing of the batch was written: rows that it takes do not wait there.
+
+    Those of `gone` were taken, cancelled, replaced or parked before. Those of `early` are not due
+    yet; the values are the seconds that they have left by the server's clock.
+    """
+
+    def __init__(self, gone: frozenset[str], early: Mapping[str, float] | None = None) -> None:
+        self.gone = gone
+        self.early = dict(early or {})
+        super().__init__(f"{len(gone)} message(s) are gone, {len(self.early)} not due yet")
+
+    @property
+    def ids(self) -> frozenset[str]:
+        return self.gone | self.early.keys()
+
+
+class Overdue(NamedTuple):
+    """A shard with rows that should have gone out: its home may not know of them."""
+
+    type_id: int
+    shard: ShardId
+    epoch: Epoch
+
+
+PARTLY_APPLIED = "partly applied: the handler has committed in its middle, and did not end"
+"""The error of a row that a commit in the middle of a handler has parked."""
+
+
+def joined(motions: Sequence[Motion | None]) -> tuple[Motion | None, int]:
+    """Join the motions of the first commits of a batch, as many as may share an append, and return
+    their number.
+
+    A commit has to wait for the next append if it takes a row that an earlier one of the batch
+    takes, cancels or replaces: the server then finds the row gone. Of all that the commits do with
+    the key of a timer the last one counts.
+    """
+    if not any(motions):
+        return None, len(motions)
+    sends: list[MessageRow] = []
+    timers: dict[TimerKey, MessageRow | None] = {}
+    takes: dict[str, Taking] = {}
+    for count, motion in enumerate(motions):
+        if not motion:
+            continue
+        if any(each.id in takes or each.timer in timers for each in motion.takes):
+            return _motion(sends, timers, takes), count
+        takes |= {each.id: each for each in motion.takes}
+        timers |= dict.fromkeys(motion.cancels)
+        for row in motion.sends:
+            if row.timer is None:
+                sends.append(row)
+            else:
+                timers[row.timer] = row
+    return _motion(sends, timers, takes), len(motions)
+
+
+def _motion(
+    sends: list[MessageRow], timers: Mapping[TimerKey, MessageRow | None], takes: Mapping[str, Taking]
+) -> Motion:
+    rows = [row for row in timers.values() if row is not None]
+    cancels = [key for key, row in timers.items() if row is None]
+    return Motion([*sends, *rows], cancels, list(takes.values()))
