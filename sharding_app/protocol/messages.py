@@ -40,6 +40,22 @@ class OfShards(Message):
 # -- Envelopes: between the region of the asker and the shard's home -------------------------------
 
 
+class Takes(msgspec.Struct, array_like=True, gc=False):
+    """The durable message or timer that a command carries: its row goes with the command's
+    effect.
+    """
+
+    id: str
+    reply_to: tuple[str, str, str] | None = None
+    "Type and id of the entity that wants the result, and the command that it wants it as."
+    again: tuple[str, int] | None = None
+    """Of a repeating timer: the id and the time (microseconds since 1970) that its row goes on
+    with."""
+    key: str | None = None
+    "Of a timer."
+    attempt: int = 1
+
+
 class Deliver(Message, tag=1):
     """One command for one entity.
 
@@ -65,6 +81,8 @@ class Deliver(Message, tag=1):
     chain: tuple[str, ...] = ()
     "Entities whose commands led to this one, as 'type/id', outermost first."
     trace: str = ""
+    motion: Takes | None = None
+    "Of a durable message or timer."
 
 
 class Answer(Message, tag=2):
