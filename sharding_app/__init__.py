@@ -6,6 +6,7 @@ These are the public names. None of their modules needs Django to be set up, or 
 from sharding_app.entities.base import DurableState as DurableState
 from sharding_app.entities.base import Entity as Entity
 from sharding_app.entities.base import EventSourced as EventSourced
+from sharding_app.entities.base import Singleton as Singleton
 from sharding_app.entities.context import EntityContext as EntityContext
 from sharding_app.entities.events import applies as applies
 from sharding_app.entities.events import event as event
@@ -16,11 +17,15 @@ from sharding_app.entities.extractors import MessageExtractor as MessageExtracto
 from sharding_app.entities.extractors import Passivate as Passivate
 from sharding_app.entities.extractors import StartEntity as StartEntity
 from sharding_app.entities.extractors import StartEntityAck as StartEntityAck
+from sharding_app.entities.failure import Failure as Failure
 from sharding_app.entities.handlers import command as command
+from sharding_app.entities.handlers import every as every
 from sharding_app.entities.handlers import query as query
 from sharding_app.entities.messages import message as message
+from sharding_app.entities.motion import Sent as Sent
 from sharding_app.entities.refs import Ref as Ref
 from sharding_app.entities.remote import Remote as Remote
+from sharding_app.entities.schedules import Daily as Daily
 from sharding_app.entities.settings import ShardingSettings as ShardingSettings
 from sharding_app.entities.sharding.external import ExternalAllocation as ExternalAllocation
 from sharding_app.entities.sharding.queries import ClusterShardingStats as ClusterShardingStats
@@ -34,6 +39,7 @@ from sharding_app.entities.sharding.regions import ClusterSharding as ClusterSha
 from sharding_app.entities.sharding.regions import Region as Region
 from sharding_app.entities.sharding.singletons import ClusterSingleton as ClusterSingleton
 from sharding_app.entities.sharding.singletons import SingletonProxy as SingletonProxy
+from sharding_app.entities.starting import on_start as on_start
 from sharding_app.errors import AskTimeout as AskTimeout
 from sharding_app.errors import BufferFull as BufferFull
 from sharding_app.errors import DeclarationError as DeclarationError

@@ -24,6 +24,7 @@ from sharding_app.adapters.direct.tls import tls_of
 from sharding_app.adapters.direct.transport import DirectTransport, Listen
 from sharding_app.adapters.django.connections import DjangoThreads
 from sharding_app.adapters.django.leases import lease_factory
+from sharding_app.adapters.django.outside import DjangoOutside
 from sharding_app.adapters.django.transactional import DjangoTogether
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.journal import PostgresJournal
@@ -297,7 +298,7 @@ def _use(portal: Portal) -> None:
 
 def make_gateway() -> ClusterGateway:
     """Return the gateway of this process."""
-    return ClusterGateway(portal())
+    return ClusterGateway(portal(), DjangoOutside(get_settings().database))
 
 
 def portal() -> Portal:

@@ -2,20 +2,39 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from sharding_app.client.portal import Portal
 from sharding_app.client.region_queries import ANSWER_SECONDS, inspect
+from sharding_app.entities.staging import StagedMessage
+from sharding_app.errors import ShardingError, WrongContext
+from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.telemetry import tracing
 
 
+class Outside(Protocol):
+    """Stores messages and timers from outside of entities.
+
+    `wake` is called once they are committed. It raises nothing.
+    """
+
+    def store(self, message: StagedMessage, wake: Callable[[], None]) -> None:
+        """Store it in the open transaction of this thread, or in one of its own."""
+
+    def store_async(self, message: StagedMessage, wake: Callable[[], None]) -> Awaitable[None]:
+        """Store it from code on an event loop."""
+
+
 class ClusterGateway:
     """The target of refs (`entities.gateway.Gateway`)."""
 
-    def __init__(self, portal: Portal) -> None:
+    def __init__(self, portal: Portal, outside: Outside | None = None) -> None:
         self._portal = portal
+        self._outside = outside
         tracing.look()
 
     def ask(self, call: Call) -> Awaitable[bytes]:
@@ -34,6 +53,26 @@ class ClusterGateway:
     def tell(self, call: Call) -> None:
         call.chain, call.trace = call_chain.chain(), tracing.carry()
         self._portal.tell(call)
+
+    def store(self, message: StagedMessage) -> Awaitable[None]:
+        return self._storage().store_async(message, self._wake(message))
+
+    def store_sync(self, message: StagedMessage) -> None:
+        self._storage().store(message, self._wake(message))
+
+    def _storage(self) -> Outside:
+        if self._outside is None:
+            raise WrongContext("no database is known here in which a message could be stored")
+        return self._outside
+
+    def _wake(self, message: StagedMessage) -> Callable[[], None]:
+        """Tell the target's home about a stored message. The home looks by itself too, later."""
+
+        def wake() -> None:
+            with contextlib.suppress(ShardingError):
+                self.tell(Call(message.target_type, message.target, DUE, b"", tell=True))
+
+        return wake
 
     async def inspect(self, type_name: str, question: object, timeout: float | None) -> object:
         return await asyncio.wrap_future(self._inspected(type_name, question, timeout))

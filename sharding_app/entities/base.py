@@ -11,23 +11,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar, overload
 from uuid import UUID
 
+from sharding_app.entities import motion
 from sharding_app.entities.declare import declare
 from sharding_app.entities.entity_type import EntityType, Kind
 from sharding_app.entities.event_codec import Happening
 from sharding_app.entities.handlers import Command
 from sharding_app.entities.identifiers import declared_name
+from sharding_app.entities.motion import Sent
 from sharding_app.entities.registry import registry
+from sharding_app.entities.remote import Bound, Remote
+from sharding_app.entities.schedules import Daily
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.entities.staging import Staging
 from sharding_app.errors import DeclarationError, InvalidCall, WrongContext
+from sharding_app.protocol.delivery.recurrence import Missed
 
 if TYPE_CHECKING:
     from sharding_app.entities.context import EntityContext
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
 NO_STAGING = (
     "persist() can only be called while a command handler runs: not in a query, an applier or __init__,"
     " and not after the handler has returned"
@@ -43,6 +52,30 @@ class _Sync:
         )
 
 
+class _MakeRef(Protocol[T_co]):
+    """``Cart.ref`` to a type checker."""
+
+    def __call__(
+        self,
+        entity_id: str | int | UUID,
+        *,
+        timeout: float | None = None,
+        command_id: str | None = None,
+        on_commit: bool = True,
+    ) -> type[T_co]: ...
+
+
+class _Ref:
+    """``Cart.ref(id)`` makes a ref, and ``self.ref`` is the ref of the entity itself."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[T]) -> _MakeRef[T]: ...
+    @overload
+    def __get__(self, instance: T, owner: type[T]) -> type[T]: ...
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return owner._sharding_ref if instance is None else motion.own_ref(instance)
+
+
 class Entity:
     """The base of entities: one object per id, in the memory of the node that hosts it."""
 
@@ -53,6 +86,8 @@ class Entity:
     #: Its surroundings: stop, passivate, sender, timers.
     context: EntityContext
     settings: ClassVar[ShardingSettings]
+    #: ``Cart.ref(id)``: the address of an entity; in one of them ``self.ref``: its own.
+    ref: ClassVar[_Ref] = _Ref()
     sync: ClassVar[_Sync] = _Sync()
 
     _sharding_staging: Staging | None
@@ -69,7 +104,7 @@ class Entity:
             return
         if len({base._sharding_kind for base in cls.__mro__ if base in _KINDS} - {"memory"}) > 1:
             raise DeclarationError(f"{cls.__qualname__} must be EventSourced or DurableState, not both")
-        made = declare(cls, _FRAMEWORK, cls._sharding_kind, name)
+        made = declare(cls, _FRAMEWORK, cls._sharding_kind, name, singleton=issubclass(cls, Singleton))
         if vars(cls).get("abstract", False):
             cls._sharding_type = None
             return
@@ -78,7 +113,7 @@ class Entity:
         registry.add(made)
 
     @classmethod
-    def ref(
+    def _sharding_ref(
         cls,
         entity_id: str | int | UUID,
         *,
@@ -95,6 +130,55 @@ class Entity:
         if made is None:
             raise InvalidCall(f"{cls.__qualname__} is abstract: it has no refs")
         return made.ref_class(entity_id, timeout, command_id, on_commit)  # type: ignore[return-value]
+
+    def send(self, call: Remote[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Sent[R]:
+        """Stage a durable message: ``self.send(Account.ref(to).deposit, amount=5)``.
+
+        It is stored with the events of this command, or not at all, and takes effect exactly once.
+        """
+        return motion.send(self, call, args, kwargs)
+
+    @overload
+    def schedule(self, call: Callable[[], object] | Bound, *, key: str, at: datetime) -> None: ...
+    @overload
+    def schedule(self, call: Callable[[], object] | Bound, *, key: str, after: float | timedelta) -> None: ...
+    @overload
+    def schedule(
+        self,
+        call: Callable[[], object] | Bound,
+        *,
+        key: str,
+        every: timedelta | Daily,
+        missed: Missed = "once",
+    ) -> None: ...
+    def schedule(
+        self,
+        call: Callable[[], object] | Bound,
+        *,
+        key: str,
+        at: datetime | None = None,
+        after: float | timedelta | None = None,
+        every: timedelta | Daily | None = None,
+        missed: Missed = "once",
+    ) -> None:
+        """Stage a durable timer: ``self.schedule(self.ref.close, key="closing", at=...)``.
+
+        It is stored with the events of this command, and calls a command of this entity at its
+        time. There is one timer for a key: a later one takes its place.
+        """
+        motion.schedule(self, call, key, at, after, every, missed)
+
+    def cancel(self, key: str) -> None:
+        """Stage the end of the timer with that key, if there is one."""
+        motion.cancel(self, key)
+
+    def after_commit(self, function: Callable[[], object]) -> None:
+        """Run a function once this command's events are stored; its failure changes nothing.
+
+        A plain function runs in a thread, an async one on the event loop. It may be lost with its
+        node: use `send` for what must happen.
+        """
+        motion.after_commit(self, function)
 
     def receive(self, message: object) -> object:
         """Handle a message from a region; return the reply, or None for no reply. May be async."""
@@ -172,6 +256,28 @@ class DurableState(Entity):
         return staging
 
 
+class Singleton(Entity):
+    """A base for an entity of which there is one: ``class Digest(Singleton, EventSourced)``.
+
+    It runs on the longest-standing node of its role from the cluster's start on, and is reached as
+    ``Digest.the()``. Commands with ``@every`` are called by themselves.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def the(
+        cls, *, timeout: float | None = None, command_id: str | None = None, on_commit: bool = True
+    ) -> type[Self]:
+        """Return the ref of the one instance; the options are those of ``ref``."""
+        made = cls._sharding_type
+        if made is None or made.singleton_id is None:
+            raise InvalidCall(f"{cls.__qualname__} is abstract: it has no refs")
+        return cls._sharding_ref(
+            made.singleton_id, timeout=timeout, command_id=command_id, on_commit=on_commit
+        )
+
+
 def hosted_as(cls: type[Entity], name: str, settings: ShardingSettings | None = None) -> EntityType:
     """Register `cls` under `name`, as ``ClusterSharding.start`` does; its refs lead there from now
     on.
@@ -183,6 +289,8 @@ def hosted_as(cls: type[Entity], name: str, settings: ShardingSettings | None = 
     made = cls._sharding_type
     if made is None:
         raise InvalidCall(f"{cls.__qualname__} is abstract: start a subclass of it")
+    if issubclass(cls, Singleton):
+        raise InvalidCall(f"{cls.__qualname__} is a Singleton: it runs without being started")
     wanted = made.settings if settings is None else settings.over(made.settings)
     if made.is_named and made.name == name and wanted == made.settings:
         return made
@@ -203,4 +311,4 @@ def _happening(entity: Entity, event: object) -> Happening:
 
 
 _KINDS: tuple[type[Entity], ...] = (EventSourced, DurableState, Entity)
-_FRAMEWORK: tuple[type, ...] = _KINDS
+_FRAMEWORK: tuple[type, ...] = (Singleton, *_KINDS)

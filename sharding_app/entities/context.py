@@ -17,6 +17,10 @@ class EntityContext(Protocol):
         """The name of the entity's type."""
 
     @property
+    def ref(self) -> Any:
+        """The ref of this entity, as ``self.ref``."""
+
+    @property
     def sender(self) -> Any:
         """The sender of the current message: a ref, or None."""
 

@@ -16,15 +16,20 @@ from sharding_app.entities.events import APPLIES
 from sharding_app.entities.handlers import Command
 from sharding_app.entities.refs import EntityRef
 from sharding_app.entities.settings import ShardingSettings
+from sharding_app.entities.starting import start_methods
 from sharding_app.errors import DeclarationError
 
 RESERVED = ("ref", "sync", "persist", "exists", "entity_id", "settings", "context")
 #: Names that mean something else on an entity or on a ref's class.
 _TAKEN = ("receive", "type_name", "entity_type", "sync_class")
+THE = "the"
+"""The id of a singleton."""
 _MUTABLE = (list, dict, set, bytearray)
 
 
-def declare(cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str | None) -> EntityType:
+def declare(
+    cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str | None, *, singleton: bool = False
+) -> EntityType:
     """Make the type of `cls`, not registered yet; `framework` are the classes that are not the
     user's.
     """
@@ -50,7 +55,14 @@ def declare(cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str |
     appliers = _appliers(cls, users)
     if appliers and kind != "event_sourced":
         raise DeclarationError(f"{what} has @applies methods: use EventSourced as its base")
-    return EntityType(
+    if singleton:
+        settings = _of_singleton(what, settings)
+    elif timed := [found.name for found, _ in commands.values() if found.every is not None]:
+        raise DeclarationError(
+            f"{what}.{timed[0]}: @every is for a Singleton. Elsewhere let a command start the timer:"
+            f" self.schedule(self.ref.{timed[0]}, key=..., every=...)"
+        )
+    made = EntityType(
         cls,
         kind=kind,
         name=None if name is None else identifiers.declared_name(name, "an entity type"),
@@ -58,7 +70,17 @@ def declare(cls: type[Any], framework: tuple[type, ...], kind: Kind, name: str |
         commands=commands,
         appliers=appliers,
         scopes={base: vars(base).get("_sharding_scope") or Scope.nowhere() for base in users},
+        on_start=start_methods(cls, users),
     )
+    made.singleton_id = THE if singleton else None
+    return made
+
+
+def _of_singleton(what: str, settings: ShardingSettings) -> ShardingSettings:
+    """Return the settings of a singleton: one shard, which never leaves memory for idleness."""
+    if settings.number_of_shards not in (None, 1):
+        raise DeclarationError(f"{what} is a singleton: it has one shard, not {settings.number_of_shards}")
+    return ShardingSettings(number_of_shards=1, passivate_after_seconds=0).over(settings)
 
 
 def has_method(cls: type, name: str) -> bool:

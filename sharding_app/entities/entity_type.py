@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +42,8 @@ from sharding_app.errors import (
     UnreadableEvent,
     UnreadableState,
 )
+from sharding_app.protocol.allocation.singleton import SINGLETON
+from sharding_app.protocol.delivery.recurrence import Recurrence
 from sharding_app.redaction import told
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class EntityType:
         commands: dict[str, tuple[Command[Any, Any], type]],
         appliers: dict[type, Apply],
         scopes: dict[type, Scope],
+        on_start: tuple[Callable[[Any], Any], ...] = (),
     ) -> None:
         self.cls = cls
         self.kind: Kind = kind
@@ -78,6 +81,12 @@ class EntityType:
         self._name = name
         self._scopes = scopes
         self._declared = (commands, appliers)
+        #: Called with each new instance, before its first message.
+        self.on_start = on_start
+        #: Commands that a singleton calls by itself, by name.
+        self.recurring: dict[str, Recurrence] = {
+            key: declared.every for key, (declared, _) in commands.items() if declared.every is not None
+        }
         self.commands: dict[str, Handler] = {
             key: Handler(self, declared, owner) for key, (declared, owner) in commands.items()
         }
@@ -103,7 +112,9 @@ class EntityType:
     @functools.cached_property
     def name(self) -> str:
         """``app_label.ClassName``, or the name given by the class or ``ClusterSharding.start``."""
-        return self._name or f"{identifiers.app_label(self.cls.__module__)}.{self.cls.__name__}"
+        name = self._name or f"{identifiers.app_label(self.cls.__module__)}.{self.cls.__name__}"
+        # By the prefix the coordinator knows how to place it.
+        return SINGLETON + name.removeprefix(SINGLETON) if self.singleton_id is not None else name
 
     @property
     def is_named(self) -> bool:
@@ -121,6 +132,7 @@ class EntityType:
             commands=commands,
             appliers=appliers,
             scopes=self._scopes,
+            on_start=self.on_start,
         )
         made.extractor = self.extractor
         made.proxy_only = self.proxy_only

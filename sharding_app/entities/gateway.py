@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol, TypeVar, runtime_checkable
 
+from sharding_app.entities.staging import StagedMessage
 from sharding_app.errors import Unavailable, WrongContext
 from sharding_app.protocol.call import Call
 
@@ -23,6 +24,12 @@ class Gateway(Protocol):
 
     def tell(self, call: Call) -> None:
         """Send and forget, from any thread; raises when the message cannot even be queued."""
+
+    def store(self, message: StagedMessage) -> Awaitable[None]:
+        """Store a durable message or timer for its target, from code on an event loop."""
+
+    def store_sync(self, message: StagedMessage) -> None:
+        """Store it in the open transaction of this thread, or in one of its own."""
 
 
 @runtime_checkable

@@ -72,6 +72,18 @@ class Handler:
         self._arguments()
         self._result()
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its arguments, in order."""
+        return self._declared.parameters.names
+
+    def encode_answer(self, value: object) -> bytes:
+        """Encode the arguments of a command that ``reply_to`` or ``on_failure`` names.
+
+        It takes the target's result, or the `Failure`; or nothing, if it has no parameter.
+        """
+        return self.encode((value,) if self.parameters else (), {})
+
     def _what(self) -> str:
         return f"{self._entity_type.name}.{self.name}"
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from datetime import time, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
+from sharding_app.entities import schedules
 from sharding_app.entities.codecs.arguments import Parameters
 from sharding_app.entities.remote import Remote, Unbound
 from sharding_app.errors import DeclarationError, InvalidCall
+from sharding_app.protocol.delivery.recurrence import Missed, Recurrence
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +45,8 @@ class Command(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         if thread and self.is_async:
             raise DeclarationError(f"{what} runs in a thread: use a plain def, not async")
+        #: When a singleton calls it by itself.
+        self.every: Recurrence | None = None
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
@@ -60,6 +65,10 @@ class Command(Generic[P, R]):
         return OnSelf(owner, self.name, self.word)
 
 
+OURS = ("send", "schedule", "cancel", "after_commit")
+"""Methods of every entity that a command may hide: their names are too good to be taken away."""
+
+
 class OnSelf:
     """``self.add`` inside an entity: not callable, with an error that names the ways out."""
 
@@ -73,6 +82,8 @@ class OnSelf:
             " Move the shared code into a plain method and call that, or ask another entity through"
             f" {owner.__qualname__}.ref(id)"
         )
+        if name in OURS:
+            self._message += f". The {name}() of every entity is super().{name}() here"
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         raise InvalidCall(self._message)
@@ -126,3 +137,54 @@ def query(function: Any = None, /, *, thread: bool = False, fenced: bool = False
         return Command(function, is_query=True, thread=thread, fenced=fenced)
 
     return declare if function is None else declare(function)
+
+
+class EveryDecorator(Protocol):
+    """``@every(...)``."""
+
+    def __call__(self, command: Command[[], R], /) -> Command[[], R]: ...
+
+
+@overload
+def every(
+    *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, missed: Missed = "once"
+) -> EveryDecorator: ...
+@overload
+def every(*, day_at: str | time, tz: str, missed: Missed = "once") -> EveryDecorator: ...
+def every(
+    *,
+    days: float = 0,
+    hours: float = 0,
+    minutes: float = 0,
+    seconds: float = 0,
+    day_at: str | time | None = None,
+    tz: str | None = None,
+    missed: Missed = "once",
+) -> EveryDecorator:
+    """Have a singleton call one of its commands again and again, by a durable timer.
+
+    ``@every(hours=1)`` or ``@every(day_at="07:00", tz="Europe/Berlin")``, above ``@command``.
+    """
+    interval = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    try:
+        if day_at is None:
+            if tz is not None:
+                raise InvalidCall("tz= goes with day_at=")
+            spec = schedules.recurrence(interval, missed)
+        elif interval:
+            raise InvalidCall("say either an interval or day_at=, not both")
+        else:
+            spec = schedules.recurrence(schedules.Daily(day_at, tz=tz or ""), missed)
+    except InvalidCall as error:
+        raise DeclarationError(f"@every: {error}") from error
+
+    def declare(command: Command[[], R], /) -> Command[[], R]:
+        given: object = command
+        if not isinstance(given, Command) or given.is_query:
+            raise DeclarationError(f"@every stands above @command, and decorates a command, not {given!r}")
+        if given.parameters.required:
+            raise DeclarationError(f"@every: {given.name} is called without arguments, but needs some")
+        given.every = spec
+        return command
+
+    return declare

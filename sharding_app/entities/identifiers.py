@@ -10,6 +10,7 @@ from sharding_app.protocol.command_ids import OURS, is_ours
 
 MAX_ID_BYTES = 512
 MAX_COMMAND_ID_BYTES = 255
+MAX_KEY_BYTES = 255
 MAX_NAME_CHARS = 200
 
 
@@ -51,6 +52,16 @@ def command_id(value: object) -> str:
     text = _checked(str.__str__(value), "a command id", InvalidCall, MAX_COMMAND_ID_BYTES)
     if is_ours(text):
         raise InvalidCall(f"a command id must not begin with {OURS!r}, which is reserved: {_short(text)}")
+    return text
+
+
+def timer_key(key: object) -> str:
+    """Return the key of a durable timer, or raise `InvalidCall`."""
+    if not isinstance(key, str):
+        raise InvalidCall(f"the key of a timer must be a str, not {_short(key)}")
+    text = _checked(str.__str__(key), "the key of a timer", InvalidCall, MAX_KEY_BYTES)
+    if text[0] == "?":
+        raise InvalidCall(f"the key of a timer must not begin with '?', which is reserved: {_short(text)}")
     return text
 
 

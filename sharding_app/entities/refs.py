@@ -108,6 +108,17 @@ class EntityRef(BoundRef, Generic[T]):
         """The same entity, for code without an event loop."""
         return self.sync_class(self._ref_id, self._ref_timeout, self._ref_command_id, self._ref_on_commit)
 
+    def __call__(
+        self,
+        entity_id: str | int | UUID,
+        *,
+        timeout: float | None = None,
+        command_id: str | None = None,
+        on_commit: bool = True,
+    ) -> EntityRef[T]:
+        """Return the ref of another entity of the type: in an entity ``self.ref(other)`` is one."""
+        return type(self)(entity_id, timeout, command_id, on_commit)
+
     async def exists(self) -> bool:
         """Tell whether the entity has ever stored anything, or is in memory now."""
         return await gateway.current().ask(self._ref_exists()) == b"1"
@@ -157,8 +168,25 @@ def ref_class(entity_type: EntityType) -> type[EntityRef[Any]]:
     name = entity_type.cls.__name__
     asking = {key: _attribute(value, Remote) for key, value in entity_type.commands.items()}
     blocking = {key: _attribute(value, SyncRemote) for key, value in entity_type.commands.items()}
+    if entity_type.singleton_id is not None:
+        common["__init__"] = _init_of_singleton(entity_type)
     sync = type(f"{name}SyncRef", (SyncRef,), {**common, **blocking})
     return type(f"{name}Ref", (EntityRef,), {**common, **asking, "sync_class": sync})
+
+
+def _init_of_singleton(entity_type: EntityType) -> Callable[..., None]:
+    """Make the constructor of a singleton's refs, which know one id."""
+    only, cls = entity_type.singleton_id, entity_type.cls.__qualname__
+
+    def init(self: BoundRef, entity_id: str | int | UUID, *options: Any) -> None:
+        BoundRef.__init__(self, entity_id, *options)
+        if self._ref_id != only:
+            way = f"{cls}.the()" if hasattr(entity_type.cls, "the") else f"{cls}.ref({only!r})"
+            raise InvalidCall(
+                f"{cls} is a singleton, and {self._ref_id!r} would be another one: reach it as {way}"
+            )
+
+    return init
 
 
 if TYPE_CHECKING:

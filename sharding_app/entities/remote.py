@@ -3,20 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+import secrets
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from sharding_app.entities import gateway, transactions
+from sharding_app.entities import gateway, schedules, transactions
+from sharding_app.entities.staging import StagedMessage
 from sharding_app.errors import InvalidCall, WrongContext
+from sharding_app.redaction import shown
 
 if TYPE_CHECKING:
     from sharding_app.entities.handler import Handler
     from sharding_app.entities.refs import BoundRef
 
+LATER = "?later:"
+"""Begins the keys of timers from outside. No key of a user's begins with a question mark."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Bound(msgspec.Struct, eq=False):
+    """A command of an entity with its arguments, for a timer: ``self.ref.remind.bind("x")``.
+
+    Two are equal if they mean the same call.
+    """
+
+    handler: Handler
+    ref: BoundRef
+    args: bytes
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Bound):
+            return NotImplemented
+        return (self.ref, self.handler.name, self.args) == (other.ref, other.handler.name, other.args)
+
+    def __hash__(self) -> int:
+        return hash((self.ref, self.handler.name, self.args))
+
+    def __repr__(self) -> str:
+        given = ", ".join(shown(each) for each in self.handler.decode(self.args))
+        return f"{self.ref!r}.{self.handler.name}.bind({given})"
 
 
 class Remote(msgspec.Struct, Generic[P, R], eq=False):
@@ -53,6 +83,32 @@ class Remote(msgspec.Struct, Generic[P, R], eq=False):
         if not (ref._ref_on_commit and transactions.at_commit(send)):
             send()
 
+    def durably(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[None]:
+        """Store the call as a durable message: it takes effect exactly once.
+
+        Inside ``transaction.atomic()`` on the cluster's database it commits with it. In async code
+        await it: it is stored then.
+        """
+        return _stored(StagedMessage(*_message(self._ref, self._handler, args, kwargs)))
+
+    @overload
+    def later(self: Callable[[], object], /, *, at: datetime) -> Awaitable[None]: ...
+    @overload
+    def later(self: Callable[[], object], /, *, after: float | timedelta) -> Awaitable[None]: ...
+    @overload
+    def later(self, when: datetime | timedelta, /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[None]: ...
+    def later(self, /, *args: Any, **kwargs: Any) -> Awaitable[None]:
+        """Store the call as a durable timer: ``close.later(at=...)``, ``close.later(after=60)``.
+
+        A command with arguments takes the time first: ``remind.later(when, "x")``. Otherwise as
+        `durably`.
+        """
+        return _stored(_timer(self._ref, self._handler, args, kwargs))
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
+        """Return the command with these arguments, for ``self.schedule(call=...)``."""
+        return Bound(self._handler, self._ref, encoded(self._handler, args, kwargs))
+
     def __repr__(self) -> str:
         return f"<{self._ref!r}.{self._handler.name}>"
 
@@ -72,8 +128,85 @@ class SyncRemote(msgspec.Struct, eq=False):
         reply = gateway.current().ask_sync(call)
         return handler.decode_result(reply)
 
+    def durably(self, *args: Any, **kwargs: Any) -> None:
+        """Store the call as a durable message, as `Remote.durably` does."""
+        refuse_on_loop(self._ref, f"{self._handler.name}.durably")
+        message = StagedMessage(*_message(self._ref, self._handler, args, kwargs))
+        gateway.current().store_sync(message)
+
+    def later(self, /, *args: Any, **kwargs: Any) -> None:
+        """Store the call as a durable timer, as `Remote.later` does."""
+        refuse_on_loop(self._ref, f"{self._handler.name}.later")
+        gateway.current().store_sync(_timer(self._ref, self._handler, args, kwargs))
+
     def __repr__(self) -> str:
         return f"<{self._ref!r}.{self._handler.name}>"
+
+
+def encoded(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Encode arguments that are stored: one that does not fit raises now, not at the target."""
+    data = handler.encode(args, kwargs)
+    handler.decode(data)
+    return data
+
+
+def refuse_undurable(ref: BoundRef, handler: Handler) -> None:
+    """Raise `InvalidCall` if that cannot be a durable message."""
+    if handler.is_query:
+        raise InvalidCall(
+            f"{ref!r}.{handler.name} is a query, whose answer would reach no caller:"
+            " a durable message calls a command"
+        )
+    if ref._ref_command_id is not None:
+        raise InvalidCall(
+            f"{ref!r} has a command_id, but a durable message has an id of its own,"
+            " and takes effect exactly once without one"
+        )
+
+
+def _message(
+    ref: BoundRef, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, str, str, bytes]:
+    refuse_undurable(ref, handler)
+    return ref.type_name, ref.entity_id, handler.name, encoded(handler, args, kwargs)
+
+
+def _timer(ref: BoundRef, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StagedMessage:
+    """Return the timer of ``later(when, *args, **kwargs)``, ``later(at=...)`` or
+    ``later(after=...)``.
+    """
+    at: object = kwargs.pop("at", None) if not args else None
+    after: object = kwargs.pop("after", None) if not args else None
+    if args:
+        when, args = args[0], args[1:]
+        at, after = (None, when) if isinstance(when, timedelta) else (when, None)
+    elif kwargs:
+        raise InvalidCall(
+            f"{ref!r}.{handler.name}.later: a command with arguments takes the time first:"
+            f" {handler.name}.later(when, ...), with a datetime or a timedelta"
+        )
+    moment, delay = schedules.moment(at, after)
+    # A key of its own: a message would hold up those that are staged after it.
+    key = LATER + secrets.token_hex(16)
+    return StagedMessage(*_message(ref, handler, args, kwargs), key=key, at=moment, delay=delay)
+
+
+def _stored(message: StagedMessage) -> Awaitable[None]:
+    carrier = gateway.current()
+    if asyncio._get_running_loop() is not None:
+        return carrier.store(message)
+    carrier.store_sync(message)
+    return Done()
+
+
+class Done:
+    """Awaited, it returns at once: the work is done."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
 
 
 def refuse_on_loop(ref: BoundRef, name: str) -> None:

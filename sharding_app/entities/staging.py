@@ -15,6 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 #: One staged event: its name, version and JSON for the journal, and the event itself.
 Record: TypeAlias = tuple[str, int, bytes, object]
 
+STAGED_LIMIT = 1000
+"""Most messages, timers, cancellations and functions that one commit may carry."""
+
 
 class StagedMessage(NamedTuple):
     """One staged durable message, or a durable timer: a message to the entity itself with a key."""

@@ -17,6 +17,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from sharding_app.errors import WrongContext
+
 
 class _OfThisThread(threading.local):
     """The connections that were opened on this thread."""
@@ -57,6 +59,14 @@ def _listen() -> bool:
     return True
 
 
+def open_connections() -> dict[str, Any]:
+    """Return all connections that are inside ``atomic()`` on this thread, by their aliases."""
+    if not (_listening or are_used()):
+        return {}
+    known = [ref() for ref in _here.connections]
+    return {each.alias: each for each in known if each is not None and _is_open(each)}
+
+
 def find_open() -> Any:
     """Return the connection that is inside ``atomic()`` on this thread, if any. Threads of event
     loops mostly open none.
@@ -65,13 +75,13 @@ def find_open() -> Any:
         return None
     for ref in _here.connections:
         connection = ref()
-        if (
-            connection is not None
-            and connection.in_atomic_block
-            and any(not block._from_testcase for block in connection.atomic_blocks)
-        ):
+        if connection is not None and _is_open(connection):
             return connection
     return None
+
+
+def _is_open(connection: Any) -> bool:
+    return connection.in_atomic_block and any(not block._from_testcase for block in connection.atomic_blocks)
 
 
 def warn(connection: Any, ref: object, name: str) -> None:
@@ -92,3 +102,15 @@ def at_commit(send: Callable[[], None]) -> bool:
         return False
     connection.on_commit(send)
     return True
+
+
+def refuse_other(alias: str, what: str) -> None:
+    """Refuse to store `what` in the cluster's database beside an open transaction of another."""
+    opened = open_connections()
+    if opened and alias not in opened:
+        others = ", ".join(repr(each) for each in opened)
+        raise WrongContext(
+            f"{what} is stored in the cluster's database {alias!r}, but the open transaction is on {others}:"
+            f" the two cannot commit together. Open transaction.atomic(using={alias!r}), or store it after"
+            " the transaction"
+        )

@@ -45,6 +45,10 @@ class HostContext:
         return self._type.name
 
     @property
+    def ref(self) -> Any:
+        return self._type.ref_class(self._slot.id)
+
+    @property
     def sender(self) -> Any:
         """Ref of the entity whose command led to this one, or None."""
         found = call_chain.sender()

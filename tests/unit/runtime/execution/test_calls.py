@@ -157,7 +157,7 @@ class Bell(EventSourced, name="entities.Bell"):
         self.context.start_timer("message", seconds, Ring(100))
 
     @command
-    def cancel(self, key: str = "ring") -> bool:
+    def silence(self, key: str = "ring") -> bool:
         return self.context.cancel_timer(key)
 
     @command
@@ -217,8 +217,8 @@ async def test_the_same_key_replaces_and_cancel_cancels(cluster: MemoryCluster) 
     await bell.ring_in(1, times=5)
     await bell.ring_in(2, times=1)
     await bell.ring_in(2, times=7, key="other")
-    assert await bell.cancel("other")
-    assert not await bell.cancel("other")
+    assert await bell.silence("other")
+    assert not await bell.silence("other")
     await travel(3)
     assert await bell.count() == 1
 

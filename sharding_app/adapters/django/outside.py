@@ -1,0 +1,70 @@
+"""`ref.close.durably()` and `.later()`: messages and timers from outside, in the caller's own
+transaction.
+
+A row of the application and the message commit together, or neither does. Outside of `atomic()` the
+message gets a transaction of its own. The target's home learns of it after the commit.
+"""
+
+import uuid
+from collections.abc import Callable
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+from django.db.backends.utils import CursorWrapper
+
+from sharding_app.adapters.django.database import run_query
+from sharding_app.entities import transactions
+from sharding_app.entities.registry import registry
+from sharding_app.entities.staging import StagedMessage
+from sharding_app.errors import Unavailable
+from sharding_app.protocol.ids import shard_of
+
+
+class DjangoOutside:
+    """`client.gateway.Outside` on Django's connection to the cluster's database."""
+
+    def __init__(self, alias: str) -> None:
+        self._alias = alias
+
+    def store(self, message: StagedMessage, wake: Callable[[], None]) -> None:
+        transactions.refuse_other(
+            self._alias, f"{message.command} of {message.target_type} {message.target!r}"
+        )
+        # Without a savepoint: after a failure the caller's transaction cannot go on anyway.
+        with transaction.atomic(using=self._alias, savepoint=False):
+            with connections[self._alias].cursor() as cursor:
+                _insert(cursor, message)
+            transaction.on_commit(wake, using=self._alias, robust=True)
+
+    async def store_async(self, message: StagedMessage, wake: Callable[[], None]) -> None:
+        await sync_to_async(self.store)(message, wake)
+
+
+def _insert(cursor: CursorWrapper, message: StagedMessage) -> None:
+    known = run_query(cursor, "type_outside", {"name": message.target_type})
+    if not known:
+        raise Unavailable(
+            f"no node has hosted {message.target_type!r} yet: start `manage.py sharding_node`", code="no_host"
+        )
+    ((type_id, number_of_shards),) = known
+    extractor = registry.get(message.target_type).extractor
+    if extractor is None:
+        shard = shard_of(message.target, number_of_shards)
+    else:
+        shard = extractor.checked_shard_id(message.target)
+    run_query(
+        cursor,
+        "store_outside",
+        {
+            "id": uuid.uuid4().hex,
+            "type_id": type_id,
+            "shard": shard,
+            "target_type": message.target_type,
+            "target": message.target,
+            "command": message.command,
+            "args": message.args,
+            "at": message.at,
+            "delay": message.delay,
+            "key": message.key,
+        },
+    )

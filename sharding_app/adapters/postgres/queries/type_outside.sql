@@ -1,0 +1,2 @@
+-- A type as it is hosted, for a message from outside.
+SELECT id, number_of_shards FROM sharding_type WHERE name = %(name)s AND NOT changeable;
