@@ -4,6 +4,13 @@
         events=[ItemAdded("book", 2)], reply=3, state={"items": {"book": 3}}
     )
 
+What a call set in motion is there too: ``sent`` are its durable messages, ``timers`` the durable
+timers that wait, and ``advance(60)`` lets a minute pass, in which timers fire:
+
+    given(Opened()).when(Auction.bid, "ann", 5).then(
+        sent=[Bidder.ref("bob").outbid.bind(5)], timers={"closing": Auction.ref("1").close.bind()}
+    ).advance(3600).then(events=[Closed()], timers={})
+
 This needs no cluster, loop or database. Calls run as on a node: arguments and replies go through
 their codecs. After each call the entity is rebuilt from its journal and compared, so a handler that
 changes state outside its events fails the test.
@@ -12,15 +19,16 @@ changes state outside its events fails the test.
 import asyncio
 import concurrent.futures
 from collections.abc import Coroutine, Mapping
+from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 import msgspec
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.entities.remote import Unbound
-from sharding_app.entities.staging import Record
+from sharding_app.entities.remote import Bound, Unbound
+from sharding_app.entities.staging import Record, StagedMessage
 from sharding_app.errors import InvalidCall, NotSerializable, ShardingError
-from sharding_app.testing.local import LocalHost
+from sharding_app.testing.local import LocalHost, Timer, bound
 
 T = TypeVar("T")
 UNSAID: Any = object()
@@ -30,16 +38,23 @@ UNSAID: Any = object()
 class Given:
     """The history that an entity starts from."""
 
-    def __init__(self, events: tuple[object, ...], state: Mapping[str, Any] | None, entity_id: str) -> None:
+    def __init__(
+        self,
+        events: tuple[object, ...],
+        state: Mapping[str, Any] | None,
+        entity_id: str,
+        now: datetime | None = None,
+    ) -> None:
         self._events = events
         self._state = state
         self._entity_id = entity_id
+        self._now = now
 
     def when(self, call: Any, /, *args: Any, **kwargs: Any) -> "Scenario":
         """Create the entity and call it: ``when(Cart.add, "book", 2)``."""
         name, entity_type = _called(call)
         state = None if self._state is None else msgspec.json.encode(self._state)
-        host = _Host(entity_type, self._entity_id, events=self._events, state=state)
+        host = _Host(entity_type, self._entity_id, events=self._events, state=state, now=self._now)
         return Scenario(host)._call(name, args, kwargs)
 
 
@@ -63,6 +78,43 @@ class Scenario:
         """The entity's state, as plain data."""
         return msgspec.json.decode(self._host.state())
 
+    @property
+    def sent(self) -> list[Bound]:
+        """The durable messages that the last call sent, as ``Account.ref(to).deposit.bind(5)``."""
+        return [bound(each) for each in self._host.messages]
+
+    @property
+    def messages(self) -> list[StagedMessage]:
+        """The same, with the commands that their answers call."""
+        return list(self._host.messages)
+
+    @property
+    def timers(self) -> dict[str, Timer]:
+        """The durable timers that wait, by key."""
+        return dict(self._host.timers)
+
+    @property
+    def cancelled(self) -> list[str]:
+        """The keys of the timers that the last call cancelled."""
+        return list(self._host.cancelled)
+
+    @property
+    def now(self) -> datetime:
+        """The entity's clock."""
+        return self._host.now
+
+    def advance(self, seconds: float | timedelta) -> Self:
+        """Let time pass; timers that come due call their commands, and the last of these counts as
+        the last call.
+        """
+        self.reply = self.error = None
+        try:
+            _run(self._host.advance(seconds))
+        except ShardingError as error:
+            self.error = error
+        self._host.check_fold()
+        return self
+
     def when(self, call: Any, /, *args: Any, **kwargs: Any) -> Self:
         """Call it again."""
         name, entity_type = _called(call)
@@ -75,10 +127,25 @@ class Scenario:
         self._host.refuse = reason
         return self
 
-    def then(self, *, events: Any = UNSAID, reply: Any = UNSAID, state: Any = UNSAID) -> Self:
-        """Compare the results of the last call, which must have succeeded."""
+    def then(
+        self,
+        *,
+        events: Any = UNSAID,
+        reply: Any = UNSAID,
+        state: Any = UNSAID,
+        sent: Any = UNSAID,
+        timers: Any = UNSAID,
+        cancelled: Any = UNSAID,
+    ) -> Self:
+        """Compare the results of the last call, which must have succeeded.
+
+        `timers` are all that wait: each key with its call.
+        """
         if self.error is not None:
             raise AssertionError(f"the call raised {type(self.error).__name__}: {self.error}") from self.error
+        _equal("sent", self.sent, sent)
+        _equal("timers", {key: each.call for key, each in self._host.timers.items()}, timers)
+        _equal("cancelled", self.cancelled, cancelled)
         return self._compare(events, reply, state)
 
     def then_raises(
@@ -109,9 +176,17 @@ class Scenario:
         return self
 
 
-def given(*events: object, state: Mapping[str, Any] | None = None, entity_id: str = "1") -> Given:
-    """Return a history: events, or the last `state` of a durable-state entity."""
-    return Given(events, state, entity_id)
+def given(
+    *events: object,
+    state: Mapping[str, Any] | None = None,
+    entity_id: str = "1",
+    now: datetime | None = None,
+) -> Given:
+    """Return a history: events, or the last `state` of a durable-state entity.
+
+    `now`: its clock at the beginning; the present time unless it is said.
+    """
+    return Given(events, state, entity_id, now)
 
 
 class _Host(LocalHost):

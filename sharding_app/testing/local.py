@@ -12,18 +12,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Iterable
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from sharding_app.entities.context import EntityContext
 from sharding_app.entities.entity_type import EntityType, Handler
+from sharding_app.entities.failure import failure_of
 from sharding_app.entities.messages import decode_message, encode_message
 from sharding_app.entities.registry import registry
-from sharding_app.entities.staging import Record, Staging
+from sharding_app.entities.remote import Bound
+from sharding_app.entities.staging import Record, StagedMessage, Staging
 from sharding_app.errors import PartiallyApplied, ShardingError
 from sharding_app.protocol.builtin_commands import EXISTS
 from sharding_app.protocol.call import Call
+from sharding_app.protocol.delivery import recurrence
+
+logger = logging.getLogger("sharding.entity")
+
+
+class Timer(NamedTuple):
+    """A durable timer that waits."""
+
+    call: Bound
+    due: datetime
+    message: StagedMessage
 
 
 class LocalHost:
@@ -37,7 +53,12 @@ class LocalHost:
         events: Iterable[object] = (),
         state: bytes | None = None,
         context: EntityContext | None = None,
+        now: datetime | None = None,
+        committed: Callable[[LocalHost], None] = lambda host: None,
     ) -> None:
+        """`now`: its clock, which only a test moves. `committed` is called after each commit that
+        has staged messages.
+        """
         self.entity_type = entity if isinstance(entity, EntityType) else entity._sharding_type
         self.entity_id = entity_id
         #: Journal records of all committed events: name, version, JSON.
@@ -48,6 +69,14 @@ class LocalHost:
         self.stored: bytes | None = state
         #: The events of the last command.
         self.events: list[object] = []
+        #: The durable messages that the last command sent, and the timers that it cancelled.
+        self.messages: list[StagedMessage] = []
+        self.cancelled: list[str] = []
+        #: Its durable timers, by key.
+        self.timers: dict[str, Timer] = {}
+        self.now = datetime.now(UTC) if now is None else now
+        self._committed = committed
+        self._started = False
         self._context = context
         self._staging = Staging(self._commit)
         self._commits = 0
@@ -81,9 +110,10 @@ class LocalHost:
     async def _guarded(
         self, name: str, staging: Staging | None, handler: Handler | None, args: tuple[Any, ...]
     ) -> Any:
-        self.events, self._commits = [], 0
-        self.entity._sharding_staging = staging
+        self.events, self.messages, self.cancelled, self._commits = [], [], [], 0
         try:
+            await self._start()
+            self.entity._sharding_staging = staging
             result = await self._called(handler, args)
             if self._staging.broken is not None:
                 raise self._staging.broken
@@ -94,9 +124,57 @@ class LocalHost:
         except Exception as error:
             self._staging.clear()
             self.entity = self._recovered()
+            self._started = False
             raise self._typed(name, error) from error
         finally:
             self.entity._sharding_staging = None
+
+    async def _start(self) -> None:
+        if self._started:
+            return
+        self._started = True
+        for method in self.entity_type.on_start:
+            result = method(self.entity)
+            if inspect.isawaitable(result):
+                await result
+
+    async def fire(self, key: str) -> None:
+        """Let a timer call its command. It is over then, or repeats; after an error it stays."""
+        timer = self.timers[key]
+        await self.handle(timer.message.command, timer.message.args)
+        if self.timers.get(key) is timer:
+            del self.timers[key]
+            if timer.message.every is not None:
+                again = recurrence.fire(recurrence.decode(timer.message.every), timer.due, self.now).again
+                self.timers[key] = timer._replace(due=again)
+
+    async def advance(self, seconds: float | timedelta) -> int:
+        """Move the clock, and fire the timers that come due, each at its time. Return their
+        number.
+        """
+        until = self.now + (seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds))
+        fired = 0
+        while (key := self.next_timer(until)) is not None:
+            self.now = max(self.now, self.timers[key].due)
+            await self.fire(key)
+            fired += 1
+        self.now = until
+        return fired
+
+    def next_timer(self, until: datetime) -> str | None:
+        """Return the key of the timer that comes due first, if it does by then."""
+        key = min(self.timers, key=lambda each: self.timers[each].due, default=None)
+        return key if key is not None and self.timers[key].due <= until else None
+
+    def put(self, message: StagedMessage) -> None:
+        """Take a timer."""
+        if message.key is None:
+            raise ValueError("a message without a key is no timer")
+        if message.every is not None:
+            due = recurrence.first(recurrence.decode(message.every), self.now)
+        else:
+            due = self.now + timedelta(seconds=message.delay) if message.at is None else message.at
+        self.timers[message.key] = Timer(bound(message), due, message)
 
     async def _called(self, handler: Handler | None, args: tuple[Any, ...]) -> Any:
         if handler is None:
@@ -113,10 +191,33 @@ class LocalHost:
         for function in functions:
             await asyncio.to_thread(function)
         self._append(records)
-        if records or functions or (state is not None and state != self.stored):
+        moves = bool(staging.messages or staging.cancelled)
+        if records or functions or moves or (state is not None and state != self.stored):
             self._commits += 1
         self.stored = self.stored if state is None else state
+        for key in staging.cancelled:
+            self.timers.pop(key, None)
+        for message in staging.messages:
+            if message.key is not None:
+                self.put(message)
+            else:
+                self.messages.append(message)
+        self.cancelled += staging.cancelled
+        afterwards = staging.after_commit
         staging.clear()
+        if moves:
+            self._committed(self)
+        for each in afterwards:
+            await self._run_after_commit(each)
+
+    async def _run_after_commit(self, function: Callable[[], object]) -> None:
+        try:
+            if inspect.iscoroutinefunction(function):
+                await function()
+            else:
+                await asyncio.to_thread(function)
+        except Exception:
+            logger.exception("a function of after_commit() raised; the command's events stay")
 
     def _append(self, records: list[Record]) -> None:
         for name, version, data, event in records:
@@ -150,20 +251,83 @@ class LocalGateway:
 
     def __init__(self) -> None:
         self._hosts: dict[tuple[str, str], LocalHost] = {}
+        self._sent: deque[tuple[LocalHost, StagedMessage]] = deque()
+        self._delivers = False
+        #: Messages that failed and whose sender names no handler for that, with the error.
+        self.parked: list[tuple[StagedMessage, ShardingError]] = []
 
     def host(self, type_name: str, entity_id: str) -> LocalHost:
         """Return the host of one entity, made at first use."""
         key = (type_name, entity_id)
         found = self._hosts.get(key)
         if found is None:
-            found = self._hosts[key] = LocalHost(registry.get(type_name), entity_id)
+            found = self._hosts[key] = LocalHost(registry.get(type_name), entity_id, committed=self._take)
         return found
+
+    def _take(self, host: LocalHost) -> None:
+        self._sent += [(host, each) for each in host.messages]
+        host.messages = []
+
+    async def deliver(self) -> None:
+        """Deliver all durable messages, and those that follow from them, in their order."""
+        if self._delivers:
+            return  # by a handler's own ask: the outer call goes on with the rest
+        self._delivers = True
+        try:
+            while self._sent:
+                await self._deliver(*self._sent.popleft())
+        finally:
+            self._delivers = False
+
+    async def _deliver(self, owner: LocalHost, message: StagedMessage) -> None:
+        target = self.host(message.target_type, message.target)
+        try:
+            reply = await target.handle(message.command, message.args)
+        except ShardingError as error:
+            self._failed(owner, message, error)
+            return
+        if message.reply_to is not None:
+            result = target.entity_type.handler(message.command).decode_result(reply)
+            self._answer(owner, message.reply_to, result)
+
+    def _failed(self, owner: LocalHost, message: StagedMessage, error: ShardingError) -> None:
+        if message.on_failure is None:
+            self.parked.append((message, error))
+            return
+        names = registry.get(message.target_type).handler(message.command).parameters
+        failure = failure_of(message.target_type, message.target, message.command, names, message.args, error)
+        self._answer(owner, message.on_failure, failure)
+
+    def _answer(self, owner: LocalHost, command: str, value: object) -> None:
+        args = owner.entity_type.handler(command).encode_answer(value)
+        self._sent.append((owner, StagedMessage(owner.entity_type.name, owner.entity_id, command, args)))
+
+    async def advance(self, seconds: float | timedelta) -> None:
+        """Move the clocks of all entities, and fire their timers."""
+        for host in list(self._hosts.values()):
+            await host.advance(seconds)
+        await self.deliver()
+
+    async def store(self, message: StagedMessage) -> None:
+        """As in `gateway.Gateway`."""
+        host = self.host(message.target_type, message.target)
+        if message.key is None:
+            self._sent.append((host, message))
+            await self.deliver()
+        else:
+            host.put(message)
+
+    def store_sync(self, message: StagedMessage) -> None:
+        """As in `gateway.Gateway`."""
+        asyncio.run(self.store(message))
 
     async def ask(self, call: Call) -> bytes:
         """As in `gateway.Gateway`."""
         if call.command == EXISTS:
             return b"1" if (call.type, call.entity) in self._hosts else b""
-        return await self.host(call.type, call.entity).handle(call.command, call.args)
+        reply = await self.host(call.type, call.entity).handle(call.command, call.args)
+        await self.deliver()
+        return reply
 
     def ask_sync(self, call: Call) -> bytes:
         """As in `gateway.Gateway`."""
@@ -175,3 +339,9 @@ class LocalGateway:
         """
         with ThreadPoolExecutor(1) as thread, contextlib.suppress(ShardingError):
             thread.submit(self.ask_sync, call).result()
+
+
+def bound(message: StagedMessage) -> Bound:
+    """Return a staged message as a test writes it: ``Account.ref(to).deposit.bind(5)``."""
+    entity_type = registry.get(message.target_type)
+    return Bound(entity_type.handler(message.command), entity_type.ref_class(message.target), message.args)
