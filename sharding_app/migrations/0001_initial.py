@@ -20,7 +20,14 @@ class Migration(migrations.Migration):
         migrations.SeparateDatabaseAndState(
             database_operations=[
                 RunFiles(
-                    ("0001_tables", "0001_fence", "0001_sessions", "0001_coordinator", "0001_locations"),
+                    (
+                        "0001_tables",
+                        "0001_fence",
+                        "0001_messages",
+                        "0001_sessions",
+                        "0001_coordinator",
+                        "0001_locations",
+                    ),
                     ("0001_drop",),
                 ),
             ],

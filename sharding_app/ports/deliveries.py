@@ -67,6 +67,8 @@ class Taking(NamedTuple):
     "Of a timer: an earlier commit of the same append may cancel or replace it."
     park: bool = False
     "The commit is in the middle of a handler: the row is parked as partly applied, not deleted."
+    resumed: bool = False
+    "An earlier commit of the same handler has parked it."
     again: tuple[str, datetime] | None = None
     "Of a repeating timer: the row goes on with this new id, due then."
     reply: MessageRow | None = None

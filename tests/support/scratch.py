@@ -10,9 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.migrations._sql import load
 
-FILES = ("0001_tables", "0001_fence", "0001_sessions", "0001_coordinator", "0001_locations")
+FILES = ("0001_tables", "0001_fence", "0001_messages", "0001_sessions", "0001_coordinator", "0001_locations")
 TABLES = (
-    "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "decision",
+    "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "message", "lease", "decision",
     "location",
 )  # fmt: skip
 

@@ -31,8 +31,12 @@ class ClusterRows:
     (`cluster_writes`).
     """
 
-    def __init__(self, is_locked: Callable[[int], bool]) -> None:
+    def __init__(
+        self, is_locked: Callable[[int], bool], is_in_motion: Callable[[int], bool] = lambda _: False
+    ) -> None:
+        """`is_in_motion`: whether entities of that type have stored messages or timers."""
         self._is_locked = is_locked
+        self._is_in_motion = is_in_motion
         self.types: dict[str, TypeConfig] = {}
         self.type_ids: dict[str, int] = {}
         self.members: dict[Incarnation, Member] = {}
@@ -161,7 +165,11 @@ class ClusterRows:
     # -- Homes -------------------------------------------------------------------------------------
 
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
-        return [row for key, row in sorted(self.shards.items()) if types is None or key[0] in types]
+        return [
+            msgspec.structs.replace(row, sets_in_motion=self._is_in_motion(self.type_ids[row.type]))
+            for key, row in sorted(self.shards.items())
+            if types is None or key[0] in types
+        ]
 
     def after(self, changes: Sequence[HomeChange], due: Sequence[HomeChange]) -> list[ShardRow]:
         """Return the rows of a decision as they are when its due changes are written."""

@@ -184,10 +184,12 @@ class MemoryJournal:
         )
 
     async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
-        raise NotImplementedError
+        motion = Motion(list(sends), list(cancels))
+        return await self._after_late_ones("stage", lambda: self._writes.messages.stage(motion))
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
-        raise NotImplementedError
+        taken = list(takes)
+        return await self._after_late_ones("discard", lambda: self._writes.messages.discard(taken))
 
     async def due(
         self,
@@ -196,21 +198,30 @@ class MemoryJournal:
         limit: int,
         held: Collection[str] = (),
     ) -> Page:
-        raise NotImplementedError
+        def due() -> Page:
+            return self._server.messages.due(shards, horizon_seconds, limit, held, self._server.date())
+
+        return await self._read("due", due)
 
     async def set_aside(
         self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:
-        raise NotImplementedError
+        def set_aside() -> Steps[bool]:
+            return self._writes.messages.set_aside(message, failures, delay_seconds, error, claim)
+
+        return await self._after_late_ones("set_aside", set_aside)
 
     async def park(self, message: str, error: str, claim: Claim) -> bool:
-        raise NotImplementedError
+        return await self._after_late_ones("park", lambda: self._writes.messages.park(message, error, claim))
 
     async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
-        raise NotImplementedError
+        def turn() -> Steps[bool]:
+            return self._writes.messages.turn(message, new, command, args, claim)
+
+        return await self._after_late_ones("turn", turn)
 
     async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
-        raise NotImplementedError
+        return await self._read("overdue", lambda: self._writes.messages.overdue(home, late_seconds, limit))
 
     async def close(self) -> None:
         for connection in (*self._writers, self._reader, self._recovery):

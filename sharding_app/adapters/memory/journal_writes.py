@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from sharding_app.adapters.memory.cluster_writes import shard_key
 from sharding_app.adapters.memory.journal_rows import Committed, check_json
 from sharding_app.adapters.memory.locks import Key, Lock
+from sharding_app.adapters.memory.message_writes import MessageWrites
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.adapters.memory.steps import LOCK_TIMEOUT, Pause, Steps
 from sharding_app.ports.deliveries import Motion
@@ -34,18 +35,21 @@ class JournalWrites:
     def __init__(self, server: "MemoryServer") -> None:
         self._server = server
         self._rows = server.journal
+        self.messages = MessageWrites(server, self.fence)
 
     def append(self, rows: Sequence[EventRow], motion: Motion | None = None) -> Steps[datetime | None]:
         """Append all rows or none. A number that the shard's next home has taken counts as fenced,
         not as refused.
         """
-        if motion:
-            raise NotImplementedError
-        at = self._server.now()
+        at, date = self._server.now(), self._server.date()
         try:
+            if motion:
+                yield from self.messages.take(motion)
             yield from self._insert(rows)
             yield Pause.WORK
             yield from self.fence(claims_of(rows))
+            if motion:
+                yield from self.messages.insert(motion, 0 if len(rows) == 1 else None)
         except ServerError as error:
             holders = self.locked_among((row.type_id, row.shard) for row in rows)
             if error.state == LOCK_TIMEOUT and holders:
@@ -53,7 +57,10 @@ class JournalWrites:
             raise
         yield Pause.COMMIT
         self._rows.store(rows, at)
-        return None
+        if not motion:
+            return None
+        self.messages.store(motion, date)
+        return date
 
     def _insert(self, rows: Sequence[EventRow]) -> Steps[None]:
         """Check all rows before the first is written, as a COPY does unless it is too long."""

@@ -9,6 +9,7 @@ way.
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from sharding_app.adapters.memory.faults import Later, Pace, ServerFaults
 from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
 from sharding_app.adapters.memory.locks import Lock, RowLocks
+from sharding_app.adapters.memory.message_rows import MessageRows
 from sharding_app.adapters.memory.sessions import (
     ConnectionLost,
     ConnectionRefused,
@@ -46,8 +48,11 @@ class MemoryServer:
         faults: ServerFaults | None = None,
         pace: Pace | None = None,
         cluster_id: str | None = None,
+        began: datetime | None = None,
     ) -> None:
+        """`began`: the date at which `now` is 0; None: the one that makes it this moment now."""
         self.now = now
+        self._began = datetime.now(UTC) - timedelta(seconds=now()) if began is None else began
         self.later = later
         self.faults = faults
         self.pace = pace
@@ -60,10 +65,14 @@ class MemoryServer:
         checks."""
         self.cluster_id = cluster_id or uuid4().hex
         self.sessions = Sessions(now)
-        self.cluster = ClusterRows(lambda key: self.sessions.holder(key) is not None)
+        self.messages = MessageRows()
+        self.cluster = ClusterRows(
+            lambda key: self.sessions.holder(key) is not None,
+            lambda type_id: type_id in self.messages.in_motion,
+        )
         self.journal = JournalRows(self.cluster.epochs)
         self.leases: dict[str, LeaseRow] = {}
-        self.standby = Standby(self.cluster, self.journal, self.leases)
+        self.standby = Standby((self.cluster, self.journal, self.messages), self.leases)
         self.timeline = 1
         self.system = "system"
         self.up = True
@@ -83,6 +92,10 @@ class MemoryServer:
     @property
     def identity(self) -> Server:
         return Server(self._started, self.timeline, self.system)
+
+    def date(self) -> datetime:
+        """Return the time of its clock as a date."""
+        return self._began + timedelta(seconds=self.now())
 
     def connect(self, client: str, idle_timeout: float | None = None, lock_seconds: float = 1.0) -> Session:
         if not self.up:

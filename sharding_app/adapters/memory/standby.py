@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from sharding_app.adapters.memory.cluster_rows import ClusterRows
-from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
 
 GIVE_UP_SECONDS = 10.5
@@ -21,6 +19,7 @@ GIVE_UP_SECONDS = 10.5
 WRITES = frozenset(
     {
         "append", "save_snapshots", "trim", "forget_states", "remember", "erase", "secure",
+        "stage", "discard", "set_aside", "park", "turn",
     }
 )  # fmt: skip
 """Requests whose commit a real server acknowledges only when its standby has it."""
@@ -34,7 +33,7 @@ HIDDEN = frozenset(
 
 
 class Standby:
-    def __init__(self, cluster: ClusterRows, journal: JournalRows, leases: dict[str, LeaseRow]) -> None:
+    def __init__(self, tables: tuple[object, ...], leases: dict[str, LeaseRow]) -> None:
         self.away = False
         self.asynchronous = False
         "The server waits for no standby: commits that it lacks were acknowledged all the same."
@@ -42,7 +41,7 @@ class Standby:
         "A client cuts its connection after this time without an answer."
         self.on_lost: Callable[[], None] | None = None
         "Called when a failover has gone back to an older state: for checks."
-        self._tables = (cluster, journal)
+        self._tables = tables
         self._leases = leases
         self._copy: tuple[list[dict[str, Any]], dict[str, LeaseRow]] = ([], {})
         self._held: list[Callable[[], None]] = []

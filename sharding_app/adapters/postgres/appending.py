@@ -13,6 +13,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.types.string import BytesBinaryDumper
 
+from sharding_app.adapters.postgres.arrays import register_arrays
 from sharding_app.adapters.postgres.errors import explain, verdict
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 
@@ -46,6 +47,7 @@ async def write_bytes_at_once(connection: Connection) -> None:
     each value takes two Python functions: a third of the time of a row.
     """
     connection.adapters.register_dumper(bytes, BytesBinaryDumper)
+    register_arrays(connection.adapters)
 
 
 async def append_events(connection: Connection, rows: Sequence[EventRow]) -> None:

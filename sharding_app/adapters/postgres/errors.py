@@ -5,6 +5,7 @@ import re
 
 import psycopg
 
+from sharding_app.ports.deliveries import MessagesGone
 from sharding_app.ports.journal import RowRefused, ShardsFenced
 from sharding_app.protocol.ids import ShardId
 
@@ -16,6 +17,7 @@ UNSENDABLE = (UnicodeError, OverflowError)
 
 FENCED = "SH001"
 STALE_TERM = "SH002"
+GONE = "SH003"
 
 _REFUSED_CLASSES = {"22", "23", "54"}
 """Data exception, integrity violation, limit exceeded: the row's own fault, now and later."""
@@ -51,7 +53,7 @@ def explain(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def verdict(error: psycopg.Error, *, alone: bool = False) -> ShardsFenced | RowRefused | None:
+def verdict(error: psycopg.Error, *, alone: bool = False) -> ShardsFenced | MessagesGone | RowRefused | None:
     """Return the server's verdict on the rows, or on one that was `alone`; None: it says nothing
     about them.
     """
@@ -59,6 +61,8 @@ def verdict(error: psycopg.Error, *, alone: bool = False) -> ShardsFenced | RowR
         return RowRefused(explain(error)) if isinstance(error, psycopg.DataError) else None
     if error.sqlstate == FENCED:
         return ShardsFenced(_stale(error.diag.message_detail or ""))
+    if error.sqlstate == GONE:
+        return _gone(error.diag.message_detail or "")
     if error.sqlstate[:2] in _REFUSED_CLASSES:
         line = _COPY_LINE.search(error.diag.context or "")
         return RowRefused(explain(error), int(line[1]) - 1 if line else 0 if alone else None)
@@ -67,3 +71,9 @@ def verdict(error: psycopg.Error, *, alone: bool = False) -> ShardsFenced | RowR
 
 def _stale(detail: str) -> frozenset[tuple[int, ShardId]]:
     return frozenset((int(type_id), int(shard)) for type_id, shard in json.loads(detail))
+
+
+def _gone(detail: str) -> MessagesGone:
+    found: list[tuple[str, float | None]] = json.loads(detail)
+    gone = frozenset(message for message, left in found if left is None)
+    return MessagesGone(gone, {message: left for message, left in found if left is not None})

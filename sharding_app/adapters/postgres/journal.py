@@ -25,7 +25,7 @@ small commit for each message that starts them.
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -34,8 +34,10 @@ import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
 from sharding_app.adapters.postgres.appending import append_events, write_bytes_at_once
+from sharding_app.adapters.postgres.arrays import register_arrays
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
+from sharding_app.adapters.postgres.moving import append_moving, discard_parameters, in_utc, pending
 from sharding_app.adapters.postgres.outcomes import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.ports.deliveries import Claim, MessageRow, Motion, Overdue, Page, Taking, TimerKey
@@ -62,6 +64,8 @@ from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
 
+PAGE_BYTES = 8 * 1024 * 1024
+"""Most bytes of arguments in a page of what is due, after its first row."""
 _ROWS_AT_ONCE = 2000
 """Rows made into objects before the event loop may turn."""
 LEAST_BUSY = -1
@@ -81,6 +85,11 @@ callers wait. The coordinator holds rows for some milliseconds."""
 async def _json_as_bytes(connection: Connection) -> None:
     """Return documents as the bytes that were stored, not decoded."""
     connection.adapters.register_loader("json", ByteaBinaryLoader)
+
+
+async def _beside(connection: Connection) -> None:
+    await _json_as_bytes(connection)
+    register_arrays(connection.adapters)
 
 
 async def _only_reads(connection: Connection) -> None:
@@ -122,7 +131,7 @@ class PostgresJournal:
             )
             for number in range(connections)
         )
-        self._beside = line(purpose="reads", prepare=_json_as_bytes, ends_former=True)
+        self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._lookups = Lookups(self._rows)
@@ -179,12 +188,10 @@ class PostgresJournal:
     async def append(
         self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
     ) -> datetime | None:
-        if motion:
-            raise NotImplementedError
         if not rows:
             return None
         try:
-            await self._appends[on].run(lambda connection: self._append(connection, rows, on))
+            return await self._appends[on].run(lambda connection: self._append(connection, rows, motion, on))
         except RowRefused as refused:
             await self.look_for_the_next_home(refused, rows)
             raise
@@ -192,7 +199,6 @@ class PostgresJournal:
             if isinstance(error, psycopg.errors.LockNotAvailable):
                 await self._look_for_holders(rows)
             raise JournalUnavailable(explain(error), answered=has_failed(error)) from error
-        return None
 
     async def locked(self, shards: Collection[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
         wanted = {"types": [each[0] for each in shards], "shards": [each[1] for each in shards]}
@@ -369,10 +375,17 @@ class PostgresJournal:
         return Erasure(*rows[0])
 
     async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
-        raise NotImplementedError
+        motion = Motion(sends, cancels)
+
+        async def work(connection: Connection) -> datetime:
+            return await append_moving(connection, (), motion, repeated=True)
+
+        return await self._alone(work)
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
-        raise NotImplementedError
+        if not takes:
+            return []
+        return [row[0] for row in await self._decided("discard", discard_parameters(takes))]
 
     async def due(
         self,
@@ -381,31 +394,51 @@ class PostgresJournal:
         limit: int,
         held: Collection[str] = (),
     ) -> Page:
-        raise NotImplementedError
+        wanted = {
+            "types": [each[0] for each in shards],
+            "shards": [each[1] for each in shards],
+            "horizon": horizon_seconds,
+            "limit": limit,
+            "bytes": PAGE_BYTES,
+            "held": list(held),
+        }
+        rows = await self._asked(self._beside.run(partial(_unprepared, "due", wanted)))
+        now, more, next_due = rows[0][:3]
+        found = [pending(row[3:]) for row in rows if row[3] is not None]
+        return Page(in_utc(now), found, more, next_due and in_utc(next_due))
 
     async def set_aside(
         self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:
-        raise NotImplementedError
+        wanted = {"failures": failures, "delay": delay_seconds, "error": error or "set aside"}
+        return await self._decide("set_aside", message, claim, wanted)
 
     async def park(self, message: str, error: str, claim: Claim) -> bool:
-        raise NotImplementedError
+        return await self._decide("park", message, claim, {"error": error})
 
     async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
-        raise NotImplementedError
+        return await self._decide("turn", message, claim, {"new": new, "command": command, "args": args})
 
     async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
-        raise NotImplementedError
+        wanted = {"home": home, "late": late_seconds, "limit": limit}
+        return [
+            Overdue(*row)
+            for row in await self._asked(self._beside.run(partial(_unprepared, "overdue", wanted)))
+        ]
 
     async def close(self) -> None:
         for line in self._lines:
             await line.close()
 
-    async def _append(self, connection: Connection, rows: Sequence[EventRow], on: int) -> None:
+    async def _append(
+        self, connection: Connection, rows: Sequence[EventRow], motion: Motion | None, on: int
+    ) -> datetime | None:
         """Append; unless the server itself says that the statement failed, its outcome is
         unknown.
         """
         try:
+            if motion:
+                return await append_moving(connection, rows, motion)
             await append_events(connection, rows)
         except RowRefused:
             raise
@@ -418,6 +451,7 @@ class PostgresJournal:
             if refused is not None:
                 raise refused from error
             raise
+        return None
 
     async def _read(
         self, connection: Connection, type_id: int, entities: list[str], bounds: Bounds
@@ -448,8 +482,28 @@ class PostgresJournal:
         return dict(zip(entities, histories, strict=False))
 
     async def _after_late_ones(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a statement that writes beside the appends, once none whose answer was lost can
-        execute any more.
+        return await self._alone(partial(_executed, query, params))
+
+    async def _decide(self, query: str, message: str, claim: Claim, values: dict[str, Any]) -> bool:
+        """Run a decision of an owner's home about a row. False: the row is gone."""
+        type_id, shard, epoch = claim
+        wanted = {"message": message, "type_id": type_id, "shard": shard, "epoch": epoch, **values}
+        at_home, changed = (await self._decided(query, wanted))[0]
+        if not at_home:
+            raise ShardsFenced(frozenset({(type_id, shard)}))
+        return bool(changed)
+
+    async def _decided(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return await self._alone(partial(_unprepared, query, params))
+
+    async def _beside_rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement that writes beside the appends; if its answer is lost, it may still
+        execute.
+        """
+        return await self._written(partial(_executed, query, params))
+
+    async def _alone(self, write: Callable[[Connection], Awaitable[T]]) -> T:
+        """Write beside the appends, once no statement whose answer was lost can execute any more.
 
         Statements that wait for this line already come before it. The answer of one of them may be
         lost meanwhile, so this is looked at again when the turn has come.
@@ -457,23 +511,22 @@ class PostgresJournal:
         while True:
             await self._see_late_ones_gone()
             try:
-                return await self._beside_rows(query, params, after_late_ones=True)
+                return await self._written(write, after_late_ones=True)
             except _LateOnes:
                 continue
 
-    async def _beside_rows(
-        self, query: str, params: dict[str, Any], *, after_late_ones: bool = False
-    ) -> list[tuple[Any, ...]]:
-        """Run a statement that writes beside the appends; if its answer is lost, it may still
-        execute. With `after_late_ones` it is not sent while there is such a one.
+    async def _written(
+        self, write: Callable[[Connection], Awaitable[T]], *, after_late_ones: bool = False
+    ) -> T:
+        """Write beside the appends. With `after_late_ones` nothing is sent while a statement whose
+        answer was lost may still execute.
         """
 
-        async def work(connection: Connection) -> list[tuple[Any, ...]]:
+        async def work(connection: Connection) -> T:
             if after_late_ones and self._late:
                 raise _LateOnes
             try:
-                cursor = await connection.execute(QUERIES[query], params, binary=True)
-                return await cursor.fetchall() if cursor.description else []
+                return await write(connection)
             except BaseException as error:
                 settled = has_failed(error) or is_idle(connection)  # idle: it was never sent
                 if not settled and self._beside.backend is not None:
@@ -549,6 +602,20 @@ class PostgresJournal:
             raise verdict(error) or JournalUnavailable(explain(error)) from error
         except OSError as error:
             raise JournalUnavailable(explain(error)) from error
+
+
+async def _executed(
+    query: str, params: Mapping[str, Any], connection: Connection, *, prepare: bool | None = None
+) -> list[tuple[Any, ...]]:
+    cursor = await connection.execute(QUERIES[query], params, binary=True, prepare=prepare)
+    return await cursor.fetchall() if cursor.description else []
+
+
+async def _unprepared(query: str, params: Mapping[str, Any], connection: Connection) -> list[tuple[Any, ...]]:
+    """Run a statement about messages. Their table may be empty now and large in a minute: a plan is
+    not kept.
+    """
+    return await _executed(query, params, connection, prepare=False)
 
 
 def _can_be_stored(text: str) -> bool:

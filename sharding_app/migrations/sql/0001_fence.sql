@@ -8,8 +8,11 @@ DECLARE
     locked bigint;
     stale json;
 BEGIN
+    IF TG_TABLE_NAME = 'sharding_message' AND NOT EXISTS (SELECT FROM new_rows n WHERE n.epoch IS NOT NULL) THEN
+        RETURN NULL;
+    END IF;
     WITH claim AS MATERIALIZED (
-        SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n
+        SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n WHERE n.epoch IS NOT NULL
     ), held AS MATERIALIZED (
         SELECT s.shard
         FROM claim c
@@ -21,7 +24,7 @@ BEGIN
     IF written <> locked THEN
         -- Epochs never go down: what was stale above is stale here. A claim ahead of the table may have come true since.
         SELECT json_agg(json_build_array(c.type_id, c.shard) ORDER BY c.type_id, c.shard) INTO stale
-            FROM (SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n) c
+            FROM (SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n WHERE n.epoch IS NOT NULL) c
             WHERE NOT EXISTS (
                 SELECT FROM @schema@.sharding_shard s
                 WHERE s.type_id = c.type_id AND s.shard = c.shard AND s.epoch = c.epoch);
@@ -43,4 +46,7 @@ CREATE TRIGGER sharding_fence_update AFTER UPDATE ON @schema@.sharding_snapshot
 CREATE TRIGGER sharding_fence AFTER INSERT ON @schema@.sharding_remembered
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
 CREATE TRIGGER sharding_fence_update AFTER UPDATE ON @schema@.sharding_remembered
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
+-- Messages are changed by the homes of their targets too: these are judged by the events of the same transaction.
+CREATE TRIGGER sharding_fence AFTER INSERT ON @schema@.sharding_message
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();

@@ -55,7 +55,9 @@ CREATE TABLE sharding_type (
     store_mode text COLLATE "C" NOT NULL,
     changeable boolean NOT NULL DEFAULT false,
     registered_at timestamptz NOT NULL DEFAULT now(),
-    locations_change bigint NOT NULL DEFAULT 0
+    locations_change bigint NOT NULL DEFAULT 0,
+    -- An entity of the type has stored a message or a timer: nodes look for those that are due.
+    sets_in_motion boolean NOT NULL DEFAULT false
 );
 
 CREATE TABLE sharding_shard (
@@ -115,6 +117,39 @@ CREATE TABLE sharding_remembered (
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (type_id, shard, entity)
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+
+-- Messages and timers on their way: a row is there from the commit that sends it to the commit that it causes.
+CREATE TABLE sharding_message (
+    id text COLLATE "C" PRIMARY KEY,
+    type_id integer NOT NULL,
+    shard integer NOT NULL,
+    entity text COLLATE "C" NOT NULL CHECK (octet_length(entity) BETWEEN 1 AND 512),
+    epoch bigint,
+    seq bigint NOT NULL,
+    position integer NOT NULL,
+    target_type text COLLATE "C" NOT NULL,
+    target text COLLATE "C" NOT NULL CHECK (octet_length(target) BETWEEN 1 AND 512),
+    command text COLLATE "C" NOT NULL,
+    args bytea NOT NULL,
+    due timestamptz NOT NULL,
+    key text COLLATE "C" CHECK (octet_length(key) BETWEEN 1 AND 512),
+    every text COLLATE "C",
+    reply_to text COLLATE "C",
+    on_failure text COLLATE "C",
+    failures integer NOT NULL DEFAULT 0,
+    parked boolean NOT NULL DEFAULT false,
+    error text NOT NULL DEFAULT '',
+    at timestamptz NOT NULL DEFAULT now()
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
+);
+
+-- What a home reads: in the order in which they are due, without those that wait for an operator.
+CREATE INDEX sharding_message_due ON sharding_message (type_id, shard, parked, due);
+CREATE UNIQUE INDEX sharding_message_key ON sharding_message (type_id, entity, key) WHERE key IS NOT NULL;
+-- Messages that were set aside: those behind them wait. A message that never failed is in it at no time.
+CREATE INDEX sharding_message_aside ON sharding_message (type_id, entity, target_type, target)
+    WHERE key IS NULL AND error <> '' AND NOT parked;
 
 CREATE TABLE sharding_lease (
     name text COLLATE "C" PRIMARY KEY,

@@ -11,6 +11,7 @@ import asyncio
 import gc
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from sharding_app import redaction
@@ -45,6 +46,8 @@ from sharding_app.testing.simulation.virtual_node import SHARD_LEASES, VirtualNo
 
 CLIENTS = 2
 STATEMENT_SECONDS = 1.3
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+"""The date at which a world begins, by its server's clock."""
 """The server gives a statement up a little earlier than its client does."""
 LOOK_EVERY = 4
 
@@ -112,6 +115,7 @@ class World:
             faults=self.conditions,
             pace=self.conditions.pace,
             cluster_id=f"world{seed}",
+            began=BEGAN,
         )
         self.server.ends_others = seed % 3 != 1
         self.server.standby.give_up_seconds = self.conditions.answer_seconds

@@ -1,13 +1,13 @@
--- Each table of ours: is it there, and, where it must be fenced, are both triggers on, in replicas' sessions too or not.
+-- Each table of ours: is it there, and, where it must be fenced, are its triggers on, in replicas' sessions too or not.
+-- A message is fenced when it is stored; the homes of targets change it later.
 SELECT
     t.name,
     to_regclass('sharding_' || t.name) IS NOT NULL,
-    NOT t.fenced OR (
-        SELECT count(*) = 2 FROM pg_trigger g
+    t.fences = (
+        SELECT count(*) FROM pg_trigger g
         WHERE g.tgrelid = to_regclass('sharding_' || t.name) AND g.tgname IN ('sharding_fence', 'sharding_fence_update')
             AND g.tgenabled IN ('O', 'A'))
 FROM (VALUES
-    ('cluster', false), ('coordinator', false), ('node', false), ('type', false), ('shard', false), ('event', true),
-    ('snapshot', true), ('remembered', true), ('lease', false), ('decision', false),
-    ('location', false)
-) AS t (name, fenced);
+    ('cluster', 0), ('coordinator', 0), ('node', 0), ('type', 0), ('shard', 0), ('event', 2), ('snapshot', 2),
+    ('remembered', 2), ('message', 1), ('lease', 0), ('decision', 0), ('location', 0)
+) AS t (name, fences);

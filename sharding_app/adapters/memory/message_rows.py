@@ -1,0 +1,167 @@
+"""The table of messages and timers. `message_writes` writes to it."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from sharding_app.ports.deliveries import MessageRow, Motion, Page, Pending, Taking, TimerKey
+from sharding_app.ports.journal import RowRefused
+from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, ShardId
+
+PAGE_BYTES = 8 * 1024 * 1024
+
+
+class Stored(NamedTuple):
+    """A row as it is in the table: when it is due is settled."""
+
+    row: MessageRow
+    due: datetime
+    failures: int = 0
+    parked: bool = False
+    error: str = ""
+
+    @property
+    def order(self) -> tuple[datetime, int, int, str]:
+        return self.due, self.row.seq, self.row.position, self.row.id
+
+    @property
+    def pair(self) -> tuple[int, str, str, str]:
+        row = self.row
+        return row.type_id, row.entity, row.target_type, row.target
+
+    @property
+    def was_set_aside(self) -> bool:
+        return self.row.key is None and self.error != "" and not self.parked
+
+
+class MessageRows:
+    def __init__(self) -> None:
+        self.rows: dict[str, Stored] = {}
+        "By id."
+        self.timers: dict[TimerKey, str] = {}
+        "Ids of those with a key."
+        self.in_motion: set[int] = set()
+        "Numbers of the types whose entities have stored some."
+        self.on_motion: Callable[[Motion, datetime], None] | None = None
+        """Called with each motion that is written, at the moment of its commit, and the time from
+        which its delays count: for checks."""
+
+    def put(self, stored: Stored) -> None:
+        self.rows[stored.row.id] = stored
+        if stored.row.timer is not None:
+            self.timers[stored.row.timer] = stored.row.id
+
+    def pop(self, message: str) -> Stored | None:
+        stored = self.rows.pop(message, None)
+        timer = None if stored is None else stored.row.timer
+        if timer is not None and self.timers.get(timer) == message:
+            del self.timers[timer]
+        return stored
+
+    def replace(self, message: str, stored: Stored) -> None:
+        self.pop(message)
+        self.put(stored)
+
+    def missing(self, takes: Iterable[Taking], now: datetime) -> dict[str, float | None]:
+        """Return those that do not wait to be taken: the seconds that they have left, or None for
+        those that are gone.
+        """
+        found: dict[str, float | None] = {}
+        seen: set[str] = set()
+        for each in takes:
+            stored = self.rows.get(each.id)
+            if stored is None or stored.parked is not each.resumed or each.id in seen:
+                found[each.id] = None
+            elif stored.due > now:
+                found[each.id] = (stored.due - now).total_seconds()
+            seen.add(each.id)
+        return found
+
+    def of(self, type_id: int, shards: Collection[ShardId], entity: str) -> list[str]:
+        return sorted(
+            each.row.id
+            for each in self.rows.values()
+            if (each.row.type_id, each.row.entity) == (type_id, entity) and each.row.shard in shards
+        )
+
+    def due(
+        self,
+        shards: Sequence[tuple[int, ShardId]],
+        horizon_seconds: float,
+        limit: int,
+        held: Collection[str],
+        now: datetime,
+    ) -> Page:
+        wanted, known = frozenset(shards), frozenset(held)
+        horizon = now + timedelta(seconds=horizon_seconds)
+        there = [
+            each
+            for each in self.rows.values()
+            if (each.row.type_id, each.row.shard) in wanted and not each.parked and each.row.id not in known
+        ]
+        aside: dict[tuple[int, str, str, str], list[Stored]] = {}
+        for each in self.rows.values():
+            if each.was_set_aside and each.row.id not in known:
+                aside.setdefault(each.pair, []).append(each)
+        found = sorted(
+            (each for each in there if each.due <= horizon and not _waits(each, aside)),
+            key=lambda each: each.order,
+        )
+        page: list[Stored] = []
+        size = 0
+        for each in found[:limit]:
+            size += len(each.row.args)
+            if page and size > PAGE_BYTES:
+                break
+            page.append(each)
+        more = len(found) > len(page) or any(each.was_set_aside for each in page)
+        later = min((each.due for each in there if each.due > horizon), default=None)
+        return Page(now, [_pending(each) for each in page], more, later)
+
+
+def _waits(stored: Stored, aside: dict[tuple[int, str, str, str], list[Stored]]) -> bool:
+    """Tell whether an earlier message of the pair was set aside until later than this one."""
+    row = stored.row
+    return row.key is None and any(
+        each.due > stored.due and (each.row.seq, each.row.position) < (row.seq, row.position)
+        for each in aside.get(stored.pair, ())
+    )
+
+
+def _pending(stored: Stored) -> Pending:
+    row = stored.row
+    return Pending(
+        row.id,
+        row.type_id,
+        row.shard,
+        row.entity,
+        row.seq,
+        row.position,
+        row.target_type,
+        row.target,
+        row.command,
+        row.args,
+        stored.due,
+        row.key,
+        row.every,
+        row.reply_to,
+        row.on_failure,
+        stored.failures,
+    )
+
+
+def check_message(row: MessageRow, index: int | None) -> None:
+    """Refuse values that Postgres refuses in one of the table's columns."""
+    texts = (row.id, row.entity, row.target_type, row.target, row.command, row.key, row.every)
+    for text in (*texts, row.reply_to, row.on_failure):
+        if text is None:
+            continue
+        if "\0" in text:
+            raise RowRefused("text holds a NUL", index)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RowRefused(f"text is not Unicode: {error.reason}", index) from None
+    for text in (row.entity, row.target, row.key):
+        if text is not None and not 1 <= len(text.encode()) <= MAX_ENTITY_ID_BYTES:
+            raise RowRefused("an entity id and the key of a timer have 1 to 512 bytes", index)

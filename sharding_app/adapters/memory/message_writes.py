@@ -1,0 +1,203 @@
+"""The steps of the statements that take, cancel, store and change messages and timers.
+
+All lock in one order, as on the real server: rows of messages by id, then new rows, then the rows
+of shards. A row that was waited for is judged as it is afterwards.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from sharding_app.adapters.memory.cluster_writes import shard_key
+from sharding_app.adapters.memory.locks import Key, Lock
+from sharding_app.adapters.memory.message_rows import Stored, check_message
+from sharding_app.adapters.memory.steps import Pause, Steps
+from sharding_app.ports.deliveries import (
+    PARTLY_APPLIED,
+    Claim,
+    MessageRow,
+    MessagesGone,
+    Motion,
+    Overdue,
+    Taking,
+    TimerKey,
+)
+from sharding_app.ports.journal import RowRefused, ShardsFenced
+from sharding_app.protocol.ids import Incarnation
+
+if TYPE_CHECKING:
+    from sharding_app.adapters.memory.server import MemoryServer
+
+Fence = Callable[[Iterable[Claim]], Steps[None]]
+
+
+def message_key(message: str) -> Key:
+    return "message", message
+
+
+class MessageWrites:
+    def __init__(self, server: "MemoryServer", fence: Fence) -> None:
+        self._server = server
+        self._rows = server.messages
+        self._fence = fence
+
+    # -- Parts of an append ------------------------------------------------------------------------
+
+    def take(self, motion: Motion) -> Steps[None]:
+        """Lock the rows that it takes or replaces. Raises MessagesGone."""
+        keys = _keys(motion)
+        touched = {each.id for each in motion.takes}
+        touched.update(self._rows.timers[key] for key in keys if key in self._rows.timers)
+        yield from self._hold(touched)
+        missing = self._rows.missing(motion.takes, self._server.date())
+        if missing:
+            gone = frozenset(message for message, left in missing.items() if left is None)
+            raise MessagesGone(gone, {each: left for each, left in missing.items() if left is not None})
+
+    def insert(self, motion: Motion, index: int | None = None, *, repeated: bool = False) -> Steps[None]:
+        """Hold the ids and keys of new rows, and check their fence."""
+        for row in motion.sends:
+            check_message(row, index)
+        for key in _keys(motion):
+            yield Lock(("timer", *key))
+        ended = {each.id for each in motion.takes}
+        for row in motion.sends:
+            yield Lock(message_key(row.id))
+            if row.id in self._rows.rows and row.id not in ended and not repeated:
+                raise RowRefused("a message of this id exists already", index)
+        sends = self._new(motion, repeated=repeated)
+        yield from self._fence((row.type_id, row.shard, row.epoch) for row in sends if row.epoch is not None)
+        names = {number: name for name, number in self._server.cluster.type_ids.items()}
+        for type_id in sorted({row.type_id for row in sends} & names.keys()):
+            if type_id not in self._rows.in_motion:
+                yield Lock(("type", names[type_id]))
+
+    def store(self, motion: Motion, now: datetime, *, repeated: bool = False) -> None:
+        """Write all of it, at the moment of the commit."""
+        rows = self._rows
+        for each in motion.takes:
+            self._end(each)
+        sends = self._new(motion, repeated=repeated)
+        kept = {row.id for row in motion.sends} if repeated else frozenset[str]()
+        for key in _keys(motion):
+            former = rows.timers.get(key)
+            if former is not None and former not in kept:
+                rows.pop(former)
+        for row in sends:
+            due = now + timedelta(seconds=row.delay) if row.due is None else row.due
+            rows.put(Stored(row, due))
+            rows.in_motion.add(row.type_id)
+        if rows.on_motion is not None:
+            rows.on_motion(motion, now)
+
+    def _new(self, motion: Motion, *, repeated: bool) -> Sequence[MessageRow]:
+        return [row for row in motion.sends if not (repeated and row.id in self._rows.rows)]
+
+    def _end(self, taking: Taking) -> None:
+        stored = self._rows.rows[taking.id]
+        if taking.park:
+            self._rows.put(stored._replace(parked=True, error=PARTLY_APPLIED))
+        elif taking.again is None:
+            self._rows.pop(taking.id)
+        else:
+            new, due = taking.again
+            self._rows.replace(taking.id, Stored(stored.row._replace(id=new), due))
+
+    # -- Requests ----------------------------------------------------------------------------------
+
+    def stage(self, motion: Motion) -> Steps[datetime]:
+        now = self._server.date()
+        yield from self.take(motion)
+        yield from self.insert(motion, repeated=True)
+        yield Pause.COMMIT
+        self.store(motion, now, repeated=True)
+        return now
+
+    def discard(self, takes: Sequence[Taking]) -> Steps[list[str]]:
+        now = self._server.date()
+        there = {each.id for each in takes} - self._rows.missing(takes, now).keys()
+        yield from self._hold(there)
+        held = there - self._rows.missing(takes, self._server.date()).keys()
+        taken = [each for each in takes if each.id in held]
+        replies = Motion([each.reply for each in taken if each.reply is not None])
+        yield from self.insert(replies)
+        yield Pause.COMMIT
+        for each in taken:
+            self._end(each)
+        self.store(replies, now)
+        return sorted(held)
+
+    def set_aside(self, message: str, failures: int, delay: float, error: str, claim: Claim) -> Steps[bool]:
+        def change(stored: Stored) -> Stored:
+            due = self._server.date() + timedelta(seconds=delay)
+            return stored._replace(failures=failures, due=due, error=error or "set aside")
+
+        return self._decide(message, claim, change)
+
+    def park(self, message: str, error: str, claim: Claim) -> Steps[bool]:
+        return self._decide(message, claim, lambda stored: stored._replace(parked=True, error=error))
+
+    def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> Steps[bool]:
+        def change(stored: Stored) -> Stored:
+            row = stored.row
+            names = {number: name for name, number in self._server.cluster.type_ids.items()}
+            turned = row._replace(
+                id=new,
+                epoch=claim[2],
+                target_type=names[row.type_id],
+                target=row.entity,
+                command=command,
+                args=args,
+                key=None,
+                every=None,
+                reply_to=None,
+                on_failure=None,
+            )
+            return Stored(turned, self._server.date())
+
+        return self._decide(message, claim, change)
+
+    def _decide(self, message: str, claim: Claim, change: Callable[[Stored], Stored]) -> Steps[bool]:
+        def is_there() -> bool:
+            stored = self._rows.rows.get(message)
+            return stored is not None and not stored.parked and _place(stored) == claim[:2]
+
+        held = is_there()
+        if held:
+            yield Lock(message_key(message))
+            held = is_there()
+        type_id, shard, epoch = claim
+        if self._server.journal.is_at(type_id, shard, epoch):
+            yield Lock(shard_key(type_id, shard), shared=True)
+        if not self._server.journal.is_at(type_id, shard, epoch):
+            raise ShardsFenced(frozenset({(type_id, shard)}))
+        if not held:
+            return False
+        after = change(self._rows.rows[message])
+        yield Pause.COMMIT
+        self._rows.replace(message, after)
+        return True
+
+    def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
+        late = self._server.date() - timedelta(seconds=late_seconds)
+        waiting = {_place(each) for each in self._rows.rows.values() if not each.parked and each.due <= late}
+        cluster = self._server.cluster
+        found = [
+            Overdue(cluster.type_ids[row.type], row.shard, row.epoch)
+            for row in cluster.shards.values()
+            if row.home == home and (cluster.type_ids[row.type], row.shard) in waiting
+        ]
+        return sorted(found)[:limit]
+
+    def _hold(self, messages: Iterable[str]) -> Steps[None]:
+        for message in sorted(messages):
+            if message in self._rows.rows:
+                yield Lock(message_key(message))
+
+
+def _keys(motion: Motion) -> list[TimerKey]:
+    return [*motion.cancels, *(row.timer for row in motion.sends if row.timer is not None)]
+
+
+def _place(stored: Stored) -> tuple[int, int]:
+    return stored.row.type_id, stored.row.shard

@@ -1,0 +1,48 @@
+-- What is due in some shards, in the order in which it goes out. A message waits for an earlier one of its owner to its
+-- target that was set aside until later than itself: it comes with a page after the one that holds that. So there may be
+-- more after a page with such a row.
+-- A page ends where its arguments get too large, and has at least one row if there is any.
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now, clock_timestamp() + %(horizon)s * interval '1 second' AS horizon
+), asked AS MATERIALIZED (
+    SELECT asked.* FROM unnest(%(types)s::integer[], %(shards)s::integer[]) AS asked (type_id, shard)
+), held AS MATERIALIZED (
+    SELECT held.id FROM unnest(%(held)s::text[]) AS held (id)
+), found AS MATERIALIZED (
+    SELECT m.*, row_number() OVER in_order AS place, sum(octet_length(m.args)) OVER in_order AS size
+    FROM clock CROSS JOIN asked
+    CROSS JOIN LATERAL (
+        SELECT m.*
+        FROM sharding_message m
+        WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND NOT m.parked AND m.due <= clock.horizon
+            AND m.id NOT IN (SELECT held.id FROM held)
+            AND (m.key IS NOT NULL OR NOT EXISTS (
+                SELECT FROM sharding_message aside
+                WHERE aside.type_id = m.type_id AND aside.entity = m.entity AND aside.target_type = m.target_type
+                    AND aside.target = m.target AND aside.key IS NULL AND aside.error <> '' AND NOT aside.parked
+                    AND aside.due > m.due AND (aside.seq, aside.position) < (m.seq, m.position)
+                    AND aside.id NOT IN (SELECT held.id FROM held)))
+        ORDER BY m.due, m.seq, m.position
+        LIMIT %(limit)s + 1
+    ) m
+    WINDOW in_order AS (ORDER BY m.due, m.seq, m.position, m.id)
+    ORDER BY m.due, m.seq, m.position, m.id
+    LIMIT %(limit)s + 1
+), page AS MATERIALIZED (
+    SELECT * FROM found
+    WHERE place <= %(limit)s AND (place = 1 OR size <= %(bytes)s)
+)
+SELECT clock.now,
+    (SELECT count(*) FROM found) > (SELECT count(*) FROM page)
+        OR EXISTS (SELECT FROM page WHERE key IS NULL AND error <> ''),
+    (SELECT min(later.due) FROM asked CROSS JOIN LATERAL (
+        SELECT m.due FROM sharding_message m
+        WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND NOT m.parked AND m.due > clock.horizon
+            AND m.id NOT IN (SELECT held.id FROM held)
+        ORDER BY m.due
+        LIMIT 1
+    ) later),
+    page.id, page.type_id, page.shard, page.entity, page.seq, page.position, page.target_type, page.target,
+    page.command, page.args, page.due, page.key, page.every, page.reply_to, page.on_failure, page.failures
+FROM clock LEFT JOIN page ON true
+ORDER BY page.place;

@@ -1,0 +1,133 @@
+-- What appends do with messages and timers. A function is one round trip, and each of its statements sees what is committed
+-- by then: a row that had to be waited for is judged as it is after the wait.
+-- All lock in one order: rows of messages by id, then new rows, then the rows of shards. So they cannot deadlock.
+
+-- A type whose entities store messages and timers is known by its row: others are never asked about. Not every role that
+-- stores from outside may write that row, so it is written as the owner of the tables.
+CREATE FUNCTION @schema@.sharding_moves_v1() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $moves$
+BEGIN
+    IF EXISTS (
+        SELECT FROM new_rows n JOIN @schema@.sharding_type t ON t.id = n.type_id WHERE NOT t.sets_in_motion
+    ) THEN
+        PERFORM 1 FROM @schema@.sharding_type t
+            WHERE t.id IN (SELECT n.type_id FROM new_rows n) AND NOT t.sets_in_motion
+            ORDER BY t.id FOR NO KEY UPDATE;
+        UPDATE @schema@.sharding_type t SET sets_in_motion = true
+            WHERE t.id IN (SELECT n.type_id FROM new_rows n) AND NOT t.sets_in_motion;
+    END IF;
+    RETURN NULL;
+END
+$moves$;
+
+CREATE TRIGGER sharding_moves AFTER INSERT ON @schema@.sharding_message
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_moves_v1();
+
+-- Appends events together with what they set in motion: rows that are taken, then cancelled, then stored. A row that is
+-- taken must be there, be due, and be parked only if this handler has parked it. Otherwise SH003 names all that are not,
+-- each with the seconds that it has left, or null where it is gone.
+-- Without events (`repeated`) it stores messages that may be there already, from a call whose answer was lost.
+-- The table may be empty when a plan is made and large when the plan is used: no plan may read all of it.
+CREATE FUNCTION @schema@.sharding_append_v1(
+    event_types integer[], event_entities text[], event_seqs bigint[], event_shards integer[], event_epochs bigint[],
+    event_names text[], event_versions integer[], event_payloads text[], event_command_ids text[],
+    event_commands text[], event_replies bytea[], event_partials boolean[],
+    taken text[], resumed text[], parking text[], repeating text[], repeats text[], repeat_dues timestamptz[],
+    key_types integer[], key_entities text[], keys text[],
+    ids text[], types integer[], shards integer[], entities text[], epochs bigint[], seqs bigint[], positions integer[],
+    target_types text[], targets text[], commands text[], arguments bytea[], dues timestamptz[],
+    delays double precision[], timers text[], everies text[], replies_to text[], on_failures text[],
+    repeated boolean
+) RETURNS timestamptz LANGUAGE plpgsql SET enable_seqscan = off AS $append$
+#variable_conflict use_column
+DECLARE
+    present timestamptz := clock_timestamp();
+    touched text[] := taken;
+    matched bigint;
+    missing json;
+BEGIN
+    IF cardinality(keys) > 0 THEN
+        touched := touched || ARRAY(
+            SELECT former.id
+            FROM unnest(key_types, key_entities, keys) AS named (type_id, entity, key)
+            CROSS JOIN LATERAL (
+                SELECT m.id FROM @schema@.sharding_message m
+                WHERE m.type_id = named.type_id AND m.entity = named.entity AND m.key = named.key
+                LIMIT 1
+            ) former);
+    END IF;
+    IF cardinality(touched) > 0 THEN
+        SELECT count(*) FILTER (WHERE held.id = ANY (taken) AND held.due <= clock_timestamp()
+                AND held.parked = (held.id = ANY (resumed)))
+            INTO matched
+            FROM (
+                SELECT m.id, m.due, m.parked FROM @schema@.sharding_message m
+                WHERE m.id = ANY (touched) ORDER BY m.id FOR UPDATE
+            ) held;
+    END IF;
+    IF cardinality(taken) > 0 THEN
+        IF matched <> cardinality(taken) THEN
+            SELECT json_agg(json_build_array(wanted.id, CASE WHEN wanted.times = 1 AND m.parked = (m.id = ANY (resumed))
+                    THEN greatest(extract(epoch FROM m.due - present), 0) END) ORDER BY wanted.id)
+                INTO missing
+                FROM (SELECT w.id, count(*) AS times FROM unnest(taken) AS w (id) GROUP BY w.id) wanted
+                LEFT JOIN LATERAL (
+                    SELECT kept.* FROM @schema@.sharding_message kept WHERE kept.id = wanted.id LIMIT 1
+                ) m ON true
+                WHERE m.id IS NULL OR wanted.times > 1 OR m.due > present OR m.parked <> (m.id = ANY (resumed));
+            RAISE EXCEPTION 'sharding: % message(s) do not wait to be taken', cardinality(taken) - matched
+                USING ERRCODE = 'SH003', DETAIL = COALESCE(missing::text, '[]');
+        END IF;
+        DELETE FROM @schema@.sharding_message m
+            WHERE m.id = ANY (taken) AND m.id <> ALL (parking) AND m.id <> ALL (repeating);
+        IF cardinality(parking) > 0 THEN
+            UPDATE @schema@.sharding_message m
+                SET parked = true, error = 'partly applied: the handler has committed in its middle, and did not end'
+                WHERE m.id = ANY (parking);
+        END IF;
+        IF cardinality(repeating) > 0 THEN
+            UPDATE @schema@.sharding_message m
+                SET id = again.id, due = again.due, failures = 0, parked = false, error = ''
+                FROM unnest(repeating, repeats, repeat_dues) AS again (former, id, due)
+                WHERE m.id = again.former;
+        END IF;
+    END IF;
+    IF cardinality(keys) > 0 THEN
+        DELETE FROM @schema@.sharding_message m
+            WHERE m.id = ANY (ARRAY(
+                SELECT former.id
+                FROM unnest(key_types, key_entities, keys) AS named (type_id, entity, key)
+                CROSS JOIN LATERAL (
+                    SELECT m.id FROM @schema@.sharding_message m
+                    WHERE m.type_id = named.type_id AND m.entity = named.entity AND m.key = named.key
+                    LIMIT 1
+                ) former
+                WHERE NOT (repeated AND former.id = ANY (ids))));
+    END IF;
+    IF cardinality(event_seqs) > 0 THEN
+        INSERT INTO @schema@.sharding_event (
+                type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply, partial)
+            SELECT e.type_id, e.entity, e.seq, e.shard, e.epoch, e.name, e.version, e.payload::json, e.command_id,
+                e.command, e.reply, e.partial
+            FROM unnest(
+                event_types, event_entities, event_seqs, event_shards, event_epochs, event_names, event_versions,
+                event_payloads, event_command_ids, event_commands, event_replies, event_partials)
+                AS e (type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply, partial);
+    END IF;
+    IF cardinality(ids) > 0 THEN
+        INSERT INTO @schema@.sharding_message (
+                id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every,
+                reply_to, on_failure)
+            SELECT m.id, m.type_id, m.shard, m.entity, m.epoch, m.seq, m.position, m.target_type, m.target, m.command,
+                m.args, COALESCE(m.due, present + m.delay * interval '1 second'), m.key, m.every, m.reply_to,
+                m.on_failure
+            FROM unnest(
+                ids, types, shards, entities, epochs, seqs, positions, target_types, targets, commands, arguments, dues,
+                delays, timers, everies, replies_to, on_failures)
+                AS m (id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, delay,
+                    key, every, reply_to, on_failure)
+            WHERE NOT (repeated AND EXISTS (SELECT FROM @schema@.sharding_message kept WHERE kept.id = m.id));
+    END IF;
+    RETURN present;
+END
+$append$;

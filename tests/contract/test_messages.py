@@ -1,0 +1,447 @@
+"""Messages and timers: stored, taken and cancelled with events or not at all, on PostgreSQL and on
+the virtual server.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sharding_app.ports.deliveries import MessageRow, MessagesGone, Motion, Page, Pending, Taking
+from sharding_app.ports.journal import Journal, JournalUnavailable, RowRefused, ShardsFenced
+from sharding_app.protocol.records import HomeChange
+from tests.contract.factories import World
+from tests.support.given import CART, event_row, homed
+
+pytestmark = pytest.mark.asyncio
+
+HORIZON = 3600.0
+LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+NEXT_YEAR = timedelta(days=365)
+
+
+def message(type_id: int, name: str, owner: str = "a", *, shard: int = 0, **fields: Any) -> MessageRow:
+    row = MessageRow(
+        id=name,
+        type_id=type_id,
+        shard=shard,
+        entity=owner,
+        epoch=1,
+        seq=1,
+        position=0,
+        target_type=CART.name,
+        target="target",
+        command="outbid",
+        args=b"\x92\x90\x80",
+    )
+    return row._replace(**fields)
+
+
+def timer(type_id: int, name: str, key: str, delay: float = 0.0, **fields: Any) -> MessageRow:
+    return message(type_id, name, key=key, delay=delay, target="a", command="close", **fields)
+
+
+async def page(journal: Journal, type_id: int, *, limit: int = 100, held: Sequence[str] = ()) -> Page:
+    return await journal.due([(type_id, 0), (type_id, 1)], HORIZON, limit, held)
+
+
+async def waiting(journal: Journal, type_id: int) -> list[str]:
+    return [each.id for each in (await page(journal, type_id)).messages]
+
+
+async def events(journal: Journal, type_id: int, entity: str = "a") -> list[int]:
+    return [each.seq for each in (await journal.read_from(type_id, entity, 0)).events]
+
+
+async def test_a_message_is_stored_with_the_events_and_taken_with_those_of_its_target(world: World) -> None:
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    sent = message(type_id, "one", reply_to="paid", on_failure="refused", args=b"\x00\xff", seq=7, position=3)
+    at = await journal.append([event_row(type_id, "a", 1)], Motion([sent]))
+    assert at is not None
+    found = await page(journal, type_id)
+    assert found.messages == [
+        Pending(
+            "one", type_id, 0, "a", 7, 3, CART.name, "target", "outbid", b"\x00\xff", at, None, None, "paid", "refused", 0
+        )
+    ]  # fmt: skip
+    assert (found.more, found.next_due) == (False, None)
+    assert at <= found.now
+    taken = [event_row(type_id, "target", 1, shard=1), event_row(type_id, "target", 2, shard=1)]
+    await journal.append(taken, Motion(takes=[Taking("one")]))
+    assert await waiting(journal, type_id) == []
+    assert await events(journal, type_id, "target") == [1, 2]
+
+
+async def test_an_append_without_motion_says_no_time(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    assert await journal.append([event_row(type_id, "a", 1)]) is None
+    assert await journal.append([event_row(type_id, "a", 2)], Motion()) is None
+    rows = await world.store().homes(CART.name, [0])
+    assert not rows[0].sets_in_motion
+
+
+async def test_a_row_is_taken_once(world: World) -> None:
+    """Whatever else is in the append that takes it again: nothing of that is written."""
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    sends = [message(type_id, name) for name in ("one", "two")]
+    await journal.append([event_row(type_id, "a", 1)], Motion(sends))
+    await journal.append([event_row(type_id, "b", 1, shard=1)], Motion(takes=[Taking("one")]))
+    again = Motion([message(type_id, "three")], takes=[Taking("two"), Taking("one"), Taking("never")])
+    with pytest.raises(MessagesGone) as refused:
+        await journal.append([event_row(type_id, "a", 2), event_row(type_id, "b", 2, shard=1)], again)
+    assert refused.value.gone == {"one", "never"}
+    assert not refused.value.early
+    assert await waiting(journal, type_id) == ["two"]
+    assert await events(journal, type_id, "a") == await events(journal, type_id, "b") == [1]
+
+
+async def test_a_row_that_is_not_due_yet_is_there_but_cannot_be_taken(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    soon = [timer(type_id, "soon", "k", 600.0), timer(type_id, "later", "l", 7200.0)]
+    at = await journal.append([event_row(type_id, "a", 1)], Motion(soon))
+    assert at is not None
+    with pytest.raises(MessagesGone) as refused:
+        await journal.append([event_row(type_id, "a", 2)], Motion(takes=[Taking("soon"), Taking("x")]))
+    assert refused.value.gone == {"x"}
+    assert 0.0 < refused.value.early["soon"] <= 600.0
+    found = await page(journal, type_id)
+    assert [(each.id, each.due) for each in found.messages] == [("soon", at + timedelta(seconds=600))]
+    assert found.next_due == at + timedelta(seconds=7200)
+
+
+async def test_a_given_time_is_kept_to_the_microsecond(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    row = timer(type_id, "one", "k", due=LONG_AGO, every='{"seconds": 5}')
+    await journal.append([event_row(type_id, "a", 1)], Motion([row]))
+    found = (await page(journal, type_id)).messages[0]
+    assert (found.due, found.key, found.every) == (LONG_AGO, "k", '{"seconds": 5}')
+
+
+async def test_a_timer_replaces_the_one_of_its_key(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    first = [timer(type_id, "1", "k"), timer(type_id, "2", "l"), timer(type_id, "3", "k", entity="b")]
+    await journal.append([event_row(type_id, "a", 1)], Motion(first))
+    await journal.append([event_row(type_id, "a", 2)], Motion([timer(type_id, "4", "k", 1.0)]))
+    assert sorted(await waiting(journal, type_id)) == ["2", "3", "4"]
+    with pytest.raises(MessagesGone) as refused:
+        await journal.append([event_row(type_id, "a", 3)], Motion(takes=[Taking("1")]))
+    assert refused.value.gone == {"1"}
+
+
+async def test_a_timer_is_cancelled_with_the_events_or_not_at_all(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    both = [timer(type_id, "1", "k"), timer(type_id, "2", "k", entity="b")]
+    await journal.append([event_row(type_id, "a", 1)], Motion(both))
+    cancel = Motion(cancels=[(type_id, "a", "k"), (type_id, "a", "unknown")])
+    with pytest.raises(RowRefused):
+        await journal.append([event_row(type_id, "a", 1)], cancel)
+    assert sorted(await waiting(journal, type_id)) == ["1", "2"]
+    await journal.append([event_row(type_id, "a", 2)], cancel)
+    assert await waiting(journal, type_id) == ["2"]
+
+
+async def test_a_timer_that_fires_may_be_scheduled_anew_or_cancelled_in_the_same_append(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append(
+        [event_row(type_id, "a", 1)], Motion([timer(type_id, "1", "k"), timer(type_id, "2", "l", every="e")])
+    )
+    motion = Motion(
+        [timer(type_id, "3", "k")],
+        [(type_id, "a", "l")],
+        [Taking("1", (type_id, "a", "k")), Taking("2", (type_id, "a", "l"), again=("4", LONG_AGO))],
+    )
+    await journal.append([event_row(type_id, "a", 2)], motion)
+    assert await waiting(journal, type_id) == ["3"]
+
+
+async def test_a_repeating_timer_goes_on_under_a_new_id(world: World) -> None:
+    """The same occasion cannot be taken twice, and the next one only when it is due."""
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(type_id, "a", 1)], Motion([timer(type_id, "1", "k", every="e")]))
+    now = (await page(journal, type_id)).now
+    await journal.append(
+        [event_row(type_id, "a", 2)], Motion(takes=[Taking("1", again=("2", now + NEXT_YEAR))])
+    )
+    for name in ("1", "2"):
+        with pytest.raises(MessagesGone) as refused:
+            await journal.append([event_row(type_id, "a", 3)], Motion(takes=[Taking(name)]))
+        assert refused.value.ids == {name}
+        assert (name in refused.value.gone) is (name == "1")
+    found = await page(journal, type_id)
+    assert (found.messages, found.next_due) == ([], now + NEXT_YEAR)
+    await journal.append([event_row(type_id, "a", 3)], Motion([timer(type_id, "3", "k")]))
+    assert await waiting(journal, type_id) == ["3"]
+
+
+async def test_a_commit_in_the_middle_parks_the_row_for_its_own_handler(world: World) -> None:
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "1")]))
+    await journal.append([event_row(type_id, "b", 1, shard=1)], Motion(takes=[Taking("1", park=True)]))
+    assert await waiting(journal, type_id) == []
+    with pytest.raises(MessagesGone) as refused:
+        await journal.append([event_row(type_id, "b", 2, shard=1)], Motion(takes=[Taking("1")]))
+    assert refused.value.gone == {"1"}
+    middle = Motion(takes=[Taking("1", park=True, resumed=True)])
+    await journal.append([event_row(type_id, "b", 2, shard=1)], middle)
+    await journal.append([event_row(type_id, "b", 3, shard=1)], Motion(takes=[Taking("1", resumed=True)]))
+    with pytest.raises(MessagesGone):
+        await journal.append([event_row(type_id, "b", 4, shard=1)], middle)
+
+
+async def test_messages_are_fenced_as_events_are(world: World) -> None:
+    type_id = await homed(world, {0: 1, 1: 1})
+    store, journal = world.store(), world.journal()
+    await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "1")]))
+    await store.decide(1, [HomeChange(CART.name, 0, 1, 2, "n2", "home")])
+    stale = Motion([message(type_id, "2")])
+    with pytest.raises(ShardsFenced) as fenced:
+        await journal.append([event_row(type_id, "a", 2)], stale)
+    assert fenced.value.shards == {(type_id, 0)}
+    with pytest.raises(ShardsFenced) as fenced:
+        await journal.append([event_row(type_id, "b", 1, shard=1)], stale)
+    assert fenced.value.shards == {(type_id, 0)}
+    with pytest.raises(ShardsFenced):
+        await journal.stage(stale.sends)
+    claim = (type_id, 0, 1)
+    for decision in (
+        journal.set_aside("1", 1, 5.0, "no answer", claim),
+        journal.park("1", "no answer", claim),
+        journal.turn("1", "2", "refused", b"", claim),
+        journal.park("unknown", "no answer", claim),
+    ):
+        with pytest.raises(ShardsFenced):
+            await decision
+    assert await waiting(journal, type_id) == ["1"]
+
+
+async def test_a_message_from_outside_has_no_epoch_and_passes_the_fence(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.stage([message(type_id, "1", epoch=None), message(type_id, "2", epoch=None, shard=1)])
+    assert sorted(await waiting(journal, type_id)) == ["1", "2"]
+
+
+async def test_a_type_that_has_stored_a_message_is_known_by_its_rows(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    store, journal = world.store(), world.journal()
+    assert [row.sets_in_motion for row in await store.shards()] == [False]
+    await journal.stage([message(type_id, "1")])
+    assert [row.sets_in_motion for row in await store.shards()] == [True]
+    await journal.append([event_row(type_id, "b", 1)], Motion(takes=[Taking("1")]))
+    assert [row.sets_in_motion for row in await store.homes(CART.name, [0])] == [True]
+
+
+async def test_staging_may_be_repeated(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    rows = [message(type_id, "1"), timer(type_id, "2", "k", 5.0)]
+    first = await journal.stage(rows)
+    assert await journal.stage([*rows, message(type_id, "3", position=1)]) >= first
+    found = {each.id: each.due for each in (await page(journal, type_id)).messages}
+    assert found.keys() == {"1", "2", "3"}
+    assert found["2"] == first + timedelta(seconds=5)
+    await journal.stage([timer(type_id, "4", "k")], [(type_id, "a", "never")])
+    assert sorted(await waiting(journal, type_id)) == ["1", "3", "4"]
+    await journal.stage([], [(type_id, "a", "k")])
+    assert sorted(await waiting(journal, type_id)) == ["1", "3"]
+
+
+async def test_an_append_stores_no_id_twice(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "1")]))
+    with pytest.raises(RowRefused):
+        await journal.append([event_row(type_id, "a", 2)], Motion([message(type_id, "1")]))
+    assert await events(journal, type_id) == [1]
+
+
+async def test_rows_are_discarded_with_their_reply_and_a_second_time_nothing_happens(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    sends = [
+        message(type_id, "1", reply_to="paid"),
+        timer(type_id, "2", "k", every="e"),
+        timer(type_id, "3", "l", 60.0),
+        message(type_id, "4"),
+    ]
+    await journal.stage(sends)
+    reply = message(type_id, "r", "target", target="a", command="paid")
+    takes = [
+        Taking("1", reply=reply),
+        Taking("2", again=("5", LONG_AGO)),
+        Taking("3"),
+        Taking("x", reply=message(type_id, "y")),
+    ]
+    assert sorted(await journal.discard(takes)) == ["1", "2"]
+    assert sorted(await waiting(journal, type_id)) == ["3", "4", "5", "r"]
+    assert await journal.discard(takes) == []
+    assert sorted(await waiting(journal, type_id)) == ["3", "4", "5", "r"]
+    assert await journal.discard([]) == []
+
+
+async def test_a_page_is_in_order_and_leaves_out_what_is_held(world: World) -> None:
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    rows = [
+        message(type_id, "late", due=LONG_AGO + timedelta(seconds=2), seq=1),
+        message(type_id, "second", due=LONG_AGO, seq=2, position=1, shard=1, entity="b"),
+        message(type_id, "first", due=LONG_AGO, seq=2, position=0, target="other"),
+        timer(type_id, "timer", "k", due=LONG_AGO + timedelta(seconds=1)),
+    ]
+    await journal.stage(rows)
+    assert await waiting(journal, type_id) == ["first", "second", "timer", "late"]
+    found = await page(journal, type_id, limit=2)
+    assert ([each.id for each in found.messages], found.more) == (["first", "second"], True)
+    found = await page(journal, type_id, limit=2, held=["first", "second"])
+    assert ([each.id for each in found.messages], found.more) == (["timer", "late"], False)
+    assert (await journal.due([], HORIZON, 10)).messages == []
+
+
+async def test_a_page_holds_at_least_one_row_and_not_too_many_bytes(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    large = b"\x00" * (5 << 20)
+    await journal.stage([message(type_id, name, args=large, due=LONG_AGO, seq=int(name)) for name in "123"])
+    found = await page(journal, type_id)
+    assert ([each.id for each in found.messages], found.more) == (["1"], True)
+    found = await page(journal, type_id, held=["1", "2"])
+    assert ([each.id for each in found.messages], found.more) == (["3"], False)
+
+
+async def test_messages_wait_behind_one_that_was_set_aside(world: World) -> None:
+    """Those of the same owner to the same target, in the order in which they were staged."""
+    type_id = await homed(world, {0: 1})
+    journal, claim = world.journal(), (type_id, 0, 1)
+    rows = [
+        message(type_id, "before", seq=1),
+        message(type_id, "failing", seq=2),
+        message(type_id, "behind", seq=2, position=1),
+        message(type_id, "elsewhere", seq=3, target="other"),
+        message(type_id, "by another", seq=3, entity="b"),
+        timer(type_id, "timer", "k", seq=3),
+    ]
+    await journal.stage(rows)
+    assert await journal.set_aside("failing", 3, 2 * HORIZON, "no answer", claim)
+    found = await page(journal, type_id)
+    assert sorted(each.id for each in found.messages) == ["before", "by another", "elsewhere", "timer"]
+    assert not found.more
+    assert found.next_due is not None
+    assert found.next_due > found.now + timedelta(seconds=HORIZON)
+    assert await journal.set_aside("failing", 4, 60.0, "no answer", claim)
+    found = await page(journal, type_id)
+    assert found.more
+    assert [(each.id, each.failures) for each in found.messages][-1] == ("failing", 4)
+    assert "behind" not in {each.id for each in found.messages}
+    held = [each.id for each in found.messages]
+    found = await page(journal, type_id, held=held)
+    assert ([each.id for each in found.messages], found.more) == (["behind"], False)
+
+
+async def test_a_full_page_of_what_waits_behind_another_does_not_end_the_reading(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.stage([message(type_id, f"{number:02d}", seq=number) for number in range(20)])
+    assert await journal.set_aside("00", 1, 60.0, "", (type_id, 0, 1))
+    held: list[str] = []
+    while True:
+        found = await page(journal, type_id, limit=3, held=held)
+        held += [each.id for each in found.messages]
+        if not found.more:
+            break
+        assert found.messages
+    assert held == [f"{number:02d}" for number in range(20)]
+
+
+async def test_a_parked_row_is_for_operators_alone(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal, claim = world.journal(), (type_id, 0, 1)
+    await journal.stage([message(type_id, "1"), message(type_id, "2", position=1)])
+    assert await journal.set_aside("1", 1, 9999.0, "no answer", claim)
+    assert await journal.park("1", "no answer", claim)
+    assert await waiting(journal, type_id) == ["2"]
+    assert (await page(journal, type_id)).next_due is None
+    assert not await journal.park("1", "again", claim)
+    assert not await journal.set_aside("1", 1, 0.0, "", claim)
+    assert not await journal.turn("1", "3", "refused", b"", claim)
+    assert await journal.discard([Taking("1")]) == []
+
+
+async def test_a_message_may_turn_back_to_its_owner(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal, claim = world.journal(), (type_id, 0, 1)
+    sent = message(type_id, "1", seq=4, position=2, reply_to="paid", on_failure="refused")
+    await journal.stage([sent])
+    assert await journal.set_aside("1", 2, 9999.0, "no answer", claim)
+    assert await journal.turn("1", "2", "refused", b"why", claim)
+    found = await page(journal, type_id)
+    at = found.messages[0].due
+    assert at <= found.now
+    assert found.messages == [
+        Pending("2", type_id, 0, "a", 4, 2, CART.name, "a", "refused", b"why", at, None, None, None, None, 0)
+    ]
+    assert not await journal.turn("1", "3", "refused", b"", claim)
+
+
+async def test_shards_with_overdue_rows_are_found_at_their_home(world: World) -> None:
+    type_id = await homed(world, {0: 1, 1: 1, 2: 1})
+    store, journal = world.store(), world.journal()
+    home = next(row.home for row in await store.shards() if row.shard == 0)
+    assert home is not None
+    assert await journal.overdue(home, 0.0, 10) == []
+    rows = [message(type_id, str(shard), shard=shard, due=LONG_AGO) for shard in (0, 1)]
+    await journal.stage([*rows, message(type_id, "2", shard=2)])
+    assert [each.shard for each in await journal.overdue(home, 0.0, 10)] == [0, 1, 2]
+    assert await journal.overdue(home, 3600.0, 10) == [(type_id, 0, 1), (type_id, 1, 1)]
+    assert await journal.overdue(home, 3600.0, 1) == [(type_id, 0, 1)]
+    assert await journal.overdue("another", 0.0, 10) == []
+    assert await journal.park("0", "no answer", (type_id, 0, 1))
+    assert [each.shard for each in await journal.overdue(home, 3600.0, 10)] == [1]
+
+
+async def test_what_no_column_takes_is_refused_with_all_of_the_append(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    for bad in (
+        message(type_id, "1", command="nul \0"),
+        message(type_id, "1", target="surrogate \ud800"),
+        message(type_id, "1", target=""),
+        message(type_id, "1", entity="x" * 513),
+        timer(type_id, "1", "k" * 513),
+    ):
+        with pytest.raises(RowRefused):
+            await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "0"), bad]))
+        with pytest.raises(RowRefused):
+            await journal.stage([bad])
+    assert await events(journal, type_id) == []
+    assert await waiting(journal, type_id) == []
+
+
+async def test_an_append_with_motion_settles_as_any_other(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    rows = [event_row(type_id, "a", 1)]
+    assert not await journal.settle(rows)
+    await journal.append(rows, Motion([message(type_id, "1")]))
+    assert await journal.settle(rows)
+
+
+async def test_an_append_waits_in_vain_for_a_shard_and_takes_nothing(world: World) -> None:
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    await journal.stage([message(type_id, "1")])
+    async with world.holding(type_id, 1):
+        with pytest.raises(JournalUnavailable) as locked:
+            await journal.append([event_row(type_id, "b", 1, shard=1)], Motion(takes=[Taking("1")]))
+        assert locked.value.answered
+    assert await waiting(journal, type_id) == ["1"]
