@@ -12,6 +12,7 @@ from sharding_app.ports.transport import Endpoint, EnvelopeSink, Transport
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.link.link import LinkLimits
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 from sharding_app.protocol.records import Decision
@@ -48,6 +49,18 @@ class LifelineSettings:
     quick_interval_seconds: float = 0.02
     quick_for_seconds: float = 1.0
     loop_stall_limit_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings:
+    back_off: BackOff = field(default_factory=BackOff)
+    max_rows: int = 10_000
+    "Messages and timers in a node's memory; the others are read when there is room."
+    max_bytes: int = 32 * 1024 * 1024
+    answer_seconds: float = 30.0
+    "Time after which a delivery without an answer is repeated."
+    most_under_way: int = 2000
+    "Deliveries of a node that are under way at the same time."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +116,7 @@ class NodeConfig:
     refused.
     """
     shard_leases: LeaseTerms = field(default_factory=LeaseTerms)
+    deliveries: DeliverySettings = field(default_factory=DeliverySettings)
     strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY
 
     def __post_init__(self) -> None:

@@ -30,6 +30,7 @@ import contextvars
 import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from enum import IntEnum
 from typing import Any, cast
 
@@ -37,6 +38,7 @@ from sharding_app.entities.entity_type import EntityType, Handler
 from sharding_app.entities.event_codec import FINISHED
 from sharding_app.entities.staging import Record, Staging
 from sharding_app.errors import NotSerializable, Rejected, ShardingError, WrongContext
+from sharding_app.ports.deliveries import MessagesGone, Motion
 from sharding_app.ports.journal import (
     EventRow,
     Journal,
@@ -47,6 +49,7 @@ from sharding_app.ports.journal import (
 )
 from sharding_app.protocol.builtin_commands import MESSAGE
 from sharding_app.protocol.command_ids import id_of_ours
+from sharding_app.protocol.delivery import outcome
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import Deliver
 from sharding_app.protocol.transitions import transitions
@@ -57,6 +60,14 @@ from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.earlier_attempts import EarlierAttempts, as_stored
 from sharding_app.runtime.execution.failures import HandlerFailures
 from sharding_app.runtime.execution.message_handler import MessageHandler
+from sharding_app.runtime.execution.motion import (
+    motion_of,
+    needs_time,
+    reply_args,
+    reply_row,
+    run_after_commit,
+    sets_in_motion,
+)
 from sharding_app.runtime.execution.owner import Owner
 from sharding_app.runtime.execution.replies import Replies
 from sharding_app.runtime.journal.commits import (
@@ -72,6 +83,10 @@ from sharding_app.runtime.journal.durable_state import DurableState
 from sharding_app.runtime.journal.snapshots import Snapshots
 from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.runtime.telemetry.meter import Meter
+
+DONE = outcome.encode(outcome.DONE)
+GONE = outcome.encode(outcome.GONE)
+RETRY_SECONDS = 0.1
 
 
 class Phase(IntEnum):
@@ -113,7 +128,7 @@ class Command(LastCommit):
     "The encoded result."
     steps = 0
     "Commits of `await self.persist(...)` so far: a command with some cannot be handed back."
-    step_under_way: asyncio.Future[None] | None = None
+    step_under_way: asyncio.Future[datetime | None] | None = None
     "One of those whose outcome is not known yet."
     overlapping = False
     "Pipelined: the next command runs while this one is committed."
@@ -121,6 +136,10 @@ class Command(LastCommit):
     "A snapshot is due after its commit."
     then: Callable[[], None] | None = None
     "Called at the end of the handler: the object is out of date."
+    staged: Staging | None = None
+    "Set for a command that sets something in motion, or that something follows."
+    reply: bytes | None = None
+    "The arguments of the command that the sender of a durable message wants the result as."
 
     def __init__(self, services: "Services", slot: Resident, source: Incarnation, message: Deliver) -> None:
         self.services = services
@@ -227,6 +246,11 @@ class Command(LastCommit):
             call_chain.leave(token)
             services.watch.running = None
             entity._sharding_staging = None
+        if (
+            message.motion is not None or staging.messages or staging.cancelled or staging.after_commit
+        ):  # as `sets_in_motion`, without a call
+            services.staging = Staging(commit_too_late)
+            return self._set_in_motion(staging)
         if staging.in_transaction:
             services.staging = Staging(commit_too_late)
             services.owner.spawn(self._commit_together(staging))
@@ -286,7 +310,16 @@ class Command(LastCommit):
         if not self.is_current():
             self._abandon(ran=True)
             return
-        if (self.steps or staging.in_transaction) and not staging.records:
+        if sets_in_motion(self.message, staging) or staging.after_commit:
+            self.staged = staging
+            if needs_time(staging):
+                await self.services.owner.know_server_time()
+            if self.services.is_memory and sets_in_motion(self.message, staging):
+                await self._store_without_events(staging)
+                return
+        if (
+            self.steps or staging.in_transaction or sets_in_motion(self.message, staging)
+        ) and not staging.records:
             staging.records = [self._last_word()]
         if staging.in_transaction:
             await self._commit_together(staging)
@@ -318,7 +351,11 @@ class Command(LastCommit):
         services = self.services
         if staging.broken is not None:
             raise staging.broken
-        value = handler.encode_result(result)
+        motion = self.message.motion
+        if motion is None:
+            value = handler.encode_result(result)
+        else:
+            value, self.reply = DONE, reply_args(motion, result)
         if services.durable is not None and not handler.is_query and self.is_current():
             services.durable.stage(self.slot, staging)
         if staging.records and len(value) > services.max_reply:
@@ -344,6 +381,8 @@ class Command(LastCommit):
         try:
             if not self.is_current():
                 raise StepFailed(NotCommitted.SUPERSEDED)
+            if needs_time(staging):
+                await self.services.owner.know_server_time()
             under_way = self._begin_step(staging)
             cancelled = None if under_way is None else await self._outcome_of(under_way)
         except BaseException as error:
@@ -353,7 +392,7 @@ class Command(LastCommit):
         if cancelled is not None:
             raise cancelled
 
-    def _begin_step(self, staging: Staging) -> asyncio.Future[None] | None:
+    def _begin_step(self, staging: Staging) -> asyncio.Future[datetime | None] | None:
         """Put all that is staged so far on its way to the journal. None: nothing is staged."""
         services, slot = self.services, self.slot
         if services.durable is not None:
@@ -361,16 +400,32 @@ class Command(LastCommit):
         records: list[Record]
         records, staging.records = staging.records, []
         functions, staging.in_transaction = staging.in_transaction, []
-        if not records and not functions:
+        if not (records or functions or staging.messages or staging.cancelled):
             return None
         rows = self._rows(records or [self._last_word()], None, partial=True)
+        motion: Motion | None = None
+        if sets_in_motion(self.message, staging):
+            motion = motion_of(
+                services.owner,
+                services.type_id,
+                slot,
+                self.message,
+                staging,
+                park=True,
+                resumed=self.steps > 0,
+            )
+        future: asyncio.Future[datetime | None]
         if functions:
-            return asyncio.ensure_future(self._append_together(rows, functions))
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.put(StepCommit(slot, rows, future))
+            future = asyncio.ensure_future(self._append_together(rows, functions, motion))
+        else:
+            future = asyncio.get_running_loop().create_future()
+            self.put(StepCommit(slot, rows, motion, future))
+        if motion is not None or staging.after_commit:
+            future.add_done_callback(functools.partial(self._step_followed, motion, staging.after_commit))
+            staging.messages, staging.cancelled, staging.after_commit = [], [], []
         return future
 
-    async def _outcome_of(self, under_way: asyncio.Future[None]) -> asyncio.CancelledError | None:
+    async def _outcome_of(self, under_way: asyncio.Future[datetime | None]) -> asyncio.CancelledError | None:
         """Wait until it is committed; raise the reason if it is not.
 
         A handler that is cancelled, by a timeout of its own for example, goes on only when the
@@ -392,10 +447,19 @@ class Command(LastCommit):
             else:
                 return cancelled
 
-    def _step_is_known(self, under_way: asyncio.Future[None]) -> None:
+    def _step_is_known(self, under_way: asyncio.Future[datetime | None]) -> None:
         if self.step_under_way is under_way:
             self.step_under_way = None
         self.steps += not under_way.cancelled() and under_way.exception() is None
+
+    def _step_followed(
+        self,
+        motion: Motion | None,
+        functions: Sequence[Callable[[], object]],
+        future: asyncio.Future[datetime | None],
+    ) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._follow_up(motion, future.result(), functions)
 
     async def _steps_settled(self) -> None:
         """Wait until no such commit is under way.
@@ -413,9 +477,14 @@ class Command(LastCommit):
         services, slot = self.services, self.slot
         self.rows = self._rows(records, self.value, partial=False)
         self.snapshot = services.snapshots.due(slot, records[-1])
+        if self.staged is not None:
+            self.motion = self._motion(self.staged)
         self.phase = PHASES[self.phase][COMMITTING]
         self.put(self)
-        if services.is_pipelined and not self.snapshot and slot.pending < services.pipeline_limit:
+        overlaps = (
+            services.is_pipelined and not self.snapshot and not (self.motion and _is_alone(self.motion))
+        )
+        if overlaps and slot.pending < services.pipeline_limit:
             self.overlapping = True
             slot.shard.overlaps(slot)
             slot.tail = self
@@ -431,11 +500,14 @@ class Command(LastCommit):
         records = staging.records or [self._last_word()]
         self.rows = self._rows(records, self.value, partial=False)
         self.snapshot = services.snapshots.due(slot, records[-1])
+        if self.staged is not None:
+            self.motion = self._motion(staging)
         self.phase = PHASES[self.phase][COMMITTING]
         task = asyncio.current_task()
         try:
-            await self._append_together(self.rows, staging.in_transaction)
+            self.at = await self._append_together(self.rows, staging.in_transaction, self.motion)
         except StepFailed as failed:
+            self.early = failed.early
             self.not_committed(failed.why, failed.detail)
         except RAISED as error:
             if ends_job(error, task, cancelled=services.owner.closing):
@@ -449,8 +521,8 @@ class Command(LastCommit):
             self.committed()
 
     async def _append_together(
-        self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]]
-    ) -> None:
+        self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]], motion: Motion | None
+    ) -> datetime | None:
         together = self.services.together
         if together is None:
             raise WrongContext(
@@ -461,7 +533,10 @@ class Command(LastCommit):
         if generation != self.slot.generation:
             raise StepFailed(NotCommitted.SUPERSEDED)
         try:
-            await together(rows, [sendable(each) for each in functions])
+            return await together(rows, [sendable(each) for each in functions], motion)
+        except MessagesGone as gone:
+            early = max(gone.early.values(), default=0.0)
+            raise StepFailed(NotCommitted.TAKEN, early=early) from gone
         except JournalUnavailable as lost:
             raise StepFailed(NotCommitted.UNAVAILABLE, str(lost)) from lost
         except ShardsFenced as fenced:
@@ -493,6 +568,107 @@ class Command(LastCommit):
             return durable.record(self.slot)
         return FINISHED, 1, b"{}", None
 
+    # -- Without events ----------------------------------------------------------------------------
+
+    def _set_in_motion(self, staging: Staging) -> bool:
+        """Store what a handler that did not wait has set in motion, with its records.
+
+        True: the entity may go on.
+        """
+        services, moves = self.services, sets_in_motion(self.message, staging)
+        self.staged = staging
+        if needs_time(staging) and not services.owner.knows_server_time:
+            services.owner.spawn(self._set_in_motion_later(staging))
+            return False
+        if services.is_memory and moves:
+            services.owner.spawn(self._store_without_events(staging))
+            return False
+        if staging.in_transaction:
+            services.owner.spawn(self._commit_together(staging))
+            return False
+        if not (moves or staging.records):
+            if services.is_memory:
+                self.slot.seq += 1
+            self.answer_seen()
+            return True
+        return self._commit(staging.records or [self._last_word()])
+
+    async def _set_in_motion_later(self, staging: Staging) -> None:
+        """Store it once the server's time is known, on which the first time of a timer depends."""
+        owner, slot = self.services.owner, self.slot
+        await owner.know_server_time()
+        if not self.is_current():
+            self._abandon(ran=True)
+        elif self._set_in_motion(staging):
+            owner.finished(slot)
+
+    async def _store_without_events(self, staging: Staging) -> None:
+        """Store what a command of an in-memory entity has set in motion; then end its own message.
+
+        Both may be repeated. If this node dies in between, the message is delivered once more.
+        """
+        services, slot = self.services, self.slot
+        owner, journal = services.owner, services.journal
+        if not self.is_current():
+            self._abandon(ran=True)
+            return
+        slot.seq += 1
+        motion = self.motion = motion_of(owner, services.type_id, slot, self.message, staging)
+        takes = motion.takes
+        if self.reply is not None and self.message.motion is not None:
+            reply = reply_row(
+                owner, services.type_id, slot, self.message.motion, self.reply, len(motion.sends)
+            )
+            takes = [each._replace(reply=reply) for each in takes]
+        self.phase = PHASES[self.phase][COMMITTING]
+        staged = not (motion.sends or motion.cancels)
+        while True:
+            try:
+                if not staged:
+                    self.at = await journal.stage(motion.sends, motion.cancels)
+                    staged = True
+                if takes and not await journal.discard(takes):
+                    self.value = GONE  # it was delivered before, and is handled once more
+                break
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+                await owner.lease()
+            except ShardsFenced:
+                self.fail(services.replies.lost_while_running(slot, self.message))
+                if self.is_current():
+                    owner.fenced(slot)
+                return
+            except RowRefused as refused:
+                self.not_committed(NotCommitted.REFUSED, refused.reason)
+                return
+        if takes and takes[0].reply is not None:
+            # The reply was stored by the end of the message. Its time is not known: it is read.
+            self.at = None
+            self.motion = motion._replace(sends=[*motion.sends, takes[0].reply])
+        self.committed()
+
+    def _motion(self, staging: Staging) -> Motion | None:
+        """Return what goes with the last commit, besides its rows."""
+        services, message = self.services, self.message
+        if not sets_in_motion(message, staging):
+            return None
+        return motion_of(
+            services.owner, services.type_id, self.slot, message, staging, self.reply, resumed=self.steps > 0
+        )
+
+    def _follow_up(
+        self, motion: Motion | None, at: datetime | None, functions: Sequence[Callable[[], object]]
+    ) -> None:
+        """Deliver what was committed, and run what follows."""
+        services = self.services
+        if motion is not None and (motion.sends or motion.cancels):
+            services.owner.staged(self.slot, motion, at)
+        if functions:
+            after = run_after_commit(
+                services.owner, services.type, self.message.command, functions, services.counters
+            )
+            services.owner.spawn(after)
+
     def put(self, commit: Commit) -> None:
         """Put rows of this command into the journal's next batch."""
         self.services.writer.put(commit)
@@ -516,7 +692,9 @@ class Command(LastCommit):
         owner, slot = self.services.owner, self.slot
         current = self.is_current()
         moved = why is NotCommitted.FENCED or (why is NotCommitted.SUPERSEDED and slot.is_gone)
-        if moved and not self.steps:
+        if why is NotCommitted.TAKEN:
+            self._was_taken(self.early)
+        elif moved and not self.steps:
             self.hand_back()
         else:
             self.fail(self._error(why, detail))
@@ -540,6 +718,19 @@ class Command(LastCommit):
     def answer(self) -> None:
         over = PHASES[self.phase][OVER]
         self.services.replies.answer(self.source, self.message, self.value)
+        self.phase = over
+        if self.staged is not None:
+            self._follow_up(self.motion, self.at, self.staged.after_commit)
+
+    def _was_taken(self, early: float) -> None:
+        """Answer the delivery of a message that has taken effect before, or is not due yet.
+
+        Nothing of this one is stored.
+        """
+        over = PHASES[self.phase][OVER]
+        self.services.counters["deliveries_too_early" if early else "deliveries_repeated"] += 1
+        value = outcome.encode(outcome.Outcome("early", early)) if early else GONE
+        self.services.replies.answer(self.source, self.message, value)
         self.phase = over
 
     def fail(self, error: ShardingError) -> None:
@@ -641,6 +832,9 @@ class Command(LastCommit):
         elif error.why is NotCommitted.FENCED:
             owner.fenced(slot)
             self._abandon()
+        elif error.why is NotCommitted.TAKEN:
+            self._was_taken(error.early)
+            owner.reload(slot)
         else:
             self.fail(self._error(error.why, error.detail))
             owner.reload(slot)
@@ -703,6 +897,13 @@ class Command(LastCommit):
             self.services.owner.reload(self.slot)
 
 
+def _is_alone(motion: Motion) -> bool:
+    """Whether no later commit of the entity may share an append with this motion: their order would
+    be lost.
+    """
+    return bool(motion.takes or motion.cancels) or any(each.key is not None for each in motion.sends)
+
+
 async def commit_too_late(staging: Staging) -> None:
     raise WrongContext(
         "await self.persist(...) needs an `async def` handler: in a `def` it is stored at the return"
@@ -735,6 +936,7 @@ class Services:
         self.writer = writer
         self.watch = watch
         self.together = together
+        self.journal = journal
         self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds, max_state_bytes)
         self.max_reply = max_reply_bytes
         self.failures = HandlerFailures(entity_type, owner, meter, self.counters)

@@ -3,7 +3,7 @@
 An error around a handler costs its command and its object, and nothing else.
 """
 
-from sharding_app.errors import ShardingError
+from sharding_app.errors import InvalidCall, ShardingError
 from sharding_app.protocol.builtin_commands import EXISTS, START
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import Deliver
@@ -36,6 +36,8 @@ class Execution(Services):
             try:
                 if handler is None:
                     handler = self.type.handler(message.command)  # raises, and names the commands there are
+                if message.motion is not None and handler.is_query:
+                    raise InvalidCall(f"{handler.name} is a query: a durable message needs a command")
                 args = handler.decode(message.args)
             except ShardingError as error:
                 command.refuse(error)
@@ -44,6 +46,8 @@ class Execution(Services):
                 command.refuse(self.type.failed(slot.id, message.command, error))
                 return True
             is_retryable = message.command_id and not handler.is_query and not self.is_memory
+            if message.motion is not None:
+                is_retryable = False  # its row tells whether it has taken effect
             if not is_retryable or self.earlier_attempts.is_fresh(slot, message):
                 return command.start(handler, args)
             command.ask(handler, args)

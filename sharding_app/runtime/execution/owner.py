@@ -1,8 +1,10 @@
 """The interface of the host of a type, for the execution of its commands."""
 
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from typing import Any, Protocol
 
+from sharding_app.ports.deliveries import Motion
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import AnyMessage, Deliver
 from sharding_app.runtime.base.interfaces import Listener
@@ -51,6 +53,22 @@ class Owner(Protocol):
         ...
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
+
+    def new_message_id(self) -> str:
+        """Return the id of a new message or timer."""
+        ...
+
+    def server_time(self) -> datetime:
+        """Return a time that the journal's server has reached; `know_server_time` comes first."""
+        ...
+
+    @property
+    def knows_server_time(self) -> bool: ...
+
+    async def know_server_time(self) -> None: ...
+
+    def staged(self, slot: Resident, motion: Motion, at: datetime | None) -> None:
+        """Deliver what the entity has committed; `at`: the server's time then, if known."""
 
     async def at_home(self, slot: Resident) -> bool:
         """Ask the store whether the slot's shard is still at home here."""

@@ -69,6 +69,8 @@ class ErasureHost(Protocol):
 
     def fenced_shard(self, shard: ResidentShard) -> None: ...
 
+    def forget_messages(self, slot: Resident) -> None: ...
+
     def end_if_stopped(self, shard: ResidentShard) -> None: ...
 
 
@@ -132,6 +134,7 @@ class Erasing:
         host.execution.snapshots.forget(job.entity)
         host.entity_life.failed_starts.forget(job.entity)
         host.meter.forget(job.entity)
+        host.forget_messages(slot)
         host.spawn(self._run(job, slot))
 
     async def _run(self, job: _Job, slot: Resident) -> None:

@@ -8,8 +8,8 @@ After a suspension only shards whose rows are unchanged go on.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.ports.journal import JournalUnavailable
@@ -38,6 +38,7 @@ from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.asking.shard_locator import ShardLocator
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.base.shared_round import Rounds
+from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES
 from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
 from sharding_app.runtime.hosting.type_host import TypeHost
@@ -66,6 +67,12 @@ class Process(Protocol):
 
     def may_handle(self) -> bool: ...
 
+    def ask(self, call: Call, waited: float = 0.0) -> "asyncio.Future[bytes]": ...
+
+    def run(
+        self, job: Coroutine[Any, Any, None], name: str, *, vital: bool = True
+    ) -> "asyncio.Task[None]": ...
+
     def fail(self) -> None: ...
 
 
@@ -93,13 +100,19 @@ class NodeHost:
         "Those of them that have stopped, by type. The coordinator is told again and again."
         self._secured = Rounds(ports.journal.secure)
         self._recoveries = Permits(node.config.max_concurrent_recoveries)
+        self.deliverer = Deliverer(
+            node.incarnation, node.config.deliveries, ports.journal,
+            now=ports.clock.now, ask=node.ask, may_handle=node.may_handle,
+            run=lambda job: node.run(job, "deliveries", vital=False),
+            host_of=self._type_at, fenced=self._fenced_at,
+        )  # fmt: skip
 
     def add(self, entity_type: EntityType, type_id: int) -> TypeHost:
         """Host a type. The caller runs the host."""
         ports, node = self._ports, self._node
         host = self.hosts[entity_type.name] = TypeHost(
             entity_type, type_id, node.incarnation, node.config, ports, send=node.send, writer=node.writer,
-            recoveries=self._recoveries, secured=self._secured, may_handle=node.may_handle,
+            recoveries=self._recoveries, secured=self._secured, deliverer=self.deliverer, may_handle=node.may_handle,
             shard_of=lambda entity: node.region_client.shard_of(entity_type.name, entity),
             start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
             on_failed=node.fail,
@@ -199,7 +212,7 @@ class NodeHost:
                     # It needs a new epoch.
                     self._say_stopped(message.type, {row.shard: row.epoch}, given_up=True)
                 elif host.shard_life.admits(row.shard, row.epoch):
-                    host.shard_life.start(row.shard, row.epoch)
+                    host.shard_life.start(row.shard, row.epoch, sets_in_motion=row.sets_in_motion)
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
         if started:
             epochs = [told[each] for each in started]
@@ -310,8 +323,10 @@ class NodeHost:
         self._held_bytes.clear()
         for source, envelopes in waiting:
             self._pass_on(source, envelopes)
+        self.deliverer.resume()
 
     def tick(self, now: float) -> None:
+        self.deliverer.tick(now)
         for host in self.hosts.values():
             host.entity_life.tick(now)
             host.early.tick(now)
@@ -403,6 +418,20 @@ class NodeHost:
                         # If it has come and been given up again since, that is still to be told.
                         if self._given_up.get((type_name, shard)) == epoch:
                             del self._given_up[type_name, shard]
+
+    def _type_at(self, type_id: int, shard: ShardId, epoch: Epoch) -> EntityType | None:
+        """Return the type of a shard that is at home here at that epoch."""
+        for host in self.hosts.values():
+            if host.execution.type_id == type_id:
+                return host.type if _is_home(host, shard, epoch) else None
+        return None
+
+    def _fenced_at(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
+        """Drop a shard whose messages the journal does not let this node change."""
+        host = self.hosts[type_name]
+        found = host.shards.get(shard)
+        if found is not None and found.epoch == epoch:
+            host.fenced_shard(found)
 
     def _fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         logger.info(

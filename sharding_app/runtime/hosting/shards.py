@@ -52,6 +52,11 @@ class ShardHost(Protocol):
 
     def row_gone(self, number: ShardId, epoch: Epoch) -> None: ...
 
+    def begin_deliveries(self, shard: ResidentShard) -> None:
+        """Deliver what a shard's entities had set in motion before it came here."""
+
+    def forget_deliveries(self, shard: ResidentShard) -> None: ...
+
     def stopped_by_force(self, slot: Resident, text: str) -> None: ...
 
 
@@ -98,7 +103,7 @@ class ShardLife:
                 break
         if row is None:
             host.row_gone(number, epoch)
-        if not here or not self.start(number, epoch):
+        if row is None or not here or not self.start(number, epoch, sets_in_motion=row.sets_in_motion):
             shard = host.shards.get(number)
             if shard is None or shard.epoch != epoch:
                 self.never_again(number, epoch)
@@ -118,8 +123,9 @@ class ShardLife:
             return True
         return gate.admits(number, epoch)
 
-    def start(self, number: ShardId, epoch: Epoch) -> bool:
-        """Host a shard whose row names us at that epoch.
+    def start(self, number: ShardId, epoch: Epoch, *, sets_in_motion: bool = False) -> bool:
+        """Host a shard whose row names us at that epoch. There may be messages and timers of its
+        entities if its type sets anything in motion.
 
         False: it was stopped here at that epoch.
         """
@@ -135,6 +141,8 @@ class ShardLife:
         host.entity_life.shards_changed()
         host.listener.shard_started(host.type, number, epoch)
         self._begin(shard)
+        if sets_in_motion:
+            host.begin_deliveries(shard)
         return True
 
     # -- Stop --------------------------------------------------------------------------------------
@@ -241,6 +249,7 @@ class ShardLife:
     # -- Inside ------------------------------------------------------------------------------------
 
     def _begins_to_stop(self, shard: ResidentShard) -> None:
+        self._host.forget_deliveries(shard)
         self._hand_back(shard, shard.stop())
         self._host.entity_life.unload(shard)
 

@@ -11,12 +11,15 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
 from typing import Any
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import BufferFull, InvalidEntityId
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
+from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.messages import AnyMessage, Deliver, Done
 from sharding_app.protocol.records import ShardRow
@@ -24,6 +27,7 @@ from sharding_app.protocol.shard import FULL, IDLE, LOAD, LOADING, QUEUED, RUN, 
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.base.interfaces import NO_CALLER
 from sharding_app.runtime.base.shared_round import Rounds
+from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.execution import Execution
 from sharding_app.runtime.hosting.entities import EntityLife
@@ -58,6 +62,7 @@ class TypeHost:
         writer: JournalWriter,
         recoveries: Permits,
         secured: Rounds,
+        deliverer: Deliverer,
         may_handle: Callable[[], bool],
         shard_of: Callable[[str], ShardId],
         start_entity: Callable[[str, str], Awaitable[object]],
@@ -105,6 +110,10 @@ class TypeHost:
             self.shard_life, self.backlog, self.spawn, self.receive, self.execution.replies.expired
         )
         self._secured = secured
+        self._deliverer = deliverer
+        self.new_message_id = deliverer.new_id
+        self.server_time = deliverer.server_time
+        self.know_server_time = deliverer.know_server_time
         self._store = ports.store
         self._mailbox_limit = config.mailbox_size
         self._start_entity = start_entity
@@ -152,6 +161,9 @@ class TypeHost:
                     self.counters["handed_back"] += 1
                     execution.replies.hand_back(source, message)
                     continue
+            if message.command == DUE:
+                self._told_of_due(source, message, shard)
+                continue
             verdict, slot = shard.deliver(source, message, now)
             if shard.evicted:
                 self.entity_life.evict(shard)
@@ -372,6 +384,35 @@ class TypeHost:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             return False
         return True
+
+    # -- Messages and timers -----------------------------------------------------------------------
+
+    @property
+    def knows_server_time(self) -> bool:
+        return self._deliverer.clock.known
+
+    def staged(self, slot: Resident, motion: Motion, at: datetime | None) -> None:
+        shard = slot.shard
+        if self.shards.get(shard.number) is shard and not shard.stopping:
+            self._deliverer.staged(
+                self.type, self.execution.type_id, shard.number, shard.epoch, slot.id, motion, at
+            )
+
+    def begin_deliveries(self, shard: ResidentShard) -> None:
+        self._deliverer.begin(self.type, self.execution.type_id, shard.number, shard.epoch)
+
+    def forget_deliveries(self, shard: ResidentShard) -> None:
+        self._deliverer.forget(self.execution.type_id, shard.number)
+
+    def forget_messages(self, slot: Resident) -> None:
+        """Forget the messages and timers of an entity that is being erased."""
+        self._deliverer.erased(self.execution.type_id, slot.shard.number, slot.id)
+
+    def _told_of_due(self, source: Incarnation, message: Deliver, shard: ResidentShard) -> None:
+        """Read what was stored from outside for an entity of a shard."""
+        if not shard.stopping and shard.epoch == message.epoch:
+            self._deliverer.look(self.type, self.execution.type_id, shard.number, shard.epoch)
+        self.done(source, message.request)
 
     async def at_home(self, slot: Resident) -> bool:
         row = await self.row_of(slot.shard.number)

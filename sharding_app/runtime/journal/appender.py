@@ -11,13 +11,15 @@ batch is tried in parts. An entity whose rows are not taken even alone waits bes
 (`runtime.journal.locked`).
 
 A commit whose object was dropped since (`generation`) is not written: its numbers would leave a
-gap.
+gap. A commit whose message is gone, or is not due, fails alone (`NotCommitted.TAKEN`).
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 
+from sharding_app.ports.deliveries import MessagesGone, joined
 from sharding_app.ports.journal import (
     EventRow,
     Journal,
@@ -105,26 +107,27 @@ class Appender:
         loop = asyncio.get_running_loop()
         losses = 0
         while batch := self._current(batch):
+            motion, together = joined([commit.motion for commit in batch])
+            if together < len(batch):
+                # A later one depends on a timer that an earlier one changes.
+                await self._write(batch[:together], stuck=stuck, parted=parted)
+                batch = batch[together:]
+                continue
             rows = [row for commit in batch for row in commit.rows]
             self._figures.appends += 1
             began = loop.time()
             try:
-                await self._journal.append(rows, on=self._number)
-            except ShardsFenced as fenced:
-                batch = self._fail(
-                    [each for each in batch if each.key in fenced.shards], batch, NotCommitted.FENCED
-                )
+                at = await self._journal.append(rows, motion, on=self._number)
+            except (ShardsFenced, ShardsLocked, MessagesGone) as error:
+                batch = self._without(batch, error)
             except RowRefused as refused:
                 await self._isolate(batch, refused)
                 return
-            except ShardsLocked as locked:
-                self._locked.keep([each for each in batch if each.key in locked.holders], locked.holders)
-                batch = [each for each in batch if each.key not in locked.holders]
             except JournalUnavailable as error:
                 lasted = loop.time() - began
                 _log(error, len(rows))
                 if await self._settle(rows):
-                    self._commit(batch, len(rows))
+                    self._commit(batch, len(rows), None)
                     return
                 if not error.answered:
                     if losses:  # after the first one a new connection may be there at once
@@ -143,7 +146,7 @@ class Appender:
                 self._stuck.others_go_through |= not stuck
                 self._figures.append_seconds.add(loop.time() - began)
                 self._figures.batch_rows.add(len(rows))
-                self._commit(batch, len(rows))
+                self._commit(batch, len(rows), at)
                 return
 
     async def _gave_in(self, lasted: float) -> bool:
@@ -164,10 +167,39 @@ class Appender:
             batch = self._stuck.behind(batch)
         return self._locked.behind(batch) if self._locked else batch
 
-    def _commit(self, batch: list[Commit], rows: int) -> None:
+    def _commit(self, batch: list[Commit], rows: int, at: datetime | None) -> None:
         self._figures.commits += len(batch)
         self._figures.rows += rows
+        if at is not None:
+            for commit in batch:
+                if commit.motion is not None:
+                    commit.at = at
         _resolve(batch, None)
+
+    def _without(
+        self, batch: list[Commit], error: ShardsFenced | ShardsLocked | MessagesGone
+    ) -> list[Commit]:
+        """Take out the commits to which an error belongs; return the others."""
+        if isinstance(error, ShardsFenced):
+            fenced = [each for each in batch if each.key in error.shards]
+            return self._fail(fenced, batch, NotCommitted.FENCED)
+        if isinstance(error, ShardsLocked):
+            self._locked.keep([each for each in batch if each.key in error.holders], error.holders)
+            return [each for each in batch if each.key not in error.holders]
+        return self._taken(batch, error)
+
+    def _taken(self, batch: list[Commit], gone: MessagesGone) -> list[Commit]:
+        """Fail the commits whose messages are gone, or are not due; return the others."""
+        ids = gone.ids
+        failed = []
+        for commit in batch:
+            taken = [each.id for each in commit.motion.takes if each.id in ids] if commit.motion else []
+            if taken:
+                commit.early = max(gone.early.get(each, 0.0) for each in taken)
+                failed.append(commit)
+        if not failed:
+            raise RuntimeError("the journal misses messages that no commit takes") from gone
+        return self._fail(failed, batch, NotCommitted.TAKEN)
 
     def _fail(
         self, failed: list[Commit], batch: list[Commit], why: NotCommitted, detail: str = ""

@@ -4,10 +4,12 @@ outcome.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
 from sharding_app.entities.staging import Record
+from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, fast_maker
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.shard import Shard, Slot
@@ -26,6 +28,8 @@ class NotCommitted(Enum):
     "An earlier commit failed, so its numbers no longer follow."
     UNAVAILABLE = "unavailable"
     "The connection was lost before the commit."
+    TAKEN = "taken"
+    "The message that its command carries had taken effect before, or is not due."
 
 
 Follower = Callable[[NotCommitted | None], None]
@@ -71,7 +75,12 @@ ResidentShard: TypeAlias = Shard[Resident]
 class Commit:
     """The rows that one command staged. Subclasses handle the outcome."""
 
-    __slots__ = ("generation", "rows", "slot")
+    motion: Motion | None = None
+    "Messages and timers that go with the rows."
+    at: datetime | None = None
+    "The server's time of a commit with some; None: its answer was lost."
+    early = 0.0
+    "With `TAKEN`: the seconds until its message is due; 0: it is gone."
 
     def __init__(self, slot: Resident, rows: Sequence[EventRow]) -> None:
         self.slot = slot
@@ -116,28 +125,34 @@ class LastCommit(Commit):
 class StepCommit(Commit):
     """A commit in the middle of a command. The handler waits for it."""
 
-    __slots__ = ("future",)
-
-    def __init__(self, slot: Resident, rows: Sequence[EventRow], future: "asyncio.Future[None]") -> None:
+    def __init__(
+        self,
+        slot: Resident,
+        rows: Sequence[EventRow],
+        motion: Motion | None,
+        future: "asyncio.Future[datetime | None]",
+    ) -> None:
         super().__init__(slot, rows)
+        self.motion = motion
         self.future = future
 
     def resolved(self, why: NotCommitted | None, detail: str = "") -> None:
         if self.future.done():
             return
         if why is None:
-            self.future.set_result(None)
+            self.future.set_result(self.at)
         else:
-            self.future.set_exception(StepFailed(why, detail))
+            self.future.set_exception(StepFailed(why, detail, self.early))
 
 
 class StepFailed(Exception):
     """`await self.persist(...)` did not reach the journal."""
 
-    def __init__(self, why: NotCommitted, detail: str = "") -> None:
+    def __init__(self, why: NotCommitted, detail: str = "", early: float = 0.0) -> None:
         super().__init__(f"{why.value} {detail}".rstrip())
         self.why = why
         self.detail = detail
+        self.early = early
 
 
 def number_rows(

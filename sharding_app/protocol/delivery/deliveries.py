@@ -1,0 +1,533 @@
+"""What one shard has set in motion, at its home: which message or timer goes out when.
+
+    Message (or one firing of a timer)
+
+      QUEUED ──first of its pair, due──> SENT ──done, or gone──> OVER
+        ^ ^                               │ └──failed, rejected──> WRITING ──parked, turned──> OVER
+        │ └───────not delivered, early────┘                           │
+        └────────────────set aside, moved on, or turned───────────────┘
+
+Contract: messages of one owner to one target go out in the order in which they were staged, one
+after the other. The next one goes out when the former is over: it has taken effect, is parked, or
+was turned into a message to its owner. Each timer goes for itself. Nothing goes out before its
+time. All times are seconds by the server's clock, as the node estimates it (`ServerClock.low`).
+
+A delivery may be repeated at any time: the row in the journal decides which one takes effect. So
+nothing here has to be exact, except the order of a pair.
+
+A message without an answer is delivered again after a pause, for ever, and its row stays as it is:
+a slow attempt may still take effect. So is one whose target cannot be reached now; after long
+pauses its row is set aside. A message whose target has failed is set aside with a count, and parked
+in the end. One that was rejected is final at once.
+
+*Memory.* Only what is due soon is in memory, as far as there is room (`Memory`). The shell reads
+pages of the rest. While there may be messages in the journal that are not in memory, new ones are
+not taken in directly: they are read behind the earlier ones. A pair whose first message is set
+aside for long leaves the memory. A page has such a message without those behind it, which are read
+when it is over.
+
+Calls change the state and append effects to `out`, in order; the shell carries them out.
+"""
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from enum import IntEnum
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import msgspec
+
+from sharding_app.protocol.delivery.memory import Memory
+from sharding_app.protocol.delivery.recurrence import decode, fire
+from sharding_app.protocol.transitions import transitions
+
+HORIZON_SECONDS = 10.0
+"""What is due within this time is kept in memory."""
+LEAD_SECONDS = 1.0
+"""Timers are read from the journal this long before they are due. It is less than the horizon, so
+that a dense sequence of timers is read in pages."""
+OVERHEAD_BYTES = 300
+COMPACT = 64
+"""A heap with this many times for each message is made anew."""
+
+
+class State(IntEnum):
+    QUEUED = 0
+    SENT = 1
+    WRITING = 2
+    "Its row is being changed in the journal."
+    OVER = 3
+
+
+QUEUED, SENT, WRITING, OVER = State
+
+STATES = transitions(
+    "message",
+    {
+        QUEUED: [SENT, WRITING, OVER],
+        SENT: [QUEUED, WRITING, OVER],
+        WRITING: [QUEUED, OVER],
+        OVER: [],
+    },
+)
+
+
+class Failure(IntEnum):
+    """Why a delivery has not taken effect."""
+
+    UNKNOWN = 0
+    "No answer has come: the attempt may still take effect."
+    UNREACHED = 1
+    "The target was not reached: nothing of the attempt is under way."
+    FAILED = 2
+    "The target has failed. That is counted."
+    REJECTED = 3
+    "The target has rejected it: no further attempt changes that."
+    PARKED = 4
+    "It took effect partly, and its row is parked already."
+
+
+UNKNOWN, UNREACHED, FAILED, REJECTED, PARKED = Failure
+
+
+class BackOff(msgspec.Struct, frozen=True):
+    """When a message goes out again, and when no more."""
+
+    failures: int = 10
+    "After this many counted failures a message is final."
+    first_seconds: float = 1.0
+    "Pause after the first counted failure. It doubles with each."
+    most_seconds: float = 600.0
+    again_seconds: float = 0.1
+    "Pause after the first attempt that is not counted. It doubles with each."
+    again_most_seconds: float = 60.0
+
+    def pause(self, failures: int) -> float:
+        return min(self.first_seconds * 2.0 ** min(failures - 1, 40), self.most_seconds)
+
+    def again(self, tries: int) -> float:
+        return min(self.again_seconds * 2.0 ** min(tries - 1, 40), self.again_most_seconds)
+
+
+class Message(msgspec.Struct, eq=False):
+    """One row in memory: a message, or a timer."""
+
+    id: str
+    entity: str
+    "The owner."
+    seq: int
+    position: int
+    target_type: str
+    target: str
+    command: str
+    args: bytes
+    due: float
+    key: str | None = None
+    "Of a timer."
+    every: str | None = None
+    "Of a repeating timer."
+    reply_to: str | None = None
+    on_failure: str | None = None
+    failures: int = 0
+    aside: bool = False
+    "It was set aside: the journal leaves out those behind it."
+    tries: int = 0
+    "Attempts in a row that are not counted."
+    state: State = QUEUED
+    at: float = 0.0
+    "When it goes out, or out again."
+    again: tuple[str, float] | None = None
+    "Of a repeating timer: the id and the time that its row goes on with."
+
+    def become(self, state: State) -> None:
+        self.state = STATES[self.state][state]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.seq, self.position
+
+    @property
+    def attempt(self) -> int:
+        return self.failures + self.tries + 1
+
+    @property
+    def size(self) -> int:
+        return len(self.args) + OVERHEAD_BYTES
+
+
+# -- Effects ---------------------------------------------------------------------------------------
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Deliver it; report with `done`, `gone`, `early` or `failed`."""
+
+    message: Message
+
+
+class SetAside(msgspec.Struct, frozen=True):
+    """Let its row be due later; report with `set_aside`."""
+
+    message: Message
+    failures: int
+    pause: float
+    error: Any
+
+
+class MoveOn(msgspec.Struct, frozen=True):
+    """Let the row of a repeating timer go on without a firing; report with `moved_on`."""
+
+    message: Message
+
+
+class Park(msgspec.Struct, frozen=True):
+    """Park its row; report with `over`."""
+
+    message: Message
+    error: Any
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """Let its row become a message to its owner, with its failure; report with `turned`."""
+
+    message: Message
+    new: str
+    error: Any
+
+
+Change = SetAside | MoveOn | Park | Turn
+"""An effect that changes a row."""
+Effect = Send | Change
+
+Pair = tuple[str, str, str]
+"""Owner, target's type and target; of a timer its id alone."""
+
+
+class Deliveries:
+    """The messages and timers of one shard. The shell gives it the time with each call."""
+
+    def __init__(
+        self, memory: Memory, new_id: Callable[[], str], back_off: BackOff | None = None, *, complete: bool
+    ) -> None:
+        """`complete`: the journal has nothing of this shard yet. Otherwise a page is wanted."""
+        self.out: list[Effect] = []
+        self.messages: dict[str, Message] = {}
+        "All that is in memory, by id."
+        self.reading = False
+        self._memory = memory
+        self._new_id = new_id
+        self._back_off = back_off or BackOff()
+        self._more = not complete
+        "The journal may have messages that are due and not in memory."
+        self._missed = False
+        "The page that is being read may lack some."
+        self._next_due: float | None = None
+        "When the first timer that is not in memory is due, as far as is known."
+        self._ragged: set[Pair] = set()
+        "Pairs whose first message is set aside: those behind it are in the journal only."
+        self._pairs: dict[Pair, list[Message]] = {}
+        "In the order of staging; only the first of each may be under way."
+        self._timers: dict[tuple[str, str], Message] = {}
+        "By owner and key."
+        self._times: list[tuple[float, int, str]] = []
+        "Heap of the times at which messages may go out; outdated ones stay in it."
+        self._count = 0
+        self._bytes = 0
+        memory.shards += 1
+
+    def close(self) -> None:
+        """Forget everything: the shard is not at home here any more."""
+        self._memory.shards -= 1
+        self._memory.rows -= len(self.messages)
+        self._memory.bytes -= self._bytes
+        self.messages = {}
+
+    @property
+    def wake_at(self) -> float | None:
+        """When `tick` has something to do; None: it waits for another call."""
+        times = [self._times[0][0]] if self._times else []
+        if self._next_due is not None and not self.reading:
+            times.append(self._next_due - LEAD_SECONDS)
+        return min(times, default=None)
+
+    def room_to_read(self, now: float) -> int:
+        """Return how many messages may be read now; 0: no page is wanted."""
+        if self.reading:
+            return 0
+        soon = self._next_due is not None and self._next_due - LEAD_SECONDS <= now
+        if not (self._more or soon):
+            return 0
+        room = self._room()
+        # A page of a few rows costs as much as one of many: so wait until half of them are gone.
+        return room if room >= len(self.messages) else 0
+
+    # -- The journal -------------------------------------------------------------------------------
+
+    def read_begins(self) -> list[str]:
+        """Take in that a page is being read; return the ids that it has to leave out."""
+        self.reading, self._missed = True, False
+        self._next_due = None
+        return list(self.messages)
+
+    def page(self, found: Iterable[Message], *, more: bool, next_due: float | None, now: float) -> None:
+        """Take in a page. It has all rows that are due within the horizon and were not held, unless
+        there are `more`; `next_due` is the first time beyond it.
+        """
+        self.reading = False
+        self._more = more or self._missed
+        self._missed = False
+        if next_due is not None:
+            self._later(next_due)
+        for each in found:
+            if each.id in self.messages:
+                continue
+            if not self._room():
+                self._more = True
+                break
+            if each.aside and each.key is None:
+                self._ragged.add(_pair(each))
+            self._take_in(each, now)
+        self.tick(now)
+
+    def unread(self) -> None:
+        """Take in that the page could not be read: it is wanted still."""
+        self.reading = False
+        self._more = True
+
+    def look(self) -> None:
+        """Want a page: the journal may have rows that were not told of here."""
+        self._more = self._missed = True
+
+    def staged(self, rows: Iterable[Message], now: float) -> None:
+        """Take in rows that were committed just now."""
+        for each in rows:
+            if each.key is not None:
+                self.cancelled(each.entity, each.key)
+                if each.due > now + HORIZON_SECONDS:
+                    self._later(each.due)
+                elif self._room():
+                    self._take_in(each, now)
+                else:
+                    self.look()
+            elif _pair(each) in self._ragged:
+                pass  # it is read with those before it
+            elif self._more or self._missed or not self._room():
+                self.look()  # an earlier one of its pair may be in the journal only
+            else:
+                self._take_in(each, now)
+        self.tick(now)
+
+    def cancelled(self, entity: str, key: str) -> None:
+        """Take in that a timer was cancelled or replaced. A firing under way finds its row gone."""
+        timer = self._timers.get((entity, key))
+        if timer is not None:
+            self._forget(timer)
+
+    def erased(self, entity: str) -> None:
+        """Forget all messages and timers of an entity that was erased."""
+        for each in [each for each in self.messages.values() if each.entity == entity]:
+            self._forget(each)
+
+    # -- Outcomes of deliveries --------------------------------------------------------------------
+
+    def done(self, message: Message, now: float) -> None:
+        """Take in that this delivery has taken effect."""
+        if message.state is OVER:
+            return
+        self._end(message, now)
+        if message.again is not None:
+            self._goes_on(message, now)
+        self.tick(now)
+
+    def gone(self, message: Message, now: float) -> None:
+        """Take in that the row was taken, cancelled or replaced before this delivery."""
+        if message.state is OVER:
+            return
+        if message.every is not None:
+            self.look()  # an earlier attempt may have let it go on, under an id that is not known here
+        self._end(message, now)
+        self.tick(now)
+
+    def early(self, message: Message, seconds: float, now: float) -> None:
+        """Take in that the row is due only in so many seconds."""
+        if message.state is OVER:
+            return
+        message.become(QUEUED)
+        message.due = now + seconds
+        self._wait(message, message.due)
+
+    def failed(self, message: Message, why: Failure, error: Any, now: float) -> None:
+        """Take in that the delivery has not taken effect, or not wholly.
+
+        The error is the shell's: the machine only carries it.
+        """
+        if message.state is OVER:
+            return
+        if why in (UNKNOWN, UNREACHED):
+            message.tries += 1
+            pause = self._back_off.again(message.tries)
+            if why is UNREACHED and pause > HORIZON_SECONDS:
+                message.become(WRITING)
+                self.out.append(SetAside(message, message.failures, pause, error))
+            else:
+                message.become(QUEUED)
+                self._wait(message, now + pause)
+            return
+        if why is PARKED:
+            self._end(message, now)
+            self.tick(now)
+            return
+        message.become(WRITING)
+        failures = message.failures + 1
+        final = why is REJECTED or failures >= self._back_off.failures
+        if not final:
+            self.out.append(SetAside(message, failures, self._back_off.pause(failures), error))
+        elif message.on_failure is not None:
+            self.out.append(Turn(message, self._new_id(), error))
+        elif why is REJECTED and message.again is not None:
+            self.out.append(MoveOn(message))  # this firing is over, the timer is not
+        else:
+            self.out.append(Park(message, error))
+
+    # -- Outcomes of changes -----------------------------------------------------------------------
+
+    def set_aside(self, message: Message, failures: int, pause: float, now: float) -> None:
+        """Take in that its row is due later."""
+        if message.state is OVER:
+            return
+        due = now + pause
+        if pause <= HORIZON_SECONDS:
+            message.failures, message.tries = failures, 0
+            message.become(QUEUED)
+            message.due = due
+            self._wait(message, due)
+            return
+        pair = _pair(message)
+        for each in list(self._pairs[pair]):
+            self._forget(each)
+        if message.key is None:
+            self._ragged.add(pair)
+        self._later(due)
+
+    def moved_on(self, message: Message, now: float) -> None:
+        """Take in that the row of a repeating timer goes on without a firing."""
+        if message.state is not OVER:
+            self._end(message, now)
+            self._goes_on(message, now)
+            self.tick(now)
+
+    def over(self, message: Message, now: float) -> None:
+        """Take in that its row is parked, or was gone."""
+        if message.state is not OVER:
+            self._end(message, now)
+            self.tick(now)
+
+    def turned(self, message: Message, made: Message, now: float) -> None:
+        """Take in that its row has become a message to its owner."""
+        if message.state is not OVER:
+            self._end(message, now)
+            self.staged((made,), now)
+
+    # -- Time --------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Send what may go out by now."""
+        times = self._times
+        while times and times[0][0] <= now:
+            _, _, found = heappop(times)
+            message = self.messages.get(found)
+            if message is not None and message.state is QUEUED and message.at <= now:
+                self._go(message, now)
+        if len(times) > COMPACT + 2 * len(self.messages):
+            self._times = [each for each in times if each[2] in self.messages]
+            heapify(self._times)
+
+    # -- Inside ------------------------------------------------------------------------------------
+
+    def _go(self, message: Message, now: float) -> None:
+        """Send a message that is due, if it is the first of its pair."""
+        if self._pairs[_pair(message)][0] is not message:
+            return
+        if message.every is not None and message.again is None:
+            firing = fire(decode(message.every), _as_time(message.due), _as_time(now))
+            message.again = self._new_id(), firing.again.timestamp()
+            if not firing.runs:
+                message.become(WRITING)
+                self.out.append(MoveOn(message))
+                return
+        message.become(SENT)
+        self.out.append(Send(message))
+
+    def _goes_on(self, message: Message, now: float) -> None:
+        """Take in a repeating timer at its next time, unless that one was replaced."""
+        if message.again is None or (message.entity, message.key or "") in self._timers:
+            return  # a page has shown it already
+        new, due = message.again
+        if due > now + HORIZON_SECONDS:
+            self._later(due)
+            return
+        made = msgspec.structs.replace(
+            message, id=new, due=due, at=0.0, again=None, failures=0, aside=False, tries=0, state=QUEUED
+        )
+        self._take_in(made, now)
+
+    def _take_in(self, message: Message, now: float) -> None:
+        self.messages[message.id] = message
+        self._bytes += message.size
+        self._memory.rows += 1
+        self._memory.bytes += message.size
+        if message.key is not None:
+            self._timers[message.entity, message.key] = message
+        queue = self._pairs.setdefault(_pair(message), [])
+        # One that is under way stays the first: the others go out after it.
+        insort(
+            queue, message, lo=int(bool(queue) and queue[0].state is not QUEUED), key=lambda each: each.order
+        )
+        self._wait(message, message.due)
+
+    def _wait(self, message: Message, until: float) -> None:
+        message.at = until
+        self._count += 1
+        heappush(self._times, (until, self._count, message.id))
+
+    def _later(self, due: float) -> None:
+        if self._next_due is None or due < self._next_due:
+            self._next_due = due
+
+    def _end(self, message: Message, now: float) -> None:
+        """End a message, and let the next one of its pair go."""
+        pair = _pair(message)
+        self._forget(message)
+        if pair in self._ragged:
+            self._ragged.discard(pair)
+            self.look()
+        queue = self._pairs.get(pair)
+        if queue:
+            self._wait(queue[0], max(queue[0].at, now))
+
+    def _forget(self, message: Message) -> None:
+        message.become(OVER)
+        del self.messages[message.id]
+        self._bytes -= message.size
+        self._memory.rows -= 1
+        self._memory.bytes -= message.size
+        if message.key is not None and self._timers.get((message.entity, message.key)) is message:
+            del self._timers[message.entity, message.key]
+        pair = _pair(message)
+        queue = self._pairs[pair]
+        queue.remove(message)
+        if not queue:
+            del self._pairs[pair]
+
+    def _room(self) -> int:
+        return self._memory.room(len(self.messages), self._bytes)
+
+
+def _pair(message: Message) -> Pair:
+    if message.key is not None:
+        return message.id, "", ""
+    return message.entity, message.target_type, message.target
+
+
+def _as_time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

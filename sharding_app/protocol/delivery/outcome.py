@@ -1,0 +1,33 @@
+"""The outcome of one delivery, as the target's home tells it to the owner's: the value of an
+answer.
+"""
+
+from typing import Literal
+
+import msgspec
+
+
+class Outcome(msgspec.Struct, array_like=True, frozen=True):
+    """`done`: this delivery has taken effect, and its row is gone with it, or goes on.
+
+    `gone`: the row was taken, cancelled or replaced before: nothing of this delivery is stored.
+    `early`: nothing is stored either, since the row is due only `seconds` from now.
+    """
+
+    what: Literal["done", "gone", "early"]
+    seconds: float = 0.0
+
+
+DONE = Outcome("done")
+GONE = Outcome("gone")
+
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Outcome).decode
+
+
+def decode(value: bytes) -> Outcome:
+    """Read an outcome. A value of a later release counts as gone: the row itself tells the rest."""
+    try:
+        return _decode(value)
+    except (msgspec.MsgspecError, ValueError):
+        return GONE

@@ -1,0 +1,1 @@
+"""Deliveries of durable messages and timers, at the homes of their owners."""

@@ -1,0 +1,495 @@
+"""The deliveries of a node: the shell around `protocol.delivery.deliveries`, for all shards here.
+
+Contract: nothing is sent while the node's lease is lost. A shard that stops, or is dropped, is
+forgotten: its next home reads its rows. A shard whose type has never set anything in motion costs
+nothing, and is known here from its first message on.
+
+Wake-ups may be lost: those of processes that store messages from outside. So the node asks now and
+then which of its shards have rows that are overdue.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import count
+from typing import Any
+
+from sharding_app.entities.codecs.values import ERRORS
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.failure import failure_of
+from sharding_app.entities.registry import registry
+from sharding_app.errors import ShardingError, Unavailable
+from sharding_app.ports.deliveries import Claim, Motion, Pending, Taking
+from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.delivery.clock import ServerClock
+from sharding_app.protocol.delivery.deliveries import (
+    HORIZON_SECONDS,
+    PARKED,
+    SENT,
+    UNKNOWN,
+    UNREACHED,
+    Change,
+    Deliveries,
+    Message,
+    MoveOn,
+    Send,
+    SetAside,
+    Turn,
+)
+from sharding_app.protocol.delivery.memory import Memory
+from sharding_app.protocol.delivery.outcome import decode
+from sharding_app.protocol.histogram import Histogram
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId
+from sharding_app.redaction import told
+from sharding_app.runtime.base.config import DeliverySettings
+from sharding_app.runtime.delivery.rows import call_of, kind_of, read, staged, text_of, time_of
+
+logger = logging.getLogger("sharding.entity")
+
+RETRY_SECONDS = 0.1
+RETRY_MAX_SECONDS = 5.0
+PAGE_SHARDS = 100
+"""Most shards of one page."""
+PAGE_ROWS = 1000
+NET_SECONDS = 30.0
+"""Between two looks at what is overdue."""
+IDLE_NET_SECONDS = 300.0
+"""The same, where no type is known to set anything in motion."""
+OVERDUE_SECONDS = 5.0
+OVERDUE_SHARDS = 1000
+
+
+class Figures:
+    """What the deliveries of a node have come to."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.retried = 0
+        self.failures = 0
+        self.parked = 0
+        self.lateness = Histogram()
+        "Of timers: from the time at which they are due to their first delivery."
+
+
+class Home:
+    """One shard that is at home here, with what it has set in motion."""
+
+    __slots__ = ("alive", "deliveries", "epoch", "shard", "timer", "type", "type_id", "wake_at")
+
+    def __init__(
+        self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch, deliveries: Deliveries
+    ) -> None:
+        self.type = entity_type
+        self.type_id = type_id
+        self.shard = shard
+        self.epoch = epoch
+        self.deliveries = deliveries
+        self.alive = True
+        self.timer: asyncio.TimerHandle | None = None
+        self.wake_at = 0.0
+
+    @property
+    def claim(self) -> Claim:
+        return self.type_id, self.shard, self.epoch
+
+
+class Deliverer:
+    def __init__(
+        self,
+        incarnation: Incarnation,
+        settings: DeliverySettings,
+        journal: Journal,
+        *,
+        now: Callable[[], float],
+        ask: Callable[[Call], "asyncio.Future[bytes]"],
+        may_handle: Callable[[], bool],
+        run: Callable[[Coroutine[Any, Any, None]], object],
+        host_of: Callable[[int, ShardId, Epoch], EntityType | None],
+        fenced: Callable[[str, ShardId, Epoch], None],
+    ) -> None:
+        """`host_of` returns the type of a shard that is at home here at that epoch. `fenced` learns
+        of one that is not, as the journal says.
+        """
+        self.figures = Figures()
+        self.clock = ServerClock()
+        self._me = incarnation
+        self._settings = settings
+        self._journal = journal
+        self._now = now
+        self._ask = ask
+        self._may_handle = may_handle
+        self._run = run
+        self._host_of = host_of
+        self._fenced = fenced
+        self._numbers = count(1)
+        self._memory = Memory(settings.max_rows, settings.max_bytes)
+        self._homes: dict[tuple[int, ShardId], Home] = {}
+        self._ready: deque[tuple[Home, Message]] = deque()
+        "To be sent as soon as there is room for another one under way."
+        self._under_way = 0
+        self._wanting: dict[Home, None] = {}
+        "Homes that want a page."
+        self._reading = False
+        self._resumed = asyncio.Event()
+        self._net_at: float | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def pending(self) -> int:
+        """Number of messages and timers in memory."""
+        return self._memory.rows
+
+    def new_id(self) -> str:
+        """Return the id of a new message: the incarnation is never used again."""
+        return f"{self._me}-{next(self._numbers)}"
+
+    # -- From the hosts ----------------------------------------------------------------------------
+
+    def begin(self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch) -> None:
+        """Deliver what the rows of a shard say that has started here: its type sets in motion."""
+        self._touch(self._home(entity_type, type_id, shard, epoch, complete=False))
+
+    def forget(self, type_id: int, shard: ShardId) -> None:
+        """Forget a shard that is not at home here any more, or is about to leave."""
+        home = self._homes.pop((type_id, shard), None)
+        if home is not None:
+            home.alive = False
+            home.deliveries.close()
+            self._wanting.pop(home, None)
+            if home.timer is not None:
+                home.timer.cancel()
+
+    def staged(
+        self,
+        entity_type: EntityType,
+        type_id: int,
+        shard: ShardId,
+        epoch: Epoch,
+        entity: EntityId,
+        motion: Motion,
+        at: datetime | None,
+    ) -> None:
+        """Take in what an entity has committed just now; `at`: the server's time then, if known."""
+        home = self._home(entity_type, type_id, shard, epoch, complete=True)
+        for _, _, key in motion.cancels:
+            home.deliveries.cancelled(entity, key)
+        if at is None:
+            home.deliveries.look()
+        elif motion.sends:
+            self.clock.heard(at.timestamp(), self._now())
+            home.deliveries.staged(staged(motion.sends, at), self._server_now())
+        self._touch(home)
+
+    def look(self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch) -> None:
+        """Read what was stored from outside."""
+        home = self._home(entity_type, type_id, shard, epoch, complete=False)
+        home.deliveries.look()
+        self._touch(home)
+
+    def erased(self, type_id: int, shard: ShardId, entity: EntityId) -> None:
+        """Forget the messages and timers of an entity that is being erased."""
+        home = self._homes.get((type_id, shard))
+        if home is not None:
+            home.deliveries.erased(entity)
+
+    def resume(self) -> None:
+        """Go on: the node's lease is valid again."""
+        self._resumed.set()
+        self._resumed = asyncio.Event()
+        self._send_ready()
+        self._read_soon()
+
+    def tick(self, now: float) -> None:
+        """Look now and then for what is overdue."""
+        if self._net_at is None:
+            self._net_at = now + IDLE_NET_SECONDS
+        elif self._homes and self._net_at > now + NET_SECONDS:
+            self._net_at = now + NET_SECONDS
+        if now >= self._net_at and self._may_handle():
+            self._net_at = now + (NET_SECONDS if self._homes else IDLE_NET_SECONDS)
+            self._run(self._look_for_overdue())
+
+    def server_time(self) -> datetime:
+        """Return a time that the server has reached. `know_server_time` comes first."""
+        return time_of(self._server_now())
+
+    async def know_server_time(self) -> None:
+        """Ask for the server's time if it is not known yet."""
+        while not self.clock.known:
+            try:
+                page = await self._journal.due([], 0.0, 1)
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self.clock.heard(page.now.timestamp(), self._now())
+
+    # -- Carry out ---------------------------------------------------------------------------------
+
+    def _home(
+        self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch, *, complete: bool
+    ) -> Home:
+        found = self._homes.get((type_id, shard))
+        if found is not None and found.epoch == epoch:
+            return found
+        self.forget(type_id, shard)
+        machine = Deliveries(self._memory, self.new_id, self._settings.back_off, complete=complete)
+        home = self._homes[type_id, shard] = Home(entity_type, type_id, shard, epoch, machine)
+        return home
+
+    def _server_now(self) -> float:
+        return self.clock.low(self._now())
+
+    def _touch(self, home: Home) -> None:
+        """Carry out what a machine wants."""
+        machine = home.deliveries
+        while machine.out:
+            effects, machine.out = machine.out, []
+            for effect in effects:
+                if isinstance(effect, Send):
+                    self._ready.append((home, effect.message))
+                else:
+                    self._run(self._change(home, effect))
+        if not home.alive:
+            return
+        now = self._server_now()
+        self._wake_later(home, now)
+        if machine.room_to_read(now):
+            self._wanting[home] = None
+            self._read_soon()
+        self._send_ready()
+
+    def _wake_later(self, home: Home, now: float) -> None:
+        wake_at = home.deliveries.wake_at
+        if home.timer is not None:
+            if home.wake_at == wake_at:
+                return
+            home.timer.cancel()
+            home.timer = None
+        if wake_at is not None and self.clock.known:
+            home.wake_at = wake_at
+            # At times the estimate of the server's clock gets better.
+            wait = min(self.clock.wait(wake_at, self._now()), NET_SECONDS)
+            home.timer = self._loop.call_later(wait, self._wake, home)
+
+    def _wake(self, home: Home) -> None:
+        home.timer = None
+        home.deliveries.tick(self._server_now())
+        self._touch(home)
+
+    # -- Send --------------------------------------------------------------------------------------
+
+    def _send_ready(self) -> None:
+        ready = self._ready
+        while ready and self._under_way < self._settings.most_under_way and self._may_handle():
+            home, message = ready.popleft()
+            if home.alive and message.state is SENT:
+                self._send(home, message)
+
+    def _send(self, home: Home, message: Message) -> None:
+        if message.key is not None and message.attempt == 1:
+            self.figures.lateness.add(max(0.0, self._server_now() - message.due))
+        self._under_way += 1
+        self.figures.retried += message.attempt > 1
+        try:
+            future = self._ask(call_of(message, home.type.name, self._settings.answer_seconds))
+        except ShardingError as error:
+            future = self._loop.create_future()
+            future.set_exception(error)
+        future.add_done_callback(partial(self._answered, home, message))
+
+    def _answered(self, home: Home, message: Message, future: "asyncio.Future[bytes]") -> None:
+        self._under_way -= 1
+        machine, now = home.deliveries, self._server_now()
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if not home.alive:
+            pass
+        elif error is not None:
+            self._failed(home, message, error)
+        else:
+            outcome = decode(future.result())
+            if outcome.what == "early":
+                machine.early(message, outcome.seconds, now)
+            elif outcome.what == "done":
+                self.figures.delivered += 1
+                machine.done(message, now)
+            else:
+                machine.gone(message, now)
+        self._touch(home)
+        self._send_ready()
+
+    def _failed(self, home: Home, message: Message, error: BaseException) -> None:
+        kind = kind_of(error)
+        if kind not in (UNKNOWN, UNREACHED):
+            self.figures.failures += 1
+        if kind is PARKED:
+            self._parked(home, message, error)
+        if not isinstance(error, ShardingError):
+            error = Unavailable(told(error))
+        home.deliveries.failed(message, kind, error, self._server_now())
+
+    def _parked(self, home: Home, message: Message, error: BaseException) -> None:
+        self.figures.parked += 1
+        logger.error(
+            "a durable message of an entity of %s to %s.%s is parked: %s", home.type.name, message.target_type,
+            message.command, told(error), extra={"action": "message_parked", "entity_type": home.type.name},
+        )  # fmt: skip
+
+    # -- Changes of rows ---------------------------------------------------------------------------
+
+    async def _change(self, home: Home, effect: Change) -> None:
+        """Change a message's row, and report that to the machine; try until the journal answers."""
+        pause = RETRY_SECONDS
+        while home.alive:
+            while not self._may_handle():
+                await self._resumed.wait()
+            try:
+                report = await self._changed(home, effect)
+            except JournalUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, RETRY_MAX_SECONDS)
+            except ShardsFenced:
+                if home.alive:
+                    self._fenced(home.type.name, home.shard, home.epoch)
+                return
+            else:
+                if home.alive:
+                    report(self._server_now())
+                    self._touch(home)
+                return
+
+    async def _changed(self, home: Home, effect: Change) -> Callable[[float], None]:
+        """Change a message's row. Return the report of it."""
+        machine, journal, message = home.deliveries, self._journal, effect.message
+        gone = partial(self._was_gone, home, message)
+        if isinstance(effect, SetAside):
+            failures, pause = effect.failures, effect.pause
+            there = await journal.set_aside(message.id, failures, pause, text_of(effect.error), home.claim)
+            return partial(machine.set_aside, message, failures, pause) if there else gone
+        if isinstance(effect, MoveOn):
+            assert message.again is not None and message.key is not None  # noqa: S101, PT018
+            again = message.again[0], time_of(message.again[1])
+            timer = home.type_id, message.entity, message.key
+            found = await journal.discard([Taking(message.id, timer, again=again)])
+            return partial(machine.moved_on, message) if found else gone
+        if isinstance(effect, Turn):
+            args = _failure_args(home, message, effect.error)  # None: it is parked
+            if args is not None:
+                command = message.on_failure or ""
+                there = await journal.turn(message.id, effect.new, command, args, home.claim)
+                turned = _turned(home, message, effect.new, args)
+                return partial(machine.turned, message, turned) if there else gone
+        if not await journal.park(message.id, text_of(effect.error), home.claim):
+            return gone
+        self._parked(home, message, effect.error)
+        return partial(machine.over, message)
+
+    @staticmethod
+    def _was_gone(home: Home, message: Message, now: float) -> None:
+        """Take in that a row was not there: an earlier attempt may have given it another id."""
+        home.deliveries.look()
+        home.deliveries.over(message, now)
+
+    # -- Pages -------------------------------------------------------------------------------------
+
+    def _read_soon(self) -> None:
+        if self._wanting and not self._reading and self._may_handle():
+            self._reading = True
+            self._run(self._read_pages())
+
+    async def _read_pages(self) -> None:
+        try:
+            failures = 0
+            while self._wanting and self._may_handle():
+                if await self._read_page():
+                    failures = 0
+                else:
+                    failures += 1
+                    await asyncio.sleep(min(RETRY_SECONDS * 2.0 ** min(failures, 10), RETRY_MAX_SECONDS))
+        finally:
+            self._reading = False
+
+    async def _read_page(self) -> bool:
+        """Read a page for some homes that want one. False: the journal does not answer."""
+        homes: dict[tuple[int, ShardId], Home] = {}
+        held: list[str] = []
+        limit = 0
+        for home in list(self._wanting)[:PAGE_SHARDS]:
+            del self._wanting[home]
+            room = home.deliveries.room_to_read(self._server_now())
+            if room:
+                homes[home.type_id, home.shard] = home
+                held += home.deliveries.read_begins()
+                limit += room
+        if not homes:
+            return True
+        try:
+            page = await self._journal.due(list(homes), HORIZON_SECONDS, min(limit, PAGE_ROWS), held)
+        except JournalUnavailable:
+            for home in homes.values():
+                if home.alive:
+                    home.deliveries.unread()
+                    self._wanting[home] = None
+            return False
+        self.clock.heard(page.now.timestamp(), self._now())
+        found: dict[tuple[int, ShardId], list[Pending]] = {}
+        for row in page.messages:
+            found.setdefault((row.type_id, row.shard), []).append(row)
+        next_due = None if page.next_due is None else page.next_due.timestamp()
+        for key, home in homes.items():
+            if home.alive:
+                rows = map(read, found.get(key, ()))
+                home.deliveries.page(rows, more=page.more, next_due=next_due, now=self._server_now())
+                self._touch(home)
+        return True
+
+    async def _look_for_overdue(self) -> None:
+        """Read the shards whose rows are overdue: no wake-up may have come for them."""
+        try:
+            found = await self._journal.overdue(self._me, OVERDUE_SECONDS, OVERDUE_SHARDS)
+            if self._homes:
+                page = await self._journal.due([], 0.0, 1)
+                self.clock.heard(page.now.timestamp(), self._now())
+        except JournalUnavailable:
+            return
+        for each in found:
+            entity_type = self._host_of(each.type_id, each.shard, each.epoch)
+            if entity_type is not None:
+                self.look(entity_type, each.type_id, each.shard, each.epoch)
+
+
+def _failure_args(home: Home, message: Message, error: ShardingError) -> bytes | None:
+    """Return the arguments of the owner's command for a failure; None: it cannot take them."""
+    handler = home.type.commands.get(message.on_failure or "")
+    if handler is None:
+        return None
+    names: Sequence[str] = ()
+    target = registry.all().get(message.target_type)
+    if target is not None and message.command in target.commands:
+        names = target.commands[message.command].parameters
+    failure = failure_of(message.target_type, message.target, message.command, names, message.args, error)
+    try:
+        return handler.encode_answer(failure)
+    except (ShardingError, *ERRORS) as refused:
+        logger.error(
+            "%s.%s does not take the failure of a message: %s", home.type.name, handler.name, told(refused),
+            extra={"action": "failure_not_taken", "entity_type": home.type.name},
+        )  # fmt: skip
+        return None
+
+
+def _turned(home: Home, message: Message, new: str, args: bytes) -> Message:
+    return Message(
+        new,
+        message.entity,
+        message.seq,
+        message.position,
+        home.type.name,
+        message.entity,
+        message.on_failure or "",
+        args,
+        message.due,
+    )

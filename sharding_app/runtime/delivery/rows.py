@@ -1,0 +1,81 @@
+"""Rows of messages and timers as the machine holds them, and calls that deliver them."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from sharding_app.errors import AskTimeout, PartiallyApplied, Rejected, ShardingError
+from sharding_app.ports.deliveries import MessageRow, Pending
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.delivery.deliveries import (
+    FAILED,
+    PARKED,
+    REJECTED,
+    UNKNOWN,
+    UNREACHED,
+    Failure,
+    Message,
+)
+from sharding_app.protocol.messages import Takes
+from sharding_app.runtime.base.call_chain import TOLD
+
+MAX_ERROR_CHARS = 1000
+"""Of the text that is kept beside a message that has failed."""
+MICROSECONDS = 1_000_000
+
+
+def staged(rows: Sequence[MessageRow], at: datetime) -> list[Message]:
+    """Return rows that were committed at that time of the server's."""
+    return [
+        Message(
+            row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
+            (row.due or at + timedelta(seconds=row.delay)).timestamp(), row.key, row.every, row.reply_to, row.on_failure,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def read(row: Pending) -> Message:
+    """Return a row of a page."""
+    return Message(
+        row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
+        row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure, row.failures, row.aside,
+    )  # fmt: skip
+
+
+def call_of(message: Message, owner_type: str, timeout: float) -> Call:
+    """Return the call that delivers a message."""
+    again = None if message.again is None else (message.again[0], round(message.again[1] * MICROSECONDS))
+    reply_to = None if message.reply_to is None else (owner_type, message.entity, message.reply_to)
+    to_itself = message.target == message.entity and message.target_type == owner_type
+    return Call(
+        message.target_type,
+        message.entity if message.key is not None else message.target,
+        message.command,
+        message.args,
+        timeout,
+        # The owner does not wait. A timer, and what was stored from outside, has no sender.
+        chain=() if to_itself else (f"{TOLD}{owner_type}/{message.entity}",),
+        motion=Takes(message.id, reply_to, again, message.key, message.attempt),
+    )
+
+
+def time_of(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def kind_of(error: BaseException) -> Failure:
+    """Return what an error says about a delivery."""
+    if isinstance(error, Rejected):
+        return REJECTED
+    if isinstance(error, PartiallyApplied):
+        return PARKED
+    if isinstance(error, AskTimeout) or not isinstance(error, ShardingError):
+        return UNKNOWN
+    if error.retryable:
+        return UNREACHED if error.stored == "nothing" else UNKNOWN
+    return FAILED
+
+
+def text_of(error: ShardingError) -> str:
+    """Return the text about an error that is kept beside its message."""
+    return f"{error.code}: {error.message}"[:MAX_ERROR_CHARS].replace("\0", " ")

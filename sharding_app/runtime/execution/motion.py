@@ -1,0 +1,135 @@
+"""Rows of what a command has set in motion, which go with its commit; functions that follow it."""
+
+import asyncio
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.registry import registry
+from sharding_app.entities.staging import StagedMessage, Staging
+from sharding_app.errors import InvalidCall
+from sharding_app.ports.deliveries import MessageRow, Motion, Taking
+from sharding_app.protocol.delivery.recurrence import decode, first
+from sharding_app.protocol.messages import Deliver, Takes
+from sharding_app.redaction import traceable
+from sharding_app.runtime.base.interfaces import RAISED, ends_job
+from sharding_app.runtime.base.threads import sendable
+from sharding_app.runtime.execution.owner import Owner
+from sharding_app.runtime.journal.commits import Resident
+
+logger = logging.getLogger("sharding.entity")
+MICROSECONDS = 1_000_000
+
+
+def sets_in_motion(message: Deliver, staging: Staging) -> bool:
+    """Tell whether rows of messages or timers go with a command's commit."""
+    return bool(message.motion is not None or staging.messages or staging.cancelled)
+
+
+def needs_time(staging: Staging) -> bool:
+    """Tell whether the server's time is needed before the commit: for the first time of a timer
+    that repeats daily.
+    """
+    return any(each.every is not None and not decode(each.every).seconds for each in staging.messages)
+
+
+def reply_args(wanted: Takes, result: object) -> bytes | None:
+    """Encode the result for the command that the sender wants it as; None: it wants none."""
+    if wanted.reply_to is None:
+        return None
+    type_name, _, command = wanted.reply_to
+    sender = registry.all().get(type_name)
+    if sender is None:
+        raise InvalidCall(f"no entity type {type_name!r} is known here: it cannot be sent a reply")
+    return sender.handler(command).encode_answer(result)
+
+
+def motion_of(
+    owner: Owner,
+    type_id: int,
+    slot: Resident,
+    message: Deliver,
+    staging: Staging,
+    reply: bytes | None = None,
+    *,
+    park: bool = False,
+    resumed: bool = False,
+) -> Motion:
+    """Return the rows for a commit whose last event has the entity's present number.
+
+    `park`: it is in the middle of a handler. `resumed`: it follows such a commit.
+    """
+    made = [_row(owner, type_id, slot, position, each) for position, each in enumerate(staging.messages)]
+    cancels = [(type_id, slot.id, key) for key in staging.cancelled]
+    takes = []
+    if message.motion is not None:
+        takes = [_taking(type_id, slot, message.motion, park=park, resumed=resumed)]
+        if reply is not None:
+            made.append(reply_row(owner, type_id, slot, message.motion, reply, len(made)))
+    return Motion(made, cancels, takes)
+
+
+def _row(owner: Owner, type_id: int, slot: Resident, position: int, staged: StagedMessage) -> MessageRow:
+    shard, due, delay = slot.shard, staged.at, staged.delay
+    if staged.every is not None and due is None:
+        spec = decode(staged.every)
+        delay = spec.seconds
+        due = None if delay else first(spec, owner.server_time())
+    return MessageRow(
+        owner.new_message_id(), type_id, shard.number, slot.id, shard.epoch, slot.seq, position, staged.target_type,
+        staged.target, staged.command, staged.args, due, delay, staged.key, staged.every, staged.reply_to,
+        staged.on_failure,
+    )  # fmt: skip
+
+
+def _taking(type_id: int, slot: Resident, takes: Takes, *, park: bool, resumed: bool) -> Taking:
+    timer = None if takes.key is None else (type_id, slot.id, takes.key)
+    again = None
+    if takes.again is not None:
+        again = takes.again[0], datetime.fromtimestamp(takes.again[1] / MICROSECONDS, UTC)
+    return Taking(takes.id, timer, park=park, again=again)
+
+
+def reply_row(
+    owner: Owner, type_id: int, slot: Resident, takes: Takes, args: bytes, position: int
+) -> MessageRow:
+    """Return the reply to a message: a message of its target."""
+    shard = slot.shard
+    assert takes.reply_to is not None  # noqa: S101
+    type_name, entity, command = takes.reply_to
+    return MessageRow(
+        owner.new_message_id(), type_id, shard.number, slot.id, shard.epoch, slot.seq, position, type_name, entity,
+        command, args,
+    )  # fmt: skip
+
+
+async def run_after_commit(
+    owner: Owner,
+    entity_type: EntityType,
+    command: str,
+    functions: Sequence[Callable[[], object]],
+    counters: Counter[str],
+) -> None:
+    """Run functions after a commit, one after the other. An error costs only its function."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    threads = owner.threads
+    for function in functions:
+        try:
+            if inspect.iscoroutinefunction(function):
+                result = function()
+            else:
+                result = await loop.run_in_executor(threads.executor(0), threads.run, sendable(function))
+            if inspect.isawaitable(result):
+                with threads.around(0):
+                    await result
+        except RAISED as error:
+            if ends_job(error, task, cancelled=owner.closing):
+                raise
+            counters["after_commit_failed"] += 1
+            logger.error(
+                "what %s.%s does after its commit raised %s", entity_type.name, command, type(error).__qualname__,
+                exc_info=traceable(error), extra={"action": "after_commit_failed", "entity_type": entity_type.name},
+            )  # fmt: skip
