@@ -1,0 +1,476 @@
+"""The machine of one shard's messages and timers: each transition, with its effects."""
+
+import pytest
+
+from sharding_app.protocol.delivery.deliveries import (
+    FAILED,
+    HORIZON_SECONDS,
+    LEAD_SECONDS,
+    OVER,
+    OVERHEAD_BYTES,
+    PARKED,
+    QUEUED,
+    REJECTED,
+    SENT,
+    UNKNOWN,
+    UNREACHED,
+    WRITING,
+    BackOff,
+    MoveOn,
+    Park,
+    SetAside,
+    Turn,
+)
+from sharding_app.protocol.delivery.memory import Memory
+from sharding_app.protocol.delivery.recurrence import Recurrence
+from sharding_app.protocol.transitions import IllegalTransition
+from tests.unit.protocol.delivery.harness import machine, message, sent, timer
+
+HOURLY = Recurrence(seconds=3600.0).encode()
+FREQUENT = Recurrence(seconds=5.0).encode()
+SKIPPING = Recurrence(seconds=5.0, missed="skip").encode()
+
+
+# -- Pairs -----------------------------------------------------------------------------------------
+
+
+def test_a_message_goes_out_as_soon_as_it_is_committed() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one], 1.0)
+    assert sent(found) == ["m1"]
+    assert one.state is SENT
+
+
+def test_messages_of_a_pair_go_out_one_after_the_other_in_the_order_of_staging() -> None:
+    found = machine()
+    first, second, third = message("m1", 1), message("m2", 2), message("m3", 3)
+    found.staged([first, second, third], 1.0)
+    assert sent(found) == ["m1"]
+    found.done(first, 2.0)
+    assert sent(found) == ["m2"]
+    found.gone(second, 3.0)
+    assert sent(found) == ["m3"]
+    found.done(third, 4.0)
+    assert found.messages == {}
+
+
+def test_pairs_do_not_wait_for_each_other() -> None:
+    found = machine()
+    found.staged([message("m1", 1), message("m2", 2, target="c"), message("m3", 3, owner="z")], 1.0)
+    assert sent(found) == ["m1", "m2", "m3"]
+
+
+def test_an_earlier_message_that_is_read_later_goes_first_unless_one_is_under_way() -> None:
+    found = machine()
+    second = message("m2", 2)
+    found.staged([second, message("m4", 4)], 1.0)
+    assert sent(found) == ["m2"]
+    found.look()
+    found.read_begins()
+    found.page([message("m1", 1), message("m3", 3)], more=False, next_due=None, now=1.0)
+    assert sent(found) == []
+    found.done(second, 2.0)
+    assert sent(found) == ["m1"]
+    found.done(found.messages["m1"], 2.0)
+    assert sent(found) == ["m3"]
+
+
+# -- Failures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("why", [UNKNOWN, UNREACHED])
+def test_an_attempt_without_an_answer_is_repeated_after_a_pause_that_grows(why: object) -> None:
+    found, one = machine(), message("m1")
+    found.staged([one, message("m2", 2)], 1.0)
+    assert sent(found) == ["m1"]
+    found.failed(one, why, "no answer", 1.0)  # type: ignore[arg-type]
+    assert found.wake_at == pytest.approx(1.1)
+    found.tick(1.09)
+    assert sent(found) == []
+    found.tick(1.1)
+    assert sent(found) == ["m1"]
+    assert one.attempt == 2
+    found.failed(one, why, "no answer", 2.0)  # type: ignore[arg-type]
+    assert found.wake_at == pytest.approx(2.2)
+    assert one.failures == 0
+
+
+def test_a_target_that_is_away_for_long_is_set_aside_without_a_count() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one, message("m2", 2)], 0.0)
+    now = 0.0
+    for _ in range(7):
+        sent(found)
+        found.failed(one, UNREACHED, "nobody", now)
+        now += 20.0
+        found.tick(now)
+    sent(found)
+    found.failed(one, UNREACHED, "nobody", now)
+    (effect,) = found.out
+    assert isinstance(effect, SetAside)
+    assert (effect.failures, effect.pause) == (0, pytest.approx(12.8))
+
+
+def test_an_attempt_without_an_answer_never_changes_the_row() -> None:
+    """A slow attempt may still take effect: its row has to be due then."""
+    found, one = machine(), message("m1")
+    found.staged([one], 0.0)
+    for number in range(20):
+        assert sent(found) == ["m1"]
+        found.failed(one, UNKNOWN, "no answer", number * 100.0)
+        assert found.out == []
+        found.tick(number * 100.0 + 99.0)
+
+
+def test_a_failure_sets_the_row_aside_and_counts() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one, message("m2", 2)], 1.0)
+    sent(found)
+    found.failed(one, FAILED, "no", 1.0)
+    (effect,) = found.out
+    assert isinstance(effect, SetAside)
+    assert (effect.failures, effect.pause, effect.error) == (1, 1.0, "no")
+    assert one.state is WRITING
+    found.out = []
+    found.set_aside(one, 1, 1.0, 5.0)
+    found.tick(5.9)
+    assert sent(found) == []
+    found.tick(6.0)
+    assert sent(found) == ["m1"]
+
+
+def test_a_message_is_parked_after_its_failures_and_the_next_one_goes_out() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one, message("m2", 2)], 1.0)
+    one.failures = 2
+    sent(found)
+    found.failed(one, FAILED, "no", 1.0)
+    (effect,) = found.out
+    assert isinstance(effect, Park)
+    assert effect.error == "no"
+    found.out = []
+    found.over(one, 2.0)
+    assert sent(found) == ["m2"]
+
+
+def test_a_rejected_message_is_final_at_once() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one], 1.0)
+    sent(found)
+    found.failed(one, REJECTED, "no", 1.0)
+    assert isinstance(found.out[0], Park)
+
+
+def test_a_final_failure_goes_to_the_owner_if_it_names_a_command_for_it() -> None:
+    found, one = machine(), message("m1", on_failure="refused")
+    found.staged([one, message("m2", 2)], 1.0)
+    sent(found)
+    found.failed(one, REJECTED, "no", 1.0)
+    (effect,) = found.out
+    assert isinstance(effect, Turn)
+    assert effect.new == "new-1"
+    found.out = []
+    found.turned(one, message("new-1", 1, target="a"), 2.0)
+    assert sorted(sent(found)) == ["m2", "new-1"]
+
+
+def test_a_message_that_is_parked_already_is_over() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one, message("m2", 2)], 1.0)
+    sent(found)
+    found.failed(one, PARKED, "partly", 1.0)
+    assert sent(found) == ["m2"]
+    assert one.state is OVER
+
+
+def test_a_pair_that_is_set_aside_for_long_leaves_the_memory_and_comes_back_in_order() -> None:
+    found, one, second = machine(), message("m1"), message("m2", 2)
+    found.staged([one, second], 1.0)
+    one.failures = 1
+    sent(found)
+    found.failed(one, FAILED, "no", 1.0)
+    found.out = []
+    found.set_aside(one, 2, HORIZON_SECONDS + 20.0, 1.0)
+    assert found.messages == {}
+    found.staged([message("m3", 3)], 2.0)
+    assert sent(found) == []
+    assert not found.room_to_read(2.0)
+    due = 1.0 + HORIZON_SECONDS + 20.0
+    assert found.wake_at == pytest.approx(due - LEAD_SECONDS)
+    assert found.room_to_read(due - LEAD_SECONDS)
+    found.read_begins()
+    head = message("m1", due=due)
+    head.failures, head.aside = 2, True
+    found.page([head], more=False, next_due=None, now=due - 1.0)  # those behind it are left out
+    found.staged([message("m4", 4)], due - 0.5)
+    found.tick(due)
+    assert sent(found) == ["m1"]
+    found.done(head, due + 1.0)
+    assert found.room_to_read(due + 1.0)
+    found.read_begins()
+    rows = [message("m2", 2), message("m3", 3), message("m4", 4)]
+    found.page(rows, more=False, next_due=None, now=due + 1.0)
+    assert sent(found) == ["m2"]
+
+
+# -- Timers ----------------------------------------------------------------------------------------
+
+
+def test_a_timer_goes_out_at_its_time_and_not_before() -> None:
+    found = machine()
+    found.staged([timer("t1", 5.0)], 1.0)
+    assert sent(found) == []
+    assert found.wake_at == 5.0
+    found.tick(4.999)
+    assert sent(found) == []
+    found.tick(5.0)
+    assert sent(found) == ["t1"]
+
+
+def test_timers_of_one_entity_do_not_wait_for_each_other() -> None:
+    found = machine()
+    found.staged([timer("t1", 1.0, key="x"), timer("t2", 1.0, key="y")], 1.0)
+    assert sent(found) == ["t1", "t2"]
+
+
+def test_a_timer_that_is_due_later_is_read_when_its_time_comes() -> None:
+    found = machine()
+    found.staged([timer("t1", 1000.0), timer("t2", 500.0, key="other")], 1.0)
+    assert found.messages == {}
+    assert found.wake_at == 500.0 - LEAD_SECONDS
+    assert not found.room_to_read(400.0)
+    assert found.room_to_read(500.0 - LEAD_SECONDS)
+    assert found.read_begins() == []
+    found.page([timer("t2", 500.0, key="other")], more=False, next_due=1000.0, now=499.0)
+    found.tick(500.0)
+    assert sent(found) == ["t2"]
+    assert found.wake_at == 1000.0 - LEAD_SECONDS
+
+
+def test_a_timer_that_is_staged_while_a_page_is_read_is_not_lost() -> None:
+    found = machine(complete=False)
+    found.read_begins()
+    found.staged([timer("t1", 500.0)], 1.0)
+    found.page([], more=False, next_due=1000.0, now=1.0)
+    assert found.wake_at == 500.0 - LEAD_SECONDS
+
+
+def test_a_cancelled_timer_does_not_go_out() -> None:
+    found = machine()
+    found.staged([timer("t1", 5.0)], 1.0)
+    found.cancelled("a", "closing")
+    found.tick(6.0)
+    assert sent(found) == []
+    assert found.messages == {}
+
+
+def test_a_timer_that_is_cancelled_while_it_fires_is_over() -> None:
+    found, one = machine(), timer("t1", 1.0)
+    found.staged([one], 1.0)
+    assert sent(found) == ["t1"]
+    found.cancelled("a", "closing")
+    found.failed(one, FAILED, "no", 2.0)
+    found.gone(one, 2.0)
+    found.done(one, 2.0)
+    assert found.out == []
+
+
+def test_a_timer_with_the_same_key_takes_the_place_of_the_other() -> None:
+    found, one = machine(), timer("t1", 1.0)
+    found.staged([one], 1.0)
+    assert sent(found) == ["t1"]
+    found.staged([timer("t2", 3.0)], 2.0)
+    found.gone(one, 2.0)
+    found.tick(3.0)
+    assert sent(found) == ["t2"]
+
+
+def test_a_repeating_timer_goes_on_with_the_id_and_the_time_that_its_firing_has_stored() -> None:
+    found, one = machine(), timer("t1", 5.0, every=FREQUENT)
+    found.staged([one], 1.0)
+    found.tick(5.5)
+    assert sent(found) == ["t1"]
+    assert one.again == ("new-1", 10.0)
+    found.done(one, 6.0)
+    found.tick(9.9)
+    assert sent(found) == []
+    found.tick(10.0)
+    assert sent(found) == ["new-1"]
+
+
+def test_a_repeated_attempt_goes_on_with_the_same_id_and_time() -> None:
+    found, one = machine(), timer("t1", 5.0, every=FREQUENT)
+    found.staged([one], 5.0)
+    sent(found)
+    found.failed(one, UNKNOWN, "no answer", 60.0)
+    found.tick(61.0)
+    assert sent(found) == ["t1"]
+    assert one.again == ("new-1", 10.0)
+
+
+def test_a_repeating_timer_whose_row_is_gone_is_looked_for() -> None:
+    """An attempt of a former home may have let it go on, under an id that is not known here."""
+    found, one = machine(), timer("t1", 5.0, every=FREQUENT)
+    found.staged([one], 5.0)
+    sent(found)
+    assert not found.room_to_read(6.0)
+    found.gone(one, 6.0)
+    assert found.room_to_read(6.0)
+
+
+def test_a_repeating_timer_far_ahead_leaves_the_memory() -> None:
+    found, one = machine(), timer("t1", 5.0, every=HOURLY)
+    found.staged([one], 5.0)
+    sent(found)
+    found.done(one, 6.0)
+    assert found.messages == {}
+    assert found.wake_at == 3605.0 - LEAD_SECONDS
+
+
+def test_a_missed_time_that_is_skipped_moves_the_row_on_without_a_firing() -> None:
+    found, one = machine(complete=False), timer("t1", 5.0, every=SKIPPING)
+    found.read_begins()
+    found.page([one], more=False, next_due=None, now=18.0)
+    (effect,) = found.out
+    assert isinstance(effect, MoveOn)
+    assert one.again == ("new-1", 20.0)
+    found.out = []
+    found.moved_on(one, 18.5)
+    found.tick(20.0)
+    assert sent(found) == ["new-1"]
+
+
+def test_a_rejected_firing_of_a_repeating_timer_ends_this_firing_alone() -> None:
+    found, one = machine(), timer("t1", 5.0, every=FREQUENT)
+    found.staged([one], 5.0)
+    sent(found)
+    found.failed(one, REJECTED, "not today", 6.0)
+    assert isinstance(found.out[0], MoveOn)
+
+
+def test_a_timer_that_is_not_due_yet_by_the_servers_clock_waits_for_the_rest() -> None:
+    found, one = machine(), timer("t1", 5.0)
+    found.staged([one], 5.0)
+    sent(found)
+    found.early(one, 0.25, 5.1)
+    assert one.state is QUEUED
+    found.tick(5.3)
+    assert sent(found) == []
+    found.tick(5.35)
+    assert sent(found) == ["t1"]
+
+
+# -- Pages and memory ------------------------------------------------------------------------------
+
+
+def test_a_shard_with_a_past_wants_a_page_first_and_takes_in_nothing_before_it() -> None:
+    found = machine(complete=False)
+    found.staged([message("m2", 2)], 1.0)
+    assert sent(found) == []
+    assert found.room_to_read(1.0)
+    found.read_begins()
+    assert not found.room_to_read(1.0)
+    found.page([message("m1", 1), message("m2", 2)], more=False, next_due=None, now=1.0)
+    assert sent(found) == ["m1"]
+    assert not found.room_to_read(1.0)
+
+
+def test_what_is_staged_while_the_first_page_is_read_is_read_again() -> None:
+    found = machine(complete=False)
+    found.read_begins()
+    found.staged([message("m2", 2)], 1.0)
+    found.page([message("m1", 1)], more=False, next_due=None, now=1.0)
+    assert sent(found) == ["m1"]
+    assert found.room_to_read(1.0)
+    assert found.read_begins() == ["m1"]
+    found.page([message("m2", 2)], more=False, next_due=None, now=1.0)
+    assert not found.room_to_read(1.0)
+
+
+def test_a_page_that_could_not_be_read_is_wanted_still() -> None:
+    found = machine(complete=False)
+    found.read_begins()
+    found.unread()
+    assert found.room_to_read(1.0)
+
+
+def test_a_page_may_show_what_is_in_memory_already() -> None:
+    found = machine()
+    found.staged([message("m1")], 1.0)
+    found.look()
+    found.read_begins()
+    found.page([message("m1")], more=False, next_due=None, now=1.0)
+    assert sent(found) == ["m1"]
+    assert len(found.messages) == 1
+
+
+def test_a_full_memory_takes_in_no_more_and_reads_the_rest_when_half_is_gone() -> None:
+    memory = Memory(max_rows=8)
+    found = machine(memory=memory)
+    rows = [message(f"m{number}", number, target=f"b{number}") for number in range(10)]
+    found.staged(rows, 1.0)
+    held = list(found.messages)
+    assert len(held) == 4
+    assert not found.room_to_read(1.0)
+    for each in held[:2]:
+        found.done(found.messages[each], 2.0)
+    assert found.room_to_read(2.0) == 2
+
+
+def test_each_shard_has_its_share_however_much_the_others_hold() -> None:
+    memory = Memory(max_rows=16)
+    greedy, modest = machine(memory=memory), machine(memory=memory)
+    greedy.staged([message(f"g{number}", number, target=f"b{number}") for number in range(20)], 1.0)
+    modest.staged([message(f"m{number}", number, target=f"b{number}") for number in range(20)], 1.0)
+    assert len(greedy.messages) == 8
+    assert len(modest.messages) == 4
+
+
+def test_large_messages_count_by_their_bytes_and_one_alone_always_fits() -> None:
+    memory = Memory(max_bytes=1000)
+    found = machine(memory=memory)
+    large = message("m1")
+    large.args = b"x" * 5000
+    found.staged([large, message("m2", 2, target="c")], 1.0)
+    assert list(found.messages) == ["m1"]
+    assert memory.bytes == 5000 + OVERHEAD_BYTES
+
+
+def test_a_shard_that_leaves_gives_its_memory_back() -> None:
+    memory = Memory()
+    found = machine(memory=memory)
+    found.staged([message("m1"), timer("t1", 5.0)], 1.0)
+    assert (memory.rows, memory.shards) == (2, 1)
+    found.close()
+    assert (memory.rows, memory.bytes, memory.shards) == (0, 0, 0)
+
+
+def test_an_erased_entity_sends_nothing_more() -> None:
+    found = machine()
+    found.staged([message("m1"), message("m2", 2), timer("t1", 5.0), message("m3", owner="z")], 1.0)
+    sent(found)
+    found.erased("a")
+    assert list(found.messages) == ["m3"]
+    found.tick(100.0)
+    assert sent(found) == []
+
+
+def test_outdated_times_do_not_gather() -> None:
+    found = machine()
+    for number in range(1000):
+        found.staged([timer(f"t{number}", 5.0)], 1.0)
+    assert len(found.messages) == 1
+    assert len(found._times) < 200
+
+
+def test_a_state_that_cannot_follow_is_a_bug() -> None:
+    one = message("m1")
+    one.become(OVER)
+    with pytest.raises(IllegalTransition):
+        one.become(SENT)
+
+
+def test_the_pauses_double_up_to_a_limit() -> None:
+    back_off = BackOff(first_seconds=1.0, most_seconds=10.0, again_seconds=0.5, again_most_seconds=4.0)
+    assert [back_off.pause(number) for number in (1, 2, 3, 4, 5, 500)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert [back_off.again(number) for number in (1, 2, 3, 4, 5, 500)] == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
