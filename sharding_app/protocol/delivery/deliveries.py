@@ -23,8 +23,8 @@ in the end. One that was rejected is final at once.
 *Memory.* Only what is due soon is in memory, as far as there is room (`Memory`). The shell reads
 pages of the rest. While there may be messages in the journal that are not in memory, new ones are
 not taken in directly: they are read behind the earlier ones. A pair whose first message is set
-aside for long leaves the memory. A page has such a message without those behind it, which are read
-when it is over.
+aside for long leaves the memory, until a page has that message again. The next page has those
+behind it.
 
 Calls change the state and append effects to `out`, in order; the shell carries them out.
 """
@@ -130,8 +130,6 @@ class Message(msgspec.Struct, eq=False):
     reply_to: str | None = None
     on_failure: str | None = None
     failures: int = 0
-    aside: bool = False
-    "It was set aside: the journal leaves out those behind it."
     tries: int = 0
     "Attempts in a row that are not counted."
     state: State = QUEUED
@@ -224,7 +222,7 @@ class Deliveries:
         self._next_due: float | None = None
         "When the first timer that is not in memory is due, as far as is known."
         self._ragged: set[Pair] = set()
-        "Pairs whose first message is set aside: those behind it are in the journal only."
+        "Pairs whose first message is set aside: those behind it may be in the journal only."
         self._pairs: dict[Pair, list[Message]] = {}
         "In the order of staging; only the first of each may be under way."
         self._timers: dict[tuple[str, str], Message] = {}
@@ -284,9 +282,9 @@ class Deliveries:
             if not self._room():
                 self._more = True
                 break
-            if each.aside and each.key is None:
-                self._ragged.add(_pair(each))
             self._take_in(each, now)
+        if not self._more:
+            self._ragged -= self._pairs.keys()
         self.tick(now)
 
     def unread(self) -> None:
@@ -467,7 +465,7 @@ class Deliveries:
             self._later(due)
             return
         made = msgspec.structs.replace(
-            message, id=new, due=due, at=0.0, again=None, failures=0, aside=False, tries=0, state=QUEUED
+            message, id=new, due=due, at=0.0, again=None, failures=0, tries=0, state=QUEUED
         )
         self._take_in(made, now)
 

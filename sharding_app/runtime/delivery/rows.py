@@ -38,7 +38,7 @@ def read(row: Pending) -> Message:
     """Return a row of a page."""
     return Message(
         row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
-        row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure, row.failures, row.aside,
+        row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure, row.failures,
     )  # fmt: skip
 
 

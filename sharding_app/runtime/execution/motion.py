@@ -90,7 +90,7 @@ def _taking(type_id: int, slot: Resident, takes: Takes, *, park: bool, resumed: 
     again = None
     if takes.again is not None:
         again = takes.again[0], datetime.fromtimestamp(takes.again[1] / MICROSECONDS, UTC)
-    return Taking(takes.id, timer, park=park, again=again)
+    return Taking(takes.id, timer, park=park, resumed=resumed, again=again)
 
 
 def reply_row(

@@ -108,7 +108,8 @@ def test_a_target_that_is_away_for_long_is_set_aside_without_a_count() -> None:
     found.failed(one, UNREACHED, "nobody", now)
     (effect,) = found.out
     assert isinstance(effect, SetAside)
-    assert (effect.failures, effect.pause) == (0, pytest.approx(12.8))
+    assert effect.failures == 0
+    assert effect.pause == pytest.approx(12.8)
 
 
 def test_an_attempt_without_an_answer_never_changes_the_row() -> None:
@@ -200,17 +201,36 @@ def test_a_pair_that_is_set_aside_for_long_leaves_the_memory_and_comes_back_in_o
     assert found.room_to_read(due - LEAD_SECONDS)
     found.read_begins()
     head = message("m1", due=due)
-    head.failures, head.aside = 2, True
-    found.page([head], more=False, next_due=None, now=due - 1.0)  # those behind it are left out
+    head.failures = 2
+    found.page([head], more=True, next_due=None, now=due - 1.0)  # those behind it come next
     found.staged([message("m4", 4)], due - 0.5)
     found.tick(due)
     assert sent(found) == ["m1"]
-    found.done(head, due + 1.0)
-    assert found.room_to_read(due + 1.0)
-    found.read_begins()
+    assert found.room_to_read(due)
+    assert found.read_begins() == ["m1"]
     rows = [message("m2", 2), message("m3", 3), message("m4", 4)]
-    found.page(rows, more=False, next_due=None, now=due + 1.0)
+    found.page(rows, more=False, next_due=None, now=due)
+    found.staged([message("m5", 5)], due)
+    found.done(head, due + 1.0)
     assert sent(found) == ["m2"]
+    assert list(found.messages) == ["m2", "m3", "m4", "m5"]
+
+
+def test_those_behind_a_message_that_was_set_aside_are_read_if_it_ends_before() -> None:
+    found, head = machine(), message("m1")
+    found.staged([head, message("m2", 2)], 1.0)
+    sent(found)
+    found.failed(head, FAILED, "no", 1.0)
+    found.out = []
+    found.set_aside(head, 1, 100.0, 1.0)
+    found.look()
+    found.read_begins()
+    back = message("m1", due=101.0)
+    found.page([back], more=True, next_due=None, now=100.0)
+    found.tick(101.0)
+    assert sent(found) == ["m1"]
+    found.done(back, 101.5)
+    assert found.room_to_read(101.5)
 
 
 # -- Timers ----------------------------------------------------------------------------------------

@@ -145,7 +145,9 @@ async def test_all_events_of_a_command_and_its_rows_are_one_transaction(
 ) -> None:
     transactions: list[tuple[int, int]] = []
 
-    async def noted(events: Sequence[EventRow], functions: Sequence[Callable[[], object]]) -> None:
+    async def noted(
+        events: Sequence[EventRow], functions: Sequence[Callable[[], object]], motion: object
+    ) -> None:
         transactions.append((len(events), len(functions)))
 
     for node in cluster.nodes.values():
