@@ -21,15 +21,15 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import assert_never, cast
+from typing import NamedTuple, assert_never, cast
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from sharding_app.adapters.postgres.appending import append_within
 from sharding_app.adapters.postgres.connection import application_name, cut
 from sharding_app.adapters.postgres.errors import has_failed
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.moving import append_within
 from sharding_app.adapters.postgres.within import Connection, Replication, prepare_within, watched
 from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
@@ -52,6 +52,15 @@ class Phase(IntEnum):
     "Without an answer the outcome is unknown."
     HOOKS = 4
     "All is committed, whatever happens now."
+
+
+class _Work(NamedTuple):
+    """What one transaction does."""
+
+    rows: Sequence[EventRow]
+    motion: Motion | None
+    functions: Sequence[Callable[[], object]]
+    lineage: Lineage | None
 
 
 class DjangoTogether:
@@ -85,19 +94,18 @@ class DjangoTogether:
         functions: Sequence[Callable[[], object]],
         motion: Motion | None = None,
     ) -> datetime | None:
-        if motion:
-            raise NotImplementedError
         # The lineage of the object that these rows follow. It may be another one when a thread
         # begins.
         lineage = self._journal.lineage
-        run = functools.partial(contextvars.copy_context().run, self._run, rows, functions, lineage)
+        work = _Work(rows, motion, functions, lineage)
+        run = functools.partial(contextvars.copy_context().run, self._run, work)
         try:
-            doubt = await asyncio.get_running_loop().run_in_executor(self._pool, run)
+            doubt, at = await asyncio.get_running_loop().run_in_executor(self._pool, run)
         except RowRefused as refused:
             await self._journal.look_for_the_next_home(refused, rows)
             raise
         if doubt is None:
-            return None
+            return at
         logger.warning("a commit was not answered: asking", extra={"action": "commit_unknown"})
         if not await self._committed(doubt, rows):
             raise JournalUnavailable("the connection was lost before the commit")
@@ -126,31 +134,24 @@ class DjangoTogether:
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _run(
-        self,
-        rows: Sequence[EventRow],
-        functions: Sequence[Callable[[], object]],
-        lineage: Lineage | None,
-    ) -> Backend | None:
+    def _run(self, work: _Work) -> tuple[Backend | None, datetime | None]:
         """Do the whole transaction.
 
-        Return the server process of a commit without an answer, else None.
+        Return the server process of a commit without an answer, else None, and the time of the
+        append.
         """
         connection = connections[self._alias]
         try:
-            return self._transact(connection, rows, functions, lineage)
+            return self._transact(connection, work)
         finally:
             self._rest(connection)
 
     def _transact(
-        self,
-        connection: BaseDatabaseWrapper,
-        rows: Sequence[EventRow],
-        functions: Sequence[Callable[[], object]],
-        lineage: Lineage | None,
-    ) -> Backend | None:
+        self, connection: BaseDatabaseWrapper, work: _Work
+    ) -> tuple[Backend | None, datetime | None]:
         phase = Phase.BEGIN
         backend: Backend | None = None
+        at: datetime | None = None
         replication = Replication()
 
         def committed() -> None:
@@ -160,14 +161,14 @@ class DjangoTogether:
         try:
             raw = self._open(connection)
             with watched(raw, replication), transaction.atomic(using=self._alias, durable=True):
-                backend = prepare_within(raw, self._name, self._lock_timeout_ms, lineage)
+                backend = prepare_within(raw, self._name, self._lock_timeout_ms, work.lineage)
                 transaction.on_commit(committed, using=self._alias)  # before any of the user's
                 phase = Phase.FUNCTIONS
-                for function in functions:
+                for function in work.functions:
                     function()
                 phase = Phase.APPEND
                 with connection.cursor() as cursor:
-                    append_within(cursor.cursor, rows)
+                    at = append_within(cursor.cursor, work.rows, work.motion)
                 phase = Phase.COMMIT
         except Exception as error:
             match phase:
@@ -187,7 +188,7 @@ class DjangoTogether:
                     # Only the commit's answer is missing. Django may have reconnected by now, so a
                     # working connection proves nothing.
                     connection.close()
-                    return backend
+                    return backend, None
                 case Phase.APPEND | Phase.COMMIT:
                     if isinstance(error, OperationalError | InterfaceError):
                         raise JournalUnavailable(" ".join(str(error).split())) from error
@@ -196,8 +197,8 @@ class DjangoTogether:
                     assert_never(phase)
         if replication.cancelled:
             connection.close()
-            return backend
-        return None
+            return backend, None
+        return None, at
 
     def _open(self, connection: BaseDatabaseWrapper) -> Connection:
         connection.close_if_unusable_or_obsolete()

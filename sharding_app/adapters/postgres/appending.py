@@ -14,8 +14,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.string import BytesBinaryDumper
 
 from sharding_app.adapters.postgres.arrays import register_arrays
-from sharding_app.adapters.postgres.errors import explain, verdict
-from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
+from sharding_app.ports.journal import EventRow, RowRefused
 
 COPY_EVENTS = (
     b"COPY sharding_event (type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply,"
@@ -103,11 +102,3 @@ def copy_events_within(cursor: psycopg.Cursor[tuple[object, ...]], rows: Sequenc
         if index < 0:
             raise
         raise RowRefused(f"{type(error).__name__}: {error}", index) from error
-
-
-def append_within(cursor: psycopg.Cursor[tuple[object, ...]], rows: Sequence[EventRow]) -> None:
-    """Call `copy_events_within`, and raise the server's verdict as the journal's errors."""
-    try:
-        copy_events_within(cursor, rows)
-    except psycopg.Error as error:
-        raise verdict(error) or JournalUnavailable(explain(error)) from error

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from sharding_app.adapters.postgres.appending import UNWRITABLE, Connection
+from sharding_app.adapters.postgres.appending import UNWRITABLE, Connection, copy_events_within
 from sharding_app.adapters.postgres.arrays import (
     Array,
     Bigints,
@@ -20,8 +20,9 @@ from sharding_app.adapters.postgres.arrays import (
     Times,
     register_arrays,
 )
+from sharding_app.adapters.postgres.errors import explain, verdict
 from sharding_app.ports.deliveries import Motion, Pending, Taking
-from sharding_app.ports.journal import EventRow, RowRefused
+from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 
 _EVENT = (
     Integers,
@@ -83,14 +84,23 @@ async def append_moving(
     return _time(found)
 
 
-def append_moving_within(
-    connection: psycopg.Connection[Any], rows: Sequence[EventRow], motion: Motion
-) -> datetime:
-    """Do the same in the user's open transaction, as its last statement."""
-    with psycopg.Cursor(connection) as cursor:
-        register_arrays(cursor.adapters)
-        cursor.execute(APPEND, append_parameters(rows, motion), binary=True)
-        return _time(cursor.fetchone())
+def append_within(
+    cursor: psycopg.Cursor[tuple[Any, ...]], rows: Sequence[EventRow], motion: Motion | None = None
+) -> datetime | None:
+    """Append in the user's open transaction, as its last statement. Raises the server's verdict as
+    the journal's errors.
+    """
+    try:
+        if not motion:
+            copy_events_within(cursor, rows)
+            return None
+        # The user's cursor may write parameters into the statement's text: these are binary.
+        with psycopg.Cursor(cursor.connection) as own:
+            register_arrays(own.adapters)
+            own.execute(APPEND, append_parameters(rows, motion), binary=True)
+            return _time(own.fetchone())
+    except psycopg.Error as error:
+        raise verdict(error) or JournalUnavailable(explain(error)) from error
 
 
 def _columns(kinds: Sequence[type[Array]], rows: Sequence[Sequence[Any]]) -> list[Array]:

@@ -19,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from sharding_app import wiring
 from sharding_app.adapters.django.transactional import DjangoTogether
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.ports.deliveries import MessageRow, MessagesGone, Motion, Taking
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.protocol.records import Lineage
 from tests.integration.runtime.held_row import held_row
@@ -273,3 +274,29 @@ def test_it_closes_on_the_event_loop_and_what_still_runs_fails() -> None:
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sharding/test/also' AND state <> 'idle'"
         )
         assert cursor.fetchone()[0] == 0
+
+
+@pytest.mark.usefixtures("homes")
+def test_messages_are_stored_and_taken_with_the_users_rows_or_not_at_all() -> None:
+    sent = MessageRow("m", 1, 0, "a", 1, 1, 0, "shop.Cart", "b", "outbid", b"\x90")
+
+    def waiting() -> list[str]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT id FROM sharding_message")
+            return [row[0] for row in cursor.fetchall()]
+
+    def insert(name: str) -> Callable[[], object]:
+        return lambda: Group.objects.create(name=name)
+
+    with together(threads=1, lock_timeout_seconds=5) as run:
+        at = asyncio.run(run([event_row(1, "a", 1)], [insert("sent")], Motion([sent])))
+        assert at is not None
+        assert waiting() == ["m"]
+        assert asyncio.run(run([event_row(1, "b", 1)], [insert("taken")], Motion(takes=[Taking("m")])))
+        assert waiting() == []
+        with pytest.raises(MessagesGone) as gone:
+            asyncio.run(run([event_row(1, "b", 2)], [insert("again")], Motion([sent], takes=[Taking("m")])))
+    assert gone.value.gone == {"m"}
+    assert waiting() == []
+    assert set(Group.objects.values_list("name", flat=True)) == {"sent", "taken"}
+    assert stored() == ["a", "b"]
