@@ -12,7 +12,7 @@ from sharding_app.models.cluster import (
     Node,
     Shard,
 )
-from sharding_app.models.journal import Event, RememberedEntity, Snapshot
+from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot
 from sharding_app.models.readonly import ReadOnlyError
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Event",
     "Lease",
     "Location",
+    "Message",
     "Node",
     "ReadOnlyError",
     "RememberedEntity",

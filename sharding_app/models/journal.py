@@ -74,3 +74,36 @@ class RememberedEntity(ReadOnlyModel):
 
     def __str__(self) -> str:
         return self.entity
+
+
+class Message(ReadOnlyModel):
+    """A message or a timer on its way."""
+
+    id = models.TextField(primary_key=True)
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="messages"
+    )
+    shard = models.IntegerField()
+    entity = models.TextField()
+    epoch = models.BigIntegerField(null=True)
+    seq = models.BigIntegerField()
+    position = models.IntegerField()
+    target_type = models.TextField()
+    target = models.TextField()
+    command = models.TextField()
+    args = models.BinaryField()
+    due = models.DateTimeField()
+    key = models.TextField(null=True)  # noqa: DJ001 - a message
+    every = models.TextField(null=True)  # noqa: DJ001 - it does not repeat
+    reply_to = models.TextField(null=True)  # noqa: DJ001 - no reply is wanted
+    on_failure = models.TextField(null=True)  # noqa: DJ001 - it is parked
+    failures = models.IntegerField()
+    parked = models.BooleanField()
+    error = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_message"
+
+    def __str__(self) -> str:
+        return f"{self.command} of {self.target}"
