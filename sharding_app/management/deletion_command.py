@@ -22,6 +22,7 @@ ROWS = {
     "events": "event",
     "snapshots": "snapshot",
     "remembered": "remembered id",
+    "messages": "message",
     "leases": "lease",
     "nodes": "node row",
 }

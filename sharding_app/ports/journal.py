@@ -169,6 +169,7 @@ class Erasure(msgspec.Struct, frozen=True):
     events: int = 0
     snapshots: int = 0
     remembered: int = 0
+    messages: int = 0
     whole: bool = True
 
     def __add__(self, later: "Erasure") -> "Erasure":
@@ -176,6 +177,7 @@ class Erasure(msgspec.Struct, frozen=True):
             self.events + later.events,
             self.snapshots + later.snapshots,
             self.remembered + later.remembered,
+            self.messages + later.messages,
             later.whole,
         )
 

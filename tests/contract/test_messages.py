@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sharding_app.ports.deliveries import MessageRow, MessagesGone, Motion, Page, Pending, Taking
-from sharding_app.ports.journal import Journal, JournalUnavailable, RowRefused, ShardsFenced
+from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
 from tests.support.given import CART, event_row, homed
@@ -445,3 +445,22 @@ async def test_an_append_waits_in_vain_for_a_shard_and_takes_nothing(world: Worl
             await journal.append([event_row(type_id, "b", 1, shard=1)], Motion(takes=[Taking("1")]))
         assert locked.value.answered
     assert await waiting(journal, type_id) == ["1"]
+
+
+async def test_an_erased_entity_leaves_no_message_and_no_timer(world: World) -> None:
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    sends = [
+        message(type_id, "1"),
+        timer(type_id, "2", "k", 9999.0),
+        message(type_id, "3", position=1),
+        message(type_id, "kept", entity="b", target="a"),
+    ]
+    await journal.append([event_row(type_id, "a", 1), event_row(type_id, "a", 2)], Motion(sends))
+    assert await journal.park("3", "no answer", (type_id, 0, 1))
+    first = await journal.erase(type_id, 0, 1, "a", at_most=1, before=Erasure(), by="operator")
+    assert (first.events, first.messages, first.whole) == (1, 0, False)
+    last = await journal.erase(type_id, 0, 1, "a", at_most=1, before=first, by="operator")
+    assert (last.events, last.messages, last.whole) == (1, 3, True)
+    found = await page(journal, type_id)
+    assert ([each.id for each in found.messages], found.next_due) == (["kept"], None)

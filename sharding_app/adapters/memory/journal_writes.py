@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sharding_app.adapters.memory.cluster_writes import shard_key
 from sharding_app.adapters.memory.journal_rows import Committed, check_json
 from sharding_app.adapters.memory.locks import Key, Lock
-from sharding_app.adapters.memory.message_writes import MessageWrites
+from sharding_app.adapters.memory.message_writes import MessageWrites, message_key
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.adapters.memory.steps import LOCK_TIMEOUT, Pause, Steps
 from sharding_app.ports.deliveries import Motion
@@ -163,6 +163,9 @@ class JournalWrites:
         seen = sorted(rows.events.get((type_id, entity), ()))
         kept = sorted(rows.snapshots.get((type_id, entity), ()))
         marked = [key for key, found in rows.remembered.items() if key[0] == type_id and entity in found]
+        mine = self._server.messages.of(type_id, [shard], entity)
+        for message in mine:
+            yield Lock(message_key(message))
         yield from self.fence([(type_id, shard, epoch)])
         whole = len(seen) <= at_most
         gone = seen if whole else seen[len(seen) - at_most :]
@@ -181,9 +184,10 @@ class JournalWrites:
         forgotten = [key for key in marked if entity in rows.remembered[key]]
         for key in forgotten:
             del rows.remembered[key][entity]
+        gone_too = [each for each in mine if self._server.messages.pop(each) is not None]
         if rows.on_erase is not None:
             rows.on_erase(type_id, entity, count)
-        return Erasure(events=count, snapshots=len(former), remembered=len(forgotten))
+        return Erasure(count, len(former), len(forgotten), len(gone_too))
 
     def forget_states(self, type_id: int, former: Sequence[Former], since: float) -> Steps[None]:
         gone: dict[str, list[int]] = {}

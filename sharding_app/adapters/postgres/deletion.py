@@ -99,7 +99,8 @@ def erase_entity(
             "epochs": [each for _, each in fenced],
         }
         shard, epoch = fenced[0]
-        held = {**params, "type_id": type_id, "shard": shard, "epoch": epoch, "at_most": events_at_once}
+        held = {**params, "type_id": type_id, "shards": raised["shards"]}
+        held |= {"shard": shard, "epoch": epoch, "at_most": events_at_once}
         erased = Erasure(whole=False)
         while not erased.whole:
             with connection.transaction():
@@ -117,7 +118,7 @@ def scrub_tables(conninfo: Conninfo) -> None:
     psycopg.Error.
     """
     with _connected(conninfo) as connection:
-        for table in ("sharding_event", "sharding_snapshot", "sharding_remembered"):
+        for table in ("sharding_event", "sharding_snapshot", "sharding_remembered", "sharding_message"):
             connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(table)))
 
 
@@ -132,13 +133,14 @@ class Removal(msgspec.Struct, frozen=True):
     leases: int
     nodes: int
     locations: int = 0
+    messages: int = 0
 
 
 def remove_data(
     conninfo: Conninfo, types: Sequence[str] | None = None, *, by: str = "", dry_run: bool = False
 ) -> Removal:
-    """Remove homes, locations and remembered ids of these types; without named types those of all,
-    with leases and node rows. Never a journal.
+    """Remove homes, locations, remembered ids, messages and timers of these types; without named
+    types those of all, with leases and node rows. Never a journal.
 
     Refuses while a node is alive; with named types, while a living node hosts any of them. The rows
     of homes stay with a higher epoch, and the term is raised if no node is alive. So a frozen
@@ -177,8 +179,8 @@ def remove_journal(
     *,
     rows_at_once: int | None = None,
 ) -> Erasure:
-    """Delete a type's events, snapshots and remembered ids. Raises NodesAlive, UnknownTypes, or
-    psycopg.Error.
+    """Delete a type's events, snapshots, remembered ids, messages and timers. Raises NodesAlive,
+    UnknownTypes, or psycopg.Error.
 
     Refuses while a living node hosts the type; other types go on. The timeline notes how far it
     came. The size of a piece follows the duration of the last one, unless it is given.
@@ -216,9 +218,9 @@ def _piece(connection: Connection, number: int, type_name: str, rows: int) -> Er
     else:
         query = "journal_remove_tail" if bound == first else "journal_remove"
         params["bound"] = bound
-    events, snapshots, remembered = _one(connection, query, params)
-    whole = bound is None and max(snapshots, remembered) < rows
-    return Erasure(events, snapshots, remembered, whole)
+    events, snapshots, remembered, messages = _one(connection, query, params)
+    whole = bound is None and max(snapshots, remembered, messages) < rows
+    return Erasure(events, snapshots, remembered, messages, whole)
 
 
 def _next_rows(rows: int, seconds: float) -> int:

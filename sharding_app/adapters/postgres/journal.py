@@ -363,6 +363,7 @@ class PostgresJournal:
         wanted = {
             "type_id": type_id,
             "shard": shard,
+            "shards": [shard],
             "epoch": epoch,
             "entity": entity,
             "at_most": at_most,

@@ -144,7 +144,12 @@ class Command(DeletionCommand):
                 answer = await process.queries.operate(home.incarnation, request, ANSWER_SECONDS)
                 if answer is not None and answer.ok:
                     counts = answer.counts
-                    return home.name, Erasure(counts["events"], counts["snapshots"], counts["remembered"])
+                    return home.name, Erasure(
+                        counts["events"],
+                        counts["snapshots"],
+                        counts["remembered"],
+                        counts.get("messages", 0),
+                    )
                 text = NO_ANSWER.format(home.name) if answer is None else answer.text
                 state = None if answer is None else (answer.code, answer.counts)
                 if state != reached:  # it gets on: the time limit is for one that does not

@@ -10,8 +10,8 @@ from sharding_app.management.operator_command import signed
 
 class Command(DeletionCommand):
     help = (
-        "Remove the cluster's internal data: homes, locations, remembered ids, leases, node rows. Journals and\n"
-        "snapshots stay. Refused while a node is alive; with named types, while a node hosts one of them.\n"
+        "Remove the cluster's internal data: homes, locations, remembered ids, messages and timers, leases, node\n"
+        "rows. Journals and snapshots stay. Refused while a node is alive; with named types, while a node hosts one of them.\n"
         "After it types can be configured again, for instance with another number of shards.\n\n"
         "Examples:\n"
         "  manage.py sharding_remove_data --dry-run        report the rows that would be removed\n"

@@ -14,8 +14,8 @@ from sharding_app.ports.journal import Erasure
 
 class Command(DeletionCommand):
     help = (
-        "DELETE every event, snapshot and remembered id of a type, permanently. Refused while a live node hosts the\n"
-        "type; nodes that host only other types may run. The type's name has to be typed in, or given twice. To\n"
+        "DELETE every event, snapshot, remembered id, message and timer of a type, permanently. Refused while a live\n"
+        "node hosts the type; nodes that host only other types may run. The type's name has to be typed in, or given twice. To\n"
         "remove only the cluster's internal data use sharding_remove_data; for one entity use sharding_erase.\n\n"
         "Examples:\n"
         "  manage.py sharding_remove_journal shop.Cart --dry-run    count the rows\n"

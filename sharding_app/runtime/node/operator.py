@@ -54,7 +54,12 @@ async def _erase(node: NodeParts, message: OperatorRequest) -> OperatorReply:
     host = node.hosts.get(message.type)
     found = "away" if host is None else await host.erasing.erase(message.shard, message.entity, message.by)
     if isinstance(found, Erasure):
-        counts = {"events": found.events, "snapshots": found.snapshots, "remembered": found.remembered}
+        counts = {
+            "events": found.events,
+            "snapshots": found.snapshots,
+            "remembered": found.remembered,
+            "messages": found.messages,
+        }
         text = f"{found.events} events, {found.snapshots} snapshots."
         return OperatorReply(message.request, ReplyCode.DONE, text, counts)
     if found == "away":

@@ -1,10 +1,17 @@
 -- One piece of an entity, from its end: an erasure that is interrupted leaves a history without a gap.
--- The holder of the shard erases: a delete fires no fence, so the row is locked and compared here.
-WITH held AS MATERIALIZED (
+-- The holder of the shard erases: a delete fires no fence, so the row is locked and compared here. The entity's messages
+-- are locked before, in the order in which appends lock.
+WITH mine AS MATERIALIZED (
+    SELECT m.id FROM sharding_message m
+    WHERE m.type_id = %(type_id)s AND m.shard = ANY (%(shards)s::integer[]) AND m.entity = %(entity)s
+    ORDER BY m.id
+    FOR UPDATE
+), held AS MATERIALIZED (
     SELECT t.id, t.name
     FROM sharding_shard s
     JOIN sharding_type t ON t.id = s.type_id
     WHERE s.type_id = %(type_id)s AND s.shard = %(shard)s AND s.epoch = %(epoch)s
+        AND (SELECT count(*) FROM mine) >= 0
     FOR SHARE OF s
 ), bound AS MATERIALIZED (
     SELECT (
@@ -20,14 +27,16 @@ WITH held AS MATERIALIZED (
     DELETE FROM sharding_snapshot s USING whole WHERE s.type_id = whole.id AND s.entity = %(entity)s RETURNING 1
 ), remembered AS (
     DELETE FROM sharding_remembered r USING whole WHERE r.type_id = whole.id AND r.entity = %(entity)s RETURNING 1
+), messages AS (
+    DELETE FROM sharding_message m USING mine, whole WHERE m.id = mine.id RETURNING 1
 ), counted AS (
     SELECT
         (SELECT count(*) FROM events) AS events, (SELECT count(*) FROM snapshots) AS snapshots,
-        (SELECT count(*) FROM remembered) AS remembered
+        (SELECT count(*) FROM remembered) AS remembered, (SELECT count(*) FROM messages) AS messages
 ), noted AS (
     INSERT INTO sharding_decision (action, subject, detail)
     SELECT 'entity_erased', held.name, format(
         '%%s events, %%s snapshots, by %%s', %(events_before)s::bigint + events, snapshots, %(by)s::text)
     FROM counted, held WHERE EXISTS (SELECT FROM whole)
 )
-SELECT events, snapshots, remembered, EXISTS (SELECT FROM whole) FROM counted WHERE EXISTS (SELECT FROM held);
+SELECT events, snapshots, remembered, messages, EXISTS (SELECT FROM whole) FROM counted WHERE EXISTS (SELECT FROM held);

@@ -4,4 +4,4 @@ WITH events AS (
 ), snapshots AS (
     DELETE FROM sharding_snapshot WHERE type_id = %(type_id)s AND entity < %(bound)s RETURNING 1
 )
-SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM snapshots), 0;
+SELECT (SELECT count(*) FROM events), (SELECT count(*) FROM snapshots), 0, 0;

@@ -7,4 +7,4 @@ WITH events AS (
         ORDER BY kept.seq DESC OFFSET %(rows)s LIMIT 1)
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM events), 0, 0;
+SELECT (SELECT count(*) FROM events), 0, 0, 0;

@@ -9,6 +9,8 @@ WITH chosen AS (
     WHERE type_id IN (SELECT id FROM chosen)
 ), remembered AS (
     DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
+), messages AS (
+    DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), located AS (
     DELETE FROM sharding_location WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), leases AS (
@@ -22,4 +24,5 @@ WITH chosen AS (
 )
 SELECT
     (SELECT count(*) FROM homed), (SELECT count(*) FROM remembered), (SELECT count(*) FROM leases),
-    (SELECT count(*) FROM nodes), (SELECT count(*) FROM located);
+    (SELECT count(*) FROM nodes), (SELECT count(*) FROM located),
+    (SELECT count(*) FROM messages);

@@ -6,4 +6,5 @@ SELECT
     (SELECT count(*) FROM sharding_remembered WHERE type_id IN (SELECT id FROM chosen)),
     (SELECT count(*) FROM sharding_lease WHERE %(types)s::text[] IS NULL),
     (SELECT count(*) FROM sharding_node WHERE %(types)s::text[] IS NULL),
-    (SELECT count(*) FROM sharding_location WHERE type_id IN (SELECT id FROM chosen));
+    (SELECT count(*) FROM sharding_location WHERE type_id IN (SELECT id FROM chosen)),
+    (SELECT count(*) FROM sharding_message WHERE type_id IN (SELECT id FROM chosen));
