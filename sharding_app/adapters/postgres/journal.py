@@ -20,6 +20,11 @@ before it in the log:
   commits. So one such commit covers every event, snapshot and stored reply that the new home will
   ever read of them. Its later reads are of its own commits, which were acknowledged or settled.
 
+Messages and timers need no more. A row that a target's home sees may not be acknowledged yet, but
+the commit that takes it comes after it in the log, so its acknowledgement covers both. A row that
+is seen to be gone may come back with a failover: then the lineage is another one, and what is in
+memory about it is dropped with the shards.
+
 The usual path pays nothing: an append has its own acknowledgement, and a start of shards costs one
 small commit for each message that starts them.
 """

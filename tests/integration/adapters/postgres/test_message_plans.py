@@ -1,0 +1,124 @@
+"""What the statements about messages read of a table with many of them, also with a plan that was
+made when it was empty.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from devtools.embedded_servers import Servers
+from sharding_app.adapters.postgres.journal import PAGE_BYTES, PostgresJournal
+from sharding_app.ports.deliveries import MessageRow, Motion, Taking
+from tests.integration.adapters.postgres.plans import rows_read
+from tests.support.given import event_row, until
+from tests.support.scratch import make_tables, scratch_database
+
+PER_SHARD = 2_000
+SHARDS = 10
+MANY = """
+INSERT INTO sharding_message (
+    id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key)
+SELECT 'many-' || n, 1, n %% %(shards)s, 'e' || n, 1, 1, 0, 'shop.Cart', 't' || n, 'outbid', '', now() + n * interval '1 second',
+    CASE WHEN n %% 2 = 0 THEN 'k' END
+FROM generate_series(1, %(rows)s) n
+"""
+
+
+@pytest.fixture
+def params(servers: Servers) -> Iterator[dict[str, Any]]:
+    with scratch_database(servers.database_url) as made:
+        make_tables(made)
+        with psycopg.connect(**made, autocommit=True) as admin:
+            admin.execute(
+                "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+                " VALUES (1, 'shop.Cart', 'k', 10, 'x', 'h', '', 's')"
+            )
+            admin.execute(
+                "INSERT INTO sharding_shard (type_id, shard, epoch, home, step)"
+                " SELECT 1, n, 1, 'me', 'home' FROM generate_series(0, 9) n"
+            )
+        yield made
+
+
+def fill(params: dict[str, Any], rows: int = PER_SHARD * SHARDS) -> None:
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute(MANY.encode(), {"shards": SHARDS, "rows": rows})
+        admin.execute("ANALYZE sharding_message")
+
+
+def test_a_page_reads_what_is_due(params: dict[str, Any]) -> None:
+    fill(params)
+    asked = {"types": [1, 1], "shards": [3, 4], "held": [], "limit": 100, "bytes": PAGE_BYTES}
+    # 40 rows of these shards are due within this time, of 4,000. A scan may count its rows again.
+    assert rows_read(params, "due", {**asked, "horizon": 200}, "sharding_message") <= 4 * 40
+    assert rows_read(params, "due", {**asked, "horizon": 1e6}, "sharding_message") <= 6 * 101
+
+
+@pytest.mark.parametrize("query", ["set_aside", "park", "turn"])
+def test_a_decision_reads_its_row(params: dict[str, Any], query: str) -> None:
+    fill(params)
+    values = {"message": "many-13", "type_id": 1, "shard": 3, "epoch": 1, "error": "no answer"}
+    values |= {"failures": 1, "delay": 5.0, "new": "n", "command": "c", "args": b""}
+    assert rows_read(params, query, values, "sharding_message") <= 3
+
+
+def test_overdue_shards_are_found_by_a_few_rows_each(params: dict[str, Any]) -> None:
+    fill(params)
+    values = {"home": "me", "late": -1e6, "limit": 100}
+    assert rows_read(params, "overdue", values, "sharding_message") <= 10 * SHARDS
+
+
+def test_discarding_reads_the_rows_that_it_takes(params: dict[str, Any]) -> None:
+    fill(params)
+    lists = (
+        "repeating", "repeats", "dues", "answered", "ids", "types", "shards", "entities", "epochs", "seqs", "positions",
+        "target_types", "targets", "commands", "arguments", "replies_to", "on_failures",
+    )  # fmt: skip
+    values: dict[str, Any] = {each: [] for each in lists}
+    assert rows_read(params, "discard", {**values, "taken": ["many-1", "x"]}, "sharding_message") <= 2
+
+
+@pytest.mark.asyncio
+async def test_no_append_reads_all_of_the_table(params: dict[str, Any]) -> None:
+    """Its plans are made while the table is empty, and used when it is full."""
+    journal = PostgresJournal(params)
+
+    def everything(seq: int) -> Motion:
+        def made(place: int, key: str | None = None) -> MessageRow:
+            name = f"m{seq}-{place}"
+            return MessageRow(name, 1, 0, "a", 1, seq, place, "shop.Cart", "a", "c", b"", key=key)
+
+        taken = [Taking(f"m{seq - 1}-0"), Taking(f"m{seq - 1}-1", park=True)] if seq > 1 else []
+        return Motion([made(0), made(1), made(2, "k")], [(1, "a", "other")], taken)
+
+    try:
+        for seq in range(1, 13):
+            await journal.append([event_row(1, "a", seq)], everything(seq))
+        fill(params)
+        for seq in range(13, 16):
+            await journal.append([event_row(1, "a", seq)], everything(seq))
+    finally:
+        await journal.close()
+    assert await rows_of_full_scans(params) == 0
+
+
+async def rows_of_full_scans(params: dict[str, Any]) -> int:
+    """Return what all sessions of ours have counted. It is to be seen when they have ended."""
+    async with await psycopg.AsyncConnection.connect(**params, autocommit=True) as admin:
+
+        async def ended() -> bool:
+            cursor = await admin.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND starts_with(application_name, 'sharding/')"
+            )
+            return await cursor.fetchone() == (0,)
+
+        await until(ended)
+        cursor = await admin.execute(
+            "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'sharding_message'"
+        )
+        found = await cursor.fetchone()
+    assert found is not None
+    return int(found[0])
