@@ -25,6 +25,7 @@ GATE = 7771
 """Tells the locks of the gates from all others."""
 GUARDED = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "lease", "location",
+    "message",
 )  # fmt: skip
 FENCED = ("event", "snapshot", "remembered")
 

@@ -42,14 +42,16 @@ class JournalWrites:
         not as refused.
         """
         at, date = self._server.now(), self._server.date()
+        ended: set[str] = set()
         try:
             if motion:
-                yield from self.messages.take(motion)
+                ended = yield from self.messages.take(motion)
             yield from self._insert(rows)
             yield Pause.WORK
             yield from self.fence(claims_of(rows))
             if motion:
-                yield from self.messages.insert(motion, 0 if len(rows) == 1 else None)
+                index = 0 if len(rows) == 1 else None
+                yield from self.messages.insert(motion, ended, claims_of(rows), index)
         except ServerError as error:
             holders = self.locked_among((row.type_id, row.shard) for row in rows)
             if error.state == LOCK_TIMEOUT and holders:
@@ -59,7 +61,7 @@ class JournalWrites:
         self._rows.store(rows, at)
         if not motion:
             return None
-        self.messages.store(motion, date)
+        self.messages.store(motion, ended, date)
         return date
 
     def _insert(self, rows: Sequence[EventRow]) -> Steps[None]:

@@ -43,8 +43,10 @@ class MessageWrites:
 
     # -- Parts of an append ------------------------------------------------------------------------
 
-    def take(self, motion: Motion) -> Steps[None]:
-        """Lock the rows that it takes or replaces. Raises MessagesGone."""
+    def take(self, motion: Motion, *, repeated: bool = False) -> Steps[set[str]]:
+        """Lock the rows that it takes or replaces, and return those that it replaces or cancels.
+        Raises MessagesGone.
+        """
         keys = _keys(motion)
         touched = {each.id for each in motion.takes}
         touched.update(self._rows.timers[key] for key in keys if key in self._rows.timers)
@@ -53,36 +55,55 @@ class MessageWrites:
         if missing:
             gone = frozenset(message for message, left in missing.items() if left is None)
             raise MessagesGone(gone, {each: left for each, left in missing.items() if left is not None})
+        kept = {row.id for row in motion.sends} if repeated else frozenset[str]()
+        ended = {self._rows.timers[key] for key in keys if key in self._rows.timers} - kept
+        yield from self._hold(ended)
+        return ended
 
-    def insert(self, motion: Motion, index: int | None = None, *, repeated: bool = False) -> Steps[None]:
-        """Hold the ids and keys of new rows, and check their fence."""
+    def insert(
+        self,
+        motion: Motion,
+        ended: set[str],
+        claims: Iterable[Claim] = (),
+        index: int | None = None,
+        *,
+        repeated: bool = False,
+    ) -> Steps[None]:
+        """Hold the ids and keys of new rows, and check their fence. An id or a key that the next
+        home of a shard of `claims` has taken counts as fenced, not as refused.
+        """
         for row in motion.sends:
             check_message(row, index)
-        for key in _keys(motion):
-            yield Lock(("timer", *key))
-        ended = {each.id for each in motion.takes}
-        for row in motion.sends:
-            yield Lock(message_key(row.id))
-            if row.id in self._rows.rows and row.id not in ended and not repeated:
-                raise RowRefused("a message of this id exists already", index)
         sends = self._new(motion, repeated=repeated)
+        keys: set[TimerKey] = set()
+        for row in sends:
+            yield Lock(message_key(row.id))
+            taken = row.id in self._rows.rows
+            if row.timer is not None:
+                yield Lock(("timer", *row.timer))
+                taken = taken or row.timer in keys or not self._is_free(row.timer, ended)
+                keys.add(row.timer)
+            if taken:
+                self._server.journal.fence(claims)
+                raise RowRefused("a message of this id or key exists already", index)
         yield from self._fence((row.type_id, row.shard, row.epoch) for row in sends if row.epoch is not None)
         names = {number: name for name, number in self._server.cluster.type_ids.items()}
         for type_id in sorted({row.type_id for row in sends} & names.keys()):
             if type_id not in self._rows.in_motion:
                 yield Lock(("type", names[type_id]))
 
-    def store(self, motion: Motion, now: datetime, *, repeated: bool = False) -> None:
+    def _is_free(self, key: TimerKey, ended: set[str]) -> bool:
+        return self._rows.timers.get(key) is None or self._rows.timers[key] in ended
+
+    def store(self, motion: Motion, ended: Iterable[str], now: datetime, *, repeated: bool = False) -> None:
         """Write all of it, at the moment of the commit."""
         rows = self._rows
         for each in motion.takes:
             self._end(each)
         sends = self._new(motion, repeated=repeated)
-        kept = {row.id for row in motion.sends} if repeated else frozenset[str]()
-        for key in _keys(motion):
-            former = rows.timers.get(key)
-            if former is not None and former not in kept:
-                rows.pop(former)
+        renamed = {each.id: each.again[0] for each in motion.takes if each.again is not None}
+        for former in ended:
+            rows.pop(renamed.get(former, former))
         for row in sends:
             due = now + timedelta(seconds=row.delay) if row.due is None else row.due
             rows.put(Stored(row, due))
@@ -107,10 +128,10 @@ class MessageWrites:
 
     def stage(self, motion: Motion) -> Steps[datetime]:
         now = self._server.date()
-        yield from self.take(motion)
-        yield from self.insert(motion, repeated=True)
+        ended = yield from self.take(motion, repeated=True)
+        yield from self.insert(motion, ended, repeated=True)
         yield Pause.COMMIT
-        self.store(motion, now, repeated=True)
+        self.store(motion, ended, now, repeated=True)
         return now
 
     def discard(self, takes: Sequence[Taking]) -> Steps[list[str]]:
@@ -120,11 +141,11 @@ class MessageWrites:
         held = there - self._rows.missing(takes, self._server.date()).keys()
         taken = [each for each in takes if each.id in held]
         replies = Motion([each.reply for each in taken if each.reply is not None])
-        yield from self.insert(replies)
+        yield from self.insert(replies, set())
         yield Pause.COMMIT
         for each in taken:
             self._end(each)
-        self.store(replies, now)
+        self.store(replies, (), now)
         return sorted(held)
 
     def set_aside(self, message: str, failures: int, delay: float, error: str, claim: Claim) -> Steps[bool]:
