@@ -13,6 +13,7 @@ import pytest
 
 from sharding_app.adapters.memory import MemoryLifelineSession, MemoryServer
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.ports.deliveries import MessagesGone
 from sharding_app.ports.journal import Bounds, Former, Mark, RowRefused, ShardsFenced, Snapshot
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import StaleTerm
@@ -131,7 +132,7 @@ class History:
 
         async def append(side: Side) -> None:
             await side.journal.append(
-                [event_row(side.type_id, row["entity"], row["seq"], **_rest(row)) for row in rows]
+                [event_row(side.type_id, row["entity"], row["seq"], **rest_of(row)) for row in rows]
             )
 
         return f"append {rows}", append
@@ -141,7 +142,7 @@ class History:
 
         async def settle(side: Side) -> object:
             return await side.journal.settle(
-                [event_row(side.type_id, row["entity"], row["seq"], **_rest(row)) for row in rows]
+                [event_row(side.type_id, row["entity"], row["seq"], **rest_of(row)) for row in rows]
             )
 
         return f"settle {rows}", settle
@@ -376,7 +377,7 @@ class History:
         return self._with_session("resign", resign)
 
 
-def _rest(row: dict[str, Any]) -> dict[str, Any]:
+def rest_of(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in ("entity", "seq")}
 
 
@@ -392,6 +393,8 @@ async def outcome_of(operation: Operation, side: Side) -> object:
         return "fenced", sorted(shard for _, shard in error.shards)
     except RowRefused as error:
         return "refused", error.index
+    except MessagesGone as error:
+        return "gone", sorted(error.gone), sorted(error.early)
     except StaleTerm:
         return "stale term"
 

@@ -11,6 +11,7 @@ chance who is first, the virtual server follows it. The message of a failure nam
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import psycopg
@@ -28,6 +29,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.ports.deliveries import MessageRow, Motion, Taking
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, Mark
 from sharding_app.ports.lease import Leases
 from sharding_app.ports.lifeline import LifelineSession, SessionLost
@@ -36,8 +38,8 @@ from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.protocol.records import Server
 from tests.contract.factories import terms
 from tests.contract.gates import Gates, MemoryGates, Place, PostgresGates, Rest, at_rest, make_gates
-from tests.contract.test_differential import ENTITIES, NODES, SHARDS, History, Operation, outcome_of
-from tests.support.given import CART, member, with_type
+from tests.contract.test_differential import ENTITIES, NODES, SHARDS, History, Operation, outcome_of, rest_of
+from tests.support.given import CART, event_row, member, with_type
 from tests.support.scratch import empty_tables, make_tables, scratch_database
 
 pytestmark = pytest.mark.asyncio
@@ -48,13 +50,17 @@ CLIENTS = FIRST, SECOND, THIRD = "first", "second", "third"
 PATIENCE_SECONDS = 120.0
 "Nothing is given up by itself, however slow the machine is."
 HOUR = 3600.0
+HORIZON = 1e6
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 PAIRS = (
     ("_append", "_decide"), ("_decide", "_append"), ("_append", "_append"), ("_decide", "_decide"), ("_decide", "_elect"),
     ("_elect", "_decide"), ("_bury", "_come_back"), ("_come_back", "_bury"), ("_join", "_join"), ("_update", "_leave"),
     ("_leave", "_update"), ("_elect", "_bury"), ("_remember", "_decide"), ("_remember", "_remember"), ("_snapshot", "_snapshot"),
     ("_erase", "_append"), ("_append", "_erase"), ("_erase", "_forget_states"), ("_trim", "_erase"), ("_acquire", "_acquire"),
     ("_acquire", "_renew"), ("_release", "_acquire"), ("_locate", "_locate"), ("_join", "_bury"), ("_decide", "_locked"),
-    ("_ask_to", "_come_back"),
+    ("_ask_to", "_come_back"), ("_move", "_move"), ("_move", "_decide_about"), ("_decide_about", "_move"), ("_stage", "_stage"),
+    ("_decide_about", "_decide_about"), ("_move", "_discard"), ("_discard", "_move"), ("_move", "_decide"), ("_decide", "_move"),
+    ("_move", "_erase"), ("_erase", "_move"), ("_decide", "_decide_about"), ("_decide_about", "_decide"), ("_stage", "_move"),
 )  # fmt: skip
 "Operations that meet at some row."
 KEEPER = "keeper"
@@ -115,6 +121,8 @@ class World:
                 snapshots.append((each.seq, each.shard, each.epoch, each.state))
                 before = each.seq
             found[f"snapshots of {entity}"] = snapshots
+        page = await side.journal.due([(side.type_id, shard) for shard in SHARDS], HORIZON, 1000)
+        found["messages"] = sorted(each._replace(due=LONG_AGO) for each in page.messages)
         found["marks"] = await side.journal.recall(side.type_id, list(SHARDS))
         found["homes"] = sorted(await side.store.shards(), key=lambda row: row.shard)
         found["members"] = [
@@ -202,6 +210,12 @@ async def play(world: World, script: Script, real: Transcript | None = None) -> 
 class Overlaps(History):
     """Draws operations that write."""
 
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.staged = 0
+        self.messages: list[str] = []
+        "Ids of messages that may be stored."
+
     def script(self) -> Script:
         random = self.random
         makers = list(random.choice(PAIRS)) if random.random() < 0.7 else []
@@ -220,9 +234,89 @@ class Overlaps(History):
             *(self._append,) * 6, *(self._decide,) * 6, self._snapshot, self._snapshot, self._trim, self._forget_states,
             *(self._remember,) * 2, *(self._erase,) * 2, self._join, self._update, self._leave, self._come_back, self._come_back,
             self._ask_to, self._bury, self._bury, self._locate, self._elect, self._elect, self._acquire, self._acquire, self._renew,
-            self._release, self._settle, self._members, self._locked, self._locked, self._read,
+            self._release, *(self._move,) * 5, self._stage, self._decide_about, self._decide_about, self._discard, self._settle, self._members, self._locked, self._locked, self._read,
         )  # fmt: skip
         return self.random.choice(makers)()
+
+    def _message(self) -> Callable[[Any], MessageRow]:
+        """A message, or a timer: few keys, so that some are replaced."""
+        self.staged += 1
+        name, entity = f"m{self.staged}", self.random.choice(ENTITIES)
+        shard = len(entity) % len(SHARDS)
+        epoch = self.epochs.get(shard, 0) + self.random.choice((0, 0, 0, 0, -1))
+        key, delay = self.random.choice((None, None, "k")), self.random.choice((0.0, 0.0, 0.0, 9999.0))
+        self.messages.append(name)
+
+        def made(side: Any) -> MessageRow:
+            row = MessageRow(name, side.type_id, shard, entity, epoch, 1, 0, CART.name, "a", "c", b"")
+            return row._replace(key=key, delay=delay if key else 0.0)
+
+        return made
+
+    def _known(self, most: int) -> list[str]:
+        known = self.messages[-8:]
+        return self.random.sample(known, min(len(known), self.random.randint(0, most)))
+
+    def _takings(self) -> list[Taking]:
+        found = []
+        for name in self._known(3):
+            self.staged += 1
+            kind = self.random.choice(("take", "take", "take", "park", "resume", "again"))
+            again = (f"again{self.staged}", LONG_AGO) if kind == "again" else None
+            found.append(Taking(name, park=kind == "park", resumed=kind == "resume", again=again))
+        return found
+
+    def _move(self) -> tuple[str, Operation]:
+        rows, takes = self._rows(), self._takings()
+        sends = [self._message() for _ in range(self.random.randint(0, 2))]
+        cancels = self.random.sample(ENTITIES, self.random.choice((0, 0, 1)))
+
+        async def move(side: Any) -> object:
+            events = [event_row(side.type_id, row["entity"], row["seq"], **rest_of(row)) for row in rows]
+            stored = {each.timer or each.id: each for each in (made(side) for made in sends)}
+            gone = [(side.type_id, entity, "k") for entity in cancels]
+            at = await side.journal.append(events, Motion(list(stored.values()), gone, takes))
+            return at is not None
+
+        return f"move {rows} {takes} {len(sends)} {cancels}", move
+
+    def _stage(self) -> tuple[str, Operation]:
+        sends = [self._message() for _ in range(self.random.randint(1, 2))]
+
+        async def stage(side: Any) -> None:
+            stored = {each.timer or each.id: each for each in (made(side) for made in sends)}
+            await side.journal.stage(list(stored.values()))
+
+        return f"stage {self.messages[-len(sends) :]}", stage
+
+    def _discard(self) -> tuple[str, Operation]:
+        taken = self._known(2)
+
+        async def discard(side: Any) -> object:
+            return sorted(await side.journal.discard([Taking(each) for each in taken]))
+
+        return f"discard {taken}", discard
+
+    def _decide_about(self) -> tuple[str, Operation]:
+        name = self.random.choice(self.messages[-8:] or ["none"])
+        shard = self.random.choice(SHARDS)
+        epoch = self.epochs.get(shard, 0) + self.random.choice((0, 0, 0, -1))
+        kind = self.random.choice(("set_aside", "park", "turn"))
+        self.staged += 1
+        new = f"turned{self.staged}"
+        self.messages += [new] if kind == "turn" else []
+
+        async def decide_about(side: Any) -> object:
+            claim = side.type_id, shard, epoch
+            match kind:
+                case "set_aside":
+                    return await side.journal.set_aside(name, 1, 0.0, "no answer", claim)
+                case "park":
+                    return await side.journal.park(name, "no answer", claim)
+                case _:
+                    return await side.journal.turn(name, new, "refused", b"", claim)
+
+        return f"{kind} {name} at {shard} {epoch}", decide_about
 
     def _rows(self) -> list[dict[str, Any]]:
         """In one order, so that two appends do not wait for each other."""

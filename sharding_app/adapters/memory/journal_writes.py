@@ -52,6 +52,10 @@ class JournalWrites:
             if motion:
                 index = 0 if len(rows) == 1 else None
                 yield from self.messages.insert(motion, ended, claims_of(rows), index)
+        except RowRefused as refused:
+            if not motion or len(rows) == 1:
+                raise
+            raise RowRefused(refused.reason) from refused  # the server does not say which row it was
         except ServerError as error:
             holders = self.locked_among((row.type_id, row.shard) for row in rows)
             if error.state == LOCK_TIMEOUT and holders:
