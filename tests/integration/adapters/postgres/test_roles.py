@@ -278,3 +278,27 @@ async def test_a_stranger_that_holds_the_coordinators_lock_stops_no_election(rol
         store, session, _ = await _elected(conninfo)
     await store.close()
     await session.close()
+
+
+async def test_who_may_insert_messages_alone_stores_them_from_outside(roles: Roles) -> None:
+    """As docs/roles.md grants it to a site: neither the fence nor the type's row takes more rights.
+    A message with the epoch of a home is not for such a role.
+    """
+    async with await connect(roles.params) as admin:
+        await give_homes(admin, 1)
+        await admin.execute(
+            "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+            " VALUES (1, 'shop.Cart', 'k', 10, 'x', 'h', '', 's')"
+        )
+        there = roles.stranger()
+        await admin.execute(f"GRANT INSERT ON sharding_message TO {there['user']}".encode())
+        insert = (
+            "INSERT INTO sharding_message (id, type_id, shard, entity, epoch, seq, position, target_type, target, command,"
+            " args, due) VALUES (%s, 1, 0, 'a', %s, 0, 0, 'shop.Cart', 'a', 'close', '', now())"
+        )
+        async with await psycopg.AsyncConnection.connect(**there, autocommit=True) as outside:
+            await outside.execute(insert, ["1", None])
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await outside.execute(insert, ["2", 1])
+        assert await value(admin, "SELECT sets_in_motion FROM sharding_type WHERE id = 1") is True
+        assert await value(admin, "SELECT array_agg(id) FROM sharding_message") == ["1"]
