@@ -17,12 +17,13 @@ from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.allocation.threshold import ThresholdAllocation
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.link.limits import LinkLimits
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 from sharding_app.protocol.passivation.strategy import NAMED
 from sharding_app.protocol.recovery_limits import RecoveryLimits
 from sharding_app.protocol.region import RegionLimits
-from sharding_app.runtime.base.config import LifelineSettings, NodeConfig
+from sharding_app.runtime.base.config import DeliverySettings, LifelineSettings, NodeConfig
 
 T = TypeVar("T")
 
@@ -47,7 +48,9 @@ class _Part:
         return Target(type(self._defaults), field, getattr(self._defaults, field))
 
 
+_BACK_OFF = _Part(BackOff)
 _COORDINATOR = _Part(CoordinatorSettings)
+_DELIVERY = _Part(DeliverySettings)
 _LIFELINE = _Part(LifelineSettings)
 _LINK = _Part(LinkLimits)
 _NODE = _Part(NodeConfig)
@@ -215,6 +218,25 @@ class Settings:
     command_window_seconds: float = _knob(_NODE.command_window_seconds, "Messages",
         "How long a command's id and reply are remembered. A retry after that is refused.",
         above=0.0)
+    message_failures: int = _knob(_BACK_OFF.failures, "Messages",
+        "A durable message or timer whose target has failed so often is given to the sender's "
+        "`on_failure` command, or parked.", at_least=1)
+    message_backoff_seconds: float = _knob(_BACK_OFF.first_seconds, "Messages",
+        "Pause before a durable message whose target has failed is delivered again. It doubles with "
+        "each failure.", above=0.0)
+    message_backoff_max_seconds: float = _knob(_BACK_OFF.most_seconds, "Messages",
+        "The longest of these pauses.", above=0.0)
+    message_timeout_seconds: float = _knob(_DELIVERY.answer_seconds, "Messages",
+        "A durable message without an answer is delivered again after this time. A handler of one "
+        "may take longer: its effect counts all the same.", above=0.0)
+    messages_in_memory: int = _knob(_DELIVERY.max_rows, "Messages",
+        "Maximum number of durable messages and timers in a node's memory. The others are read from "
+        "the journal when there is room.", at_least=100)
+    messages_in_memory_bytes: int = _knob(_DELIVERY.max_bytes, "Messages",
+        "Maximum bytes of these.", at_least=65_536)
+    messages_under_way: int = _knob(_DELIVERY.most_under_way, "Messages",
+        "Maximum number of durable messages and timers that a node delivers at the same time.",
+        at_least=1)
     buffer_size: int = _knob(_REGION.max_calls, "Messages",
         "Maximum number of messages of one entity type that wait or are in flight in one process.",
         at_least=1)
@@ -475,6 +497,7 @@ class Settings:
             app_version=app_version or self.app_version,
             candidate=self.may_coordinate(mine),
             recovery=self._part(RecoveryLimits),
+            deliveries=self._part(DeliverySettings, back_off=self._part(BackOff)),
             region=self.region_limits,
             links=self.link_limits,
             coordinator=self.coordination,

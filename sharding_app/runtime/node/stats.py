@@ -71,6 +71,7 @@ def _gauges(node: NodeParts, links: LinksStatistics, now: float) -> dict[str, fl
         "journal_waiting": float(node.writer.waiting),
         "journal_under_way": float(node.writer.under_way),
         "journal_locked_shards": float(node.writer.locked_shards),
+        "messages_in_memory": float(node.hosting.deliverer.pending),
         "longest_recovery_events": float(
             max((host.loader.longest_events for host in node.hosts.values()), default=0)
         ),
@@ -98,6 +99,10 @@ def _counters(node: NodeParts, links: LinksStatistics) -> dict[str, int]:
         "journal_overlaps": node.writer.overlapping,
         "journal_events": writer.rows,
         "journal_failures": writer.failures,
+        "messages_delivered": node.hosting.deliverer.figures.delivered,
+        "messages_retried": node.hosting.deliverer.figures.retried,
+        "messages_failed": node.hosting.deliverer.figures.failures,
+        "messages_parked": node.hosting.deliverer.figures.parked,
         "lifeline_losses": node.lifeline.losses,
         "loop_blocked": node.node_ports.watch.blocked,
         "cpu_milliseconds": round(time.process_time() * 1000),
@@ -119,6 +124,7 @@ def _histograms(node: NodeParts) -> dict[str, tuple[list[int], float]]:
         "journal_append_seconds": node.writer.figures.append_seconds,
         "journal_batch_rows": node.writer.figures.batch_rows,
         "home_seconds": node.region_client.home_seconds,
+        "timer_lateness_seconds": node.hosting.deliverer.figures.lateness,
     }
     if node.coordinator is not None:
         found["hand_off_pause_seconds"] = node.coordinator.machine.timeline.pauses

@@ -20,6 +20,7 @@ GAUGES = {
     "journal_waiting": "Commits that wait for an append.",
     "journal_under_way": "Appends under way, each on a connection of its own.",
     "journal_locked_shards": "Shards whose commits wait for a transaction that holds their rows.",
+    "messages_in_memory": "Durable messages and timers in this node's memory: those that are due soon, as far as there is room.",
     "longest_recovery_events": "The most events that the recovery of one entity has read.",
     "links": "Live links to other processes.",
     "link_queued_messages": "Messages that wait on links.",
@@ -38,6 +39,10 @@ COUNTERS = {
     "journal_overlaps": "Batches whose append began while another one was under way.",
     "journal_events": "Events that were appended.",
     "journal_failures": "Commands whose events were not committed.",
+    "messages_delivered": "Durable messages and timers of entities here that have taken effect.",
+    "messages_retried": "Deliveries of them after the first one.",
+    "messages_failed": "Deliveries of them that their target rejected or failed to handle.",
+    "messages_parked": "Those that are not delivered any more until an operator decides.",
     "lifeline_losses": "Sessions of the lifeline that were lost.",
     "loop_blocked": "How often a handler held the event loop for too long.",
     "link_messages_sent": "Messages that were sent on links.",
@@ -66,6 +71,7 @@ COUNTERS = {
 HISTOGRAMS = {
     "journal_append_seconds": ("How long an append took, commit included.", SECONDS),
     "journal_batch_rows": ("How many events an append carried.", ROWS),
+    "timer_lateness_seconds": ("How long after its time a durable timer went out first.", SECONDS),
     "home_seconds": ("How long it took to learn where a shard lives, from the first question on.", SECONDS),
     "hand_off_pause_seconds": (
         "How long shards were away while they moved, as the coordinator saw it.",

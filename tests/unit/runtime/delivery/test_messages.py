@@ -1,0 +1,183 @@
+"""Durable messages between entities of a cluster in memory: order, replies, failures, crashes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+
+from sharding_app import Rejected
+from sharding_app.protocol.delivery.deliveries import BackOff
+from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
+from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.delivery.shop import Owner, Passing, Target
+
+pytestmark = pytest.mark.asyncio
+
+SETTINGS = DeliverySettings(
+    back_off=BackOff(failures=3, first_seconds=0.05, again_seconds=0.02), answer_seconds=2.0
+)
+CONFIG = NodeConfig(deliveries=SETTINGS, number_of_shards=16)
+
+
+@pytest_asyncio.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryCluster]:
+    monkeypatch.setattr(Target, "failing", 0)
+    monkeypatch.setattr(Target, "attempts", [])
+    monkeypatch.setattr(Passing, "taken", [])
+    async with MemoryCluster([Owner, Target, Passing], nodes=2, config=CONFIG) as made:
+        with made.in_use():
+            yield made
+
+
+async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+async def seen(of: type[Owner] | type[Target], name: str, expected: list[str]) -> None:
+    """Wait until an entity has noted these texts, and no others."""
+
+    async def is_there() -> bool:
+        return len(await of.ref(name).seen()) >= len(expected)
+
+    try:
+        await until(is_there)
+    finally:
+        assert await of.ref(name).seen() == expected
+
+
+def rows(cluster: MemoryCluster) -> list[str]:
+    return [each.row.command for each in cluster.server.messages.rows.values()]
+
+
+async def no_rows(cluster: MemoryCluster) -> None:
+    async def none() -> bool:
+        return not rows(cluster)
+
+    await until(none)
+
+
+def elsewhere(cluster: MemoryCluster, of: type[Owner] | type[Target], node: str) -> list[str]:
+    """Return ids whose home is that node."""
+    return [str(number) for number in range(100) if cluster.home_of(of, str(number)) == node]
+
+
+async def test_a_message_arrives_after_the_commit_with_its_sender(cluster: MemoryCluster) -> None:
+    await Owner.ref("a").send_to("b", ["hello"])
+    await seen(Target, "b", ["hello from a"])
+    await no_rows(cluster)
+
+
+async def test_messages_of_a_pair_arrive_in_the_order_of_staging(cluster: MemoryCluster) -> None:
+    texts = [f"t{number}" for number in range(50)]
+    for start in range(0, 50, 10):
+        await Owner.ref("a").send_to("b", texts[start : start + 10])
+    await seen(Target, "b", [f"{text} from a" for text in texts])
+
+
+async def test_a_command_that_fails_sends_nothing(cluster: MemoryCluster) -> None:
+    with pytest.raises(Rejected):
+        await Owner.ref("a").fail_after_sending("b")
+    assert rows(cluster) == []
+    await Owner.ref("a").send_to("b", ["after"])
+    await seen(Target, "b", ["after from a"])
+
+
+async def test_a_reply_comes_back_as_a_command(cluster: MemoryCluster) -> None:
+    await Owner.ref("a").ask("b", "x")
+    await seen(Owner, "a", ["asked", "reply 1"])
+    await no_rows(cluster)
+
+
+async def test_a_rejected_message_goes_to_the_handler_that_the_sender_names(cluster: MemoryCluster) -> None:
+    await Owner.ref("a").ask("b", "bad")
+    await seen(Owner, "a", ["asked", "refused bad_text bad"])
+    assert Target.attempts == ["bad"]
+    await no_rows(cluster)
+
+
+async def test_a_target_that_fails_is_tried_again_and_then_parked(cluster: MemoryCluster) -> None:
+    Target.failing = 3
+    await Owner.ref("a").send_to("b", ["one", "two"])
+    await seen(Target, "b", ["two from a"])
+    assert Target.attempts == ["one", "one", "one", "two"]
+    (stored,) = cluster.server.messages.rows.values()
+    assert stored.parked
+    assert "RuntimeError" in stored.error or "EntityFailed" in stored.error or "entity_failed" in stored.error
+
+
+async def test_a_target_that_recovers_gets_its_messages_in_order(cluster: MemoryCluster) -> None:
+    Target.failing = 2
+    await Owner.ref("a").send_to("b", ["one", "two"])
+    await seen(Target, "b", ["one from a", "two from a"])
+    await no_rows(cluster)
+
+
+async def test_a_handler_that_stores_nothing_ends_its_message(cluster: MemoryCluster) -> None:
+    await Owner.ref("a").send_to("b", ["silent", "loud"])
+    await seen(Target, "b", ["loud from a"])
+    assert Target.attempts == ["silent", "loud"]
+    await no_rows(cluster)
+
+
+async def test_an_in_memory_target_and_an_in_memory_sender(cluster: MemoryCluster) -> None:
+    await Owner.ref("a").tell_memory("p", "x")
+    await Passing.ref("p").pass_on("b", "y")
+    await seen(Target, "b", ["y from p"])
+    await no_rows(cluster)
+    assert Passing.taken == ["x"]
+
+
+@pytest.mark.parametrize("which", ["owner", "target"])
+async def test_the_crash_of_a_node_loses_and_doubles_nothing(cluster: MemoryCluster, which: str) -> None:
+    owners = [str(number) for number in range(20)]
+    for each in owners:
+        await Owner.ref(each).send_to(f"to {each}", ["first"])
+    await asyncio.gather(*(Owner.ref(each).send_to(f"to {each}", ["one", "two", "three"]) for each in owners))
+    victim = cluster.home_of(Owner, "0") if which == "owner" else cluster.home_of(Target, "to 0")
+    await cluster.kill_node(victim)
+    for each in owners:
+        await seen(Target, f"to {each}", [f"{text} from {each}" for text in ("first", "one", "two", "three")])
+    await no_rows(cluster)
+
+
+async def test_a_full_restart_delivers_what_was_committed(cluster: MemoryCluster) -> None:
+    with cluster.writes_wait():
+        asked = asyncio.ensure_future(Owner.ref("a").send_to("b", ["one"]))
+        await asyncio.sleep(0)
+    await asked
+    for name in list(cluster.nodes):
+        await cluster.kill_node(name)
+    await cluster.add_node()
+    await seen(Target, "b", ["one from a"])
+    await no_rows(cluster)
+
+
+async def test_a_shard_that_moves_takes_its_messages_along(cluster: MemoryCluster) -> None:
+    Target.failing = 2
+    await Owner.ref("a").send_to("b", ["one", "two"])
+    await cluster.stop_node(cluster.home_of(Owner, "a"))
+    await seen(Target, "b", ["one from a", "two from a"])
+    await no_rows(cluster)
+
+
+async def test_a_message_to_a_handler_with_commits_in_its_middle(cluster: MemoryCluster) -> None:
+    await Owner.ref("a").step_to("b", "x")
+    await seen(Target, "b", ["x 1", "x 2"])
+    await no_rows(cluster)
+
+
+async def test_a_type_that_sets_nothing_in_motion_asks_the_journal_nothing_more(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for node in cluster.nodes.values():
+        for name in ("due", "stage", "discard", "overdue"):
+            monkeypatch.setattr(node.node_ports.journal, name, lambda *_, name=name, **__: asked.append(name))
+    await Target.ref("b").take("x")
+    await cluster.add_node()
+    await Target.ref("c").take("x")
+    assert asked == []
+    assert all(node.hosting.deliverer.pending == 0 for node in cluster.nodes.values())
