@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from sharding_app import Rejected
 from sharding_app.protocol.delivery.deliveries import BackOff
+from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.delivery.shop import Owner, Passing, Target
@@ -167,6 +168,43 @@ async def test_a_message_to_a_handler_with_commits_in_its_middle(cluster: Memory
     await Owner.ref("a").step_to("b", "x")
     await seen(Target, "b", ["x 1", "x 2"])
     await no_rows(cluster)
+
+
+async def test_a_message_whose_answer_is_lost_takes_effect_once(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Target.ref("b").take("before")
+    replies = cluster.nodes[cluster.home_of(Target, "b")].hosts["delivery.Target"].execution.replies
+    answer = replies.answer
+    lost: list[str] = []
+
+    def lose_the_first(source: str, message: Deliver, value: bytes) -> None:
+        if message.motion is not None and not lost:
+            lost.append(message.motion.id)
+        else:
+            answer(source, message, value)
+
+    monkeypatch.setattr(replies, "answer", lose_the_first)
+    await Owner.ref("a").send_to("b", ["one", "two"])
+    await seen(Target, "b", ["before", "one from a", "two from a"])
+    assert Target.attempts == ["before", "one", "one", "two"]
+    assert len(lost) == 1
+    await no_rows(cluster)
+
+
+async def test_a_home_that_is_cut_off_delivers_nothing_beside_its_successor(cluster: MemoryCluster) -> None:
+    owners = [str(number) for number in range(10)]
+    Target.failing = 15
+    await asyncio.gather(*(Owner.ref(each).send_to(f"to {each}", ["one", "two"]) for each in owners))
+    former = cluster.nodes[cluster.home_of(Owner, "0")]
+    cluster.cut_off(former.config.name)
+    del cluster.nodes[former.config.name]
+    try:
+        for each in owners:
+            await seen(Target, f"to {each}", [f"{text} from {each}" for text in ("one", "two")])
+        await no_rows(cluster)
+    finally:
+        await former.close()
 
 
 async def test_a_type_that_sets_nothing_in_motion_asks_the_journal_nothing_more(
