@@ -92,7 +92,7 @@ def drops(look: Look) -> list[View]:
 DROP_COUNTERS = frozenset(
     (
         "handler_failed", "mailbox_full", "recovery_failed", "recovery_refused", "stopped_by_force",
-        "stop_handler_failed",
+        "stop_handler_failed", "after_commit_failed",
         "not_committed_fenced", "not_committed_refused", "not_committed_superseded",
     )
 )  # fmt: skip
@@ -113,6 +113,7 @@ def reason(code: str) -> str:
         "recovery_failed": _("the entity cannot be recovered"),
         "recovery_refused": _("the entity recently failed to recover"),
         "stop_handler_failed": _("the stop handler raised: the entity has stopped"),
+        "after_commit_failed": _("a function of after_commit() raised: what the command stored stays"),
         "stopped_by_force": _("it ignored its stop message"),
         "not_committed_fenced": _("the shard had moved on"),
         "not_committed_refused": _("PostgreSQL refused its events"),
