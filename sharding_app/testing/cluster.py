@@ -20,6 +20,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from sharding_app.adapters.memory import (
+    MemoryJournal,
     MemoryLeases,
     MemoryLifelineSession,
     MemoryNetwork,
@@ -35,6 +36,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import InvalidCall
+from sharding_app.ports.deliveries import MessageRow
 from sharding_app.ports.journal import EventRow, Journal, Snapshot
 from sharding_app.protocol.ids import Incarnation, shard_of
 from sharding_app.protocol.liveness.locks import lifeline_keys
@@ -47,6 +49,7 @@ from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
+from sharding_app.testing.outside import MemoryOutside
 from sharding_app.testing.together import MemoryTogether
 
 OWN_LIMIT_SECONDS = 2.0
@@ -77,6 +80,7 @@ class MemoryCluster:
         make_together: Callable[[Journal], Together] | None = None,
         threads: Threads | None = None,
         listener: Listener | None = None,
+        database: str = "default",
     ) -> None:
         """Create it with these entity classes (default: all declared) and defaults of types."""
         self.loop = asyncio.get_running_loop()
@@ -95,6 +99,8 @@ class MemoryCluster:
         client, ports = dataclasses.replace(self.config, name="client"), self._ports("p-client")
         self.client = Process("p-client", client, ports, self._list(), self.server.cluster_id)
         self.portal = Portal(self.loop, self.config.ask_timeout_seconds, self.config.region)
+        self.outside = MemoryOutside(self.loop, self._place, self._stage, database)
+        "Stores messages and timers for refs' `.durably` and `.later`."
         self._make_together = make_together or (
             lambda journal: MemoryTogether(journal, lambda _: contextlib.nullcontext())
         )
@@ -139,7 +145,7 @@ class MemoryCluster:
     @contextlib.contextmanager
     def in_use(self) -> Iterator[ClusterGateway]:
         """Route all refs of this process to this cluster within the block."""
-        with gateway.use_gateway(ClusterGateway(self.portal)) as made:
+        with gateway.use_gateway(ClusterGateway(self.portal, self.outside)) as made:
             yield made
 
     # -- Nodes -------------------------------------------------------------------------------------
@@ -180,10 +186,7 @@ class MemoryCluster:
     def home_of(self, entity: type[Any], entity_id: EntityId) -> str:
         """Return the name of the node that is the shard's home; empty if it has none."""
         entity_type = self._type(entity)
-        count = entity_type.settings.number_of_shards or self.config.number_of_shards
-        wanted = identifiers.entity_id(entity_id)
-        extractor = entity_type.extractor
-        shard = shard_of(wanted, count) if extractor is None else extractor.checked_shard_id(wanted)
+        shard = self._shard(entity_type, identifiers.entity_id(entity_id))
         for name, node in self.nodes.items():
             host = node.hosts.get(entity_type.name)
             if host is not None and shard in host.shards:
@@ -274,6 +277,18 @@ class MemoryCluster:
             await self.loop.hurry(work)
         else:
             await work
+
+    def _place(self, type_name: str, entity_id: str) -> tuple[int, int]:
+        return self.server.cluster.type_ids[type_name], self._shard(self.types[type_name], entity_id)
+
+    def _shard(self, entity_type: EntityType, entity_id: str) -> int:
+        extractor = entity_type.extractor
+        if extractor is not None:
+            return extractor.checked_shard_id(entity_id)
+        return shard_of(entity_id, entity_type.settings.number_of_shards or self.config.number_of_shards)
+
+    async def _stage(self, rows: list[MessageRow]) -> None:
+        await MemoryJournal(self.server, "p-client").stage(rows)
 
     def _list(self) -> list[EntityType]:
         return list(self.types.values())

@@ -53,7 +53,11 @@ def memory_cluster() -> ClusterThread:
 def settings_of_this_site() -> dict[str, Any]:
     """Return the settings of ``SHARDING`` that apply to a cluster in memory."""
     ours = get_settings()
-    return {"config": ours.node(name="test"), "defaults": ours.type_defaults}
+    return {
+        "config": ours.node(name="test"),
+        "defaults": ours.type_defaults,
+        "database": ours.database,
+    }
 
 
 def reset() -> None:

@@ -33,6 +33,7 @@ class ClusterThread:
         defaults: ShardingSettings | None = None,
         make_together: Callable[[Journal], Together] | None = None,
         threads: Threads | None = None,
+        database: str = "default",
         prepare: Callable[[], Awaitable[None]] | None = None,
         finish: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
@@ -55,6 +56,7 @@ class ClusterThread:
                 defaults=defaults,
                 make_together=make_together,
                 threads=threads,
+                database=database,
             )
             try:
                 await cluster.start()
@@ -68,7 +70,7 @@ class ClusterThread:
         except BaseException:
             self._end()
             raise
-        self.gateway = ClusterGateway(self.cluster.portal)
+        self.gateway = ClusterGateway(self.cluster.portal, self.cluster.outside)
         "The gateway of refs."
 
     def close(self) -> None:
