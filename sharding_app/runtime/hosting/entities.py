@@ -15,7 +15,6 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Literal, Protocol
 
-from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import ShardingError
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.passivation.strategy import Passivation, passivation
@@ -25,10 +24,10 @@ from sharding_app.redaction import told
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.runtime.base.interfaces import Listener
 from sharding_app.runtime.execution.context import HostContext, close_context, last_word
-from sharding_app.runtime.execution.execution import Execution
 from sharding_app.runtime.hosting.failed_starts import FailedStarts
 from sharding_app.runtime.hosting.parked import Backlog
 from sharding_app.runtime.hosting.remembered import Remembering
+from sharding_app.runtime.hosting.starting import Starting, StartingHost
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
 from sharding_app.runtime.journal.loader import Loader
 from sharding_app.runtime.telemetry.meter import Meter
@@ -41,17 +40,15 @@ BY_RECENCY = Passivation()
 """The default. It needs no strategy object: the shard's own order is enough."""
 
 
-class EntityHost(Protocol):
+class EntityHost(StartingHost, Protocol):
     """The host of a type, as the life of its entities needs it."""
 
-    type: EntityType
     shards: dict[ShardId, ResidentShard]
     counters: Counter[str]
     backlog: Backlog
     meter: Meter
     listener: Listener
     now: Callable[[], float]
-    execution: Execution
     loader: Loader
     remembering: Remembering | None
 
@@ -96,6 +93,7 @@ class EntityLife:
         self.failed_starts = FailedStarts(
             settings.supervision or Supervision(), host.now, self.start_in, runs_again=self.runs_again
         )
+        self._starting = Starting(host)
         self.delayed: dict[Resident, asyncio.TimerHandle] = {}
         "Entities whose own command has failed, until their back-off is over."
 
@@ -108,9 +106,29 @@ class EntityLife:
 
     def loaded(self, slot: Resident, error: BaseException | None) -> None:
         """Take the loader's result for a slot."""
-        host, shard = self._host, slot.shard
         if slot.is_gone:
             return
+        if error is None and self._host.type.on_start:
+            self._host.spawn(self._start(slot))
+        else:
+            self._begin(slot, error)
+
+    async def _start(self, slot: Resident) -> None:
+        """Run the `@on_start` methods before the first message."""
+        error = await self._starting.run_methods(slot)
+        if slot.is_gone:
+            return
+        if error is None:
+            self._begin(slot, None)
+        else:
+            close_context(slot.entity)
+            self._begin(slot, error, self._host.type.failed(slot.id, "@on_start", error))
+
+    def _begin(
+        self, slot: Resident, error: BaseException | None, failure: ShardingError | None = None
+    ) -> None:
+        """Let the first message in, or refuse those that wait. `failure`: the error for callers."""
+        host, shard = self._host, slot.shard
         if error is None:
             if self.failed_starts:
                 self.failed_starts.forget(slot.id)
@@ -118,15 +136,17 @@ class EntityLife:
             host.execution.earlier_attempts.known.loaded(slot)
             shard.loaded(slot)
             host.finished(slot)
+            if host.type.recurring and not slot.is_gone:
+                host.spawn(self._starting.keep_timers(slot))
             return
         host.counters["recovery_failed"] += 1
         host.meter.trouble(slot.id, "", f"recovery_failed: {type(error).__qualname__}")
         logger.error(
-            "%s %r cannot be recovered: %s", host.type.name, slot.id, told(error),
+            "%s %r cannot be %s: %s", host.type.name, slot.id, "recovered" if failure is None else "started", told(error),
             extra={"action": "recovery_failed", "entity_type": host.type.name, "entity": slot.id},
         )  # fmt: skip
         host.listener.entity_failed(host.type, slot.id, "", error)
-        failure = host.type.unrecoverable(slot.id, error)
+        failure = failure or host.type.unrecoverable(slot.id, error)
         if not shard.stopping:
             self.failed_starts.failed(slot, error, failure)
         self._refuse(slot, failure)

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.errors import BufferFull, InvalidEntityId
+from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId
 from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
@@ -259,6 +259,13 @@ class TypeHost:
         Our callers send no id that the tables do not take. Such an id must not get among those that
         are read together.
         """
+        only = self.type.singleton_id
+        if only is not None and message.entity != only:
+            slot.shard.drop(slot)
+            text = f"{self.type.name} is a singleton: its one entity is {only!r}, not {message.entity!r}"
+            self.execution.replies.refuse(source, message, InvalidCall(text))
+            self.end_if_stopped(slot.shard)
+            return
         if is_entity_id(message.entity):
             self.backlog.waits(source, message)
             if self.entity_life.failed_starts and self.entity_life.refused(slot):

@@ -1,0 +1,112 @@
+"""What an entity does when it has come into memory: its `@on_start` methods, and the timers of a
+singleton's `@every`.
+
+`@on_start` methods run before the first message, whenever an instance is made. If one raises, the
+entity does not start, as if it could not be recovered. The timers are rows like those of a command;
+they are compared with the class at each start, and stored only if they differ.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from inspect import isawaitable
+from typing import Any, Protocol
+
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.ports.deliveries import MessageRow, Motion, Pending, TimerKey
+from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
+from sharding_app.protocol.delivery.recurrence import first
+from sharding_app.runtime.base import call_chain
+from sharding_app.runtime.base.interfaces import RAISED, ends_job
+from sharding_app.runtime.base.threads import Threads
+from sharding_app.runtime.execution.execution import Execution
+from sharding_app.runtime.journal.commits import Resident
+
+logger = logging.getLogger("sharding.region")
+
+EVERY = "?every:"
+"""Begins the keys of these timers. No key of a user's begins with a question mark."""
+PAGE_ROWS = 1000
+FAR_SECONDS = 100 * 366 * 86400.0
+RETRY_SECONDS = 1.0
+
+
+class StartingHost(Protocol):
+    """The host of a type, as the start of its entities needs it."""
+
+    type: EntityType
+    journal: Journal
+    threads: Threads
+    closing: bool
+    execution: Execution
+
+    def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
+
+    def staged(self, slot: Resident, motion: Motion, at: Any) -> None: ...
+
+    def new_message_id(self) -> str: ...
+
+    async def lease(self) -> None: ...
+
+
+class Starting:
+    def __init__(self, host: StartingHost) -> None:
+        self._host = host
+
+    async def run_methods(self, slot: Resident) -> BaseException | None:
+        """Run the `@on_start` methods of a new instance; return the error of one that raised."""
+        host, entity, task = self._host, slot.entity, asyncio.current_task()
+        await host.lease()
+        try:
+            with call_chain.within((), host.type.name, slot.id), host.threads.around(0):
+                for method in host.type.on_start:
+                    result = method(entity)
+                    if isawaitable(result):
+                        await result
+        except RAISED as error:
+            if ends_job(error, task, cancelled=host.closing):
+                raise
+            return error
+        return None
+
+    async def keep_timers(self, slot: Resident) -> None:
+        """Store the timers of `@every` that are missing or differ; cancel those that are no
+        more.
+        """
+        while not (slot.is_gone or slot.shard.stopping):
+            try:
+                await self._keep(slot)
+            except JournalUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+            except ShardsFenced:
+                return  # its next home does it
+            else:
+                return
+
+    async def _keep(self, slot: Resident) -> None:
+        host, shard = self._host, slot.shard
+        type_id = host.execution.type_id
+        stored: dict[str, Pending] = {}
+        held: list[str] = []
+        while True:
+            page = await host.journal.due([(type_id, shard.number)], FAR_SECONDS, PAGE_ROWS, held)
+            held += [each.id for each in page.messages]
+            stored |= {each.key: each for each in page.messages if each.key and each.key.startswith(EVERY)}
+            if not page.more:
+                break
+        rows: list[MessageRow] = []
+        for command, spec in host.type.recurring.items():
+            known = stored.pop(EVERY + command, None)
+            if known is not None and known.every == spec.encode() and known.entity == slot.id:
+                continue
+            rows.append(
+                MessageRow(
+                    host.new_message_id(), type_id, shard.number, slot.id, shard.epoch, slot.seq, len(rows),
+                    host.type.name, slot.id, command, host.type.commands[command].encode((), {}),
+                    first(spec, page.now), key=EVERY + command, every=spec.encode(),
+                )
+            )  # fmt: skip
+        cancels: list[TimerKey] = [(type_id, slot.id, key) for key in stored]
+        if rows or cancels:
+            at = await host.journal.stage(rows, cancels)
+            host.staged(slot, Motion(rows, cancels), at)
