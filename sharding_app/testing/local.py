@@ -153,7 +153,7 @@ class LocalHost:
         number.
         """
         until = self.now + (seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds))
-        fired = 0
+        self.events, self.messages, self.cancelled, fired = [], [], [], 0
         while (key := self.next_timer(until)) is not None:
             self.now = max(self.now, self.timers[key].due)
             await self.fire(key)

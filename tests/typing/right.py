@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from datetime import datetime, timedelta
 from typing import Generic, TypeVar, assert_type
 from uuid import UUID
 
 from sharding_app import (
+    Daily,
     DurableState,
     Entity,
     EntityContext,
     EventSourced,
+    Failure,
     Ref,
     Rejected,
     Remote,
+    Sent,
     ShardingSettings,
+    Singleton,
     applies,
     command,
     event,
+    every,
     message,
+    on_start,
     query,
 )
 
@@ -149,3 +157,59 @@ def from_sync_code(given: Ref[Cart]) -> None:
         case ItemAdded(sku=sku, quantity=quantity):
             assert_type(sku, str)
             assert_type(quantity, int)
+
+
+class Auction(EventSourced):
+    @command
+    def bid(self, by: str, when: datetime) -> None:
+        own: Ref[Auction] = self.ref
+        own.close.tell()
+        assert_type(self.send(Cart.ref(by).add, "book", quantity=1), Sent[int])
+        self.send(Cart.ref(by).add, sku="book").reply_to(self.paid).on_failure(self.refused)
+        self.send(Cart.ref(by).remove, "book").reply_to(self.close).on_failure(self.ref.close)
+        self.send(Cart.ref(by).add, "book").reply_to(self.ref.paid)
+        self.schedule(self.ref.close, key="closing", at=when)
+        self.schedule(call=self.close, key="closing", after=5)
+        self.schedule(self.ref.paid.bind(3), key="closing", after=timedelta(seconds=3))
+        self.schedule(self.ref.close, key="c", every=timedelta(hours=1))
+        self.schedule(self.ref.hint, key="c", every=Daily("07:00", tz="UTC"), missed="all")
+        self.cancel("closing")
+        self.after_commit(lambda: None)
+
+    @command
+    async def paid(self, amount: int) -> None: ...
+
+    @command
+    def refused(self, failure: Failure) -> None:
+        assert_type(failure.code, str)
+
+    @command
+    def close(self) -> int:
+        return 3
+
+    @command
+    def hint(self, number: int = 1) -> None: ...
+
+    @on_start
+    async def connect(self) -> None: ...
+
+
+class Digest(Singleton, EventSourced):
+    @every(day_at="07:00", tz="Europe/Berlin", missed="skip")
+    @command
+    def send_out(self) -> int:
+        return 1
+
+    @every(hours=1)
+    @command
+    async def clean_up(self) -> None: ...
+
+
+async def durably(when: datetime) -> None:
+    assert_type(await Digest.the().send_out(), int)
+    assert_type(Auction.ref(1).close.later(at=when), Awaitable[None])
+    await Auction.ref(1).close.later(after=3)
+    await Auction.ref(1).hint.later(after=timedelta(1))
+    await Auction.ref(1).paid.later(when, 3)
+    await Auction.ref(1).paid.later(timedelta(1), amount=3)
+    await Auction.ref(1).paid.durably(amount=3)
