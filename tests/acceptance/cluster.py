@@ -56,6 +56,11 @@ def with_database(url: str, name: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
+def python(module: str) -> list[str]:
+    """Return the command that runs a module."""
+    return [sys.executable, "-m", module]
+
+
 class Servers:
     """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a
     migrated one.
@@ -146,6 +151,8 @@ class Cluster(torture.Cluster):
         """As which release (`app.releases`) the processes speak that are started from now on;
         nothing: this one.
         """
+        self.more: dict[str, str] = {}
+        """Further environment of the processes that are started from now on."""
         self.sql(HOME_LOG)
 
     # -- Processes ---------------------------------------------------------------------------------
@@ -163,6 +170,7 @@ class Cluster(torture.Cluster):
             "ACCEPTANCE_RELEASE": self.release,
             "ACCEPTANCE_PORTS": self.ports,
             "PYTHONUNBUFFERED": "1",
+            **self.more,
         }
 
     def expect(self, nodes: int) -> None:
@@ -188,7 +196,7 @@ class Cluster(torture.Cluster):
 
     def load(self, number: int, through: Mapping[str, Proxy], **options: object) -> Load:
         return Load(
-            self.place / f"history-{number}.jsonl", [sys.executable, "-m", "tests.acceptance.load"],
+            self.place / f"history-{number}.jsonl", python("tests.acceptance.load"),
             self.through(through), self.place / f"load-{number}.log", ROOT, **options,
         )  # fmt: skip
 

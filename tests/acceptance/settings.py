@@ -19,6 +19,7 @@ instead = {"django.contrib.admin": "django.contrib.admin.apps.SimpleAdminConfig"
 INSTALLED_APPS = [
     *(instead.get(each, each) for each in base.INSTALLED_APPS if each != "daphne"),
     "tests.acceptance.app",
+    *filter(None, os.environ.get("ACCEPTANCE_APPS", "").split(",")),
 ]
 if ports := os.environ.get("ACCEPTANCE_PORTS"):
     # A primary and its standby, as libpq is told of several servers: the one that takes writes is

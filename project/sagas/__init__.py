@@ -1,0 +1,1 @@
+"""Two sagas: money that moves between accounts, and orders that book, pay and ship."""

@@ -1,0 +1,1 @@
+"""Entities whose durable messages and timers are watched on real nodes."""
