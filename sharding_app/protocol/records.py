@@ -129,6 +129,8 @@ class News(msgspec.Struct, frozen=True):
     state: MemberState | None
     "The state in the node's row; None: there is no row."
     deaf: bool
+    sets_in_motion: bool = False
+    "An entity of some type has stored a message or a timer."
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -399,8 +399,10 @@ async def test_shards_with_overdue_rows_are_found_at_their_home(world: World) ->
     home = next(row.home for row in await store.shards() if row.shard == 0)
     assert home is not None
     assert await journal.overdue(home, 0.0, 10) == []
+    assert not (await store.news(home)).sets_in_motion
     rows = [message(type_id, str(shard), shard=shard, due=LONG_AGO) for shard in (0, 1)]
     await journal.stage([*rows, message(type_id, "2", shard=2)])
+    assert (await store.news(home)).sets_in_motion
     assert [each.shard for each in await journal.overdue(home, 0.0, 10)] == [0, 1, 2]
     assert await journal.overdue(home, 3600.0, 10) == [(type_id, 0, 1), (type_id, 1, 1)]
     assert await journal.overdue(home, 3600.0, 1) == [(type_id, 0, 1)]

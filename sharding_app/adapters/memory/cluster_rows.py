@@ -171,6 +171,10 @@ class ClusterRows:
             if types is None or key[0] in types
         ]
 
+    def sets_in_motion(self) -> bool:
+        """Tell whether an entity of any type has stored a message or a timer."""
+        return any(map(self._is_in_motion, self.type_ids.values()))
+
     def after(self, changes: Sequence[HomeChange], due: Sequence[HomeChange]) -> list[ShardRow]:
         """Return the rows of a decision as they are when its due changes are written."""
         written = {(each.type, each.shard): _row_of(each) for each in due}

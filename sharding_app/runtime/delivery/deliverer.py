@@ -4,8 +4,9 @@ Contract: nothing is sent while the node's lease is lost. A shard that stops, or
 forgotten: its next home reads its rows. A shard whose type has never set anything in motion costs
 nothing, and is known here from its first message on.
 
-Wake-ups may be lost: those of processes that store messages from outside. So the node asks now and
-then which of its shards have rows that are overdue.
+Wake-ups may be lost: those of processes that store messages from outside. Once any
+type has set something in motion, the node asks now and then which of its shards have rows that are
+overdue.
 """
 
 import asyncio
@@ -57,8 +58,6 @@ PAGE_SHARDS = 100
 PAGE_ROWS = 1000
 NET_SECONDS = 30.0
 """Between two looks at what is overdue."""
-IDLE_NET_SECONDS = 300.0
-"""The same, where no type is known to set anything in motion."""
 OVERDUE_SECONDS = 5.0
 OVERDUE_SHARDS = 1000
 
@@ -136,6 +135,7 @@ class Deliverer:
         self._reading = False
         self._resumed = asyncio.Event()
         self._net_at: float | None = None
+        "When to look for what is overdue; None: no type has set anything in motion."
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -203,14 +203,17 @@ class Deliverer:
         self._send_ready()
         self._read_soon()
 
+    def told(self, *, sets_in_motion: bool) -> None:
+        """Take from the rows whether any type has set something in motion."""
+        if not sets_in_motion:
+            self._net_at = None
+        elif self._net_at is None:
+            self._net_at = self._now() + NET_SECONDS
+
     def tick(self, now: float) -> None:
         """Look now and then for what is overdue."""
-        if self._net_at is None:
-            self._net_at = now + IDLE_NET_SECONDS
-        elif self._homes and self._net_at > now + NET_SECONDS:
+        if self._net_at is not None and now >= self._net_at and self._may_handle():
             self._net_at = now + NET_SECONDS
-        if now >= self._net_at and self._may_handle():
-            self._net_at = now + (NET_SECONDS if self._homes else IDLE_NET_SECONDS)
             self._run(self._look_for_overdue())
 
     def server_time(self) -> datetime:

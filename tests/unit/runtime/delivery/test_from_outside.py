@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sharding_app import EventSourced, InvalidCall, applies, command, event, query
+from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.testing.cluster import MemoryCluster
-from tests.unit.runtime.waiting import until
+from tests.unit.runtime.waiting import travel, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -50,6 +51,16 @@ async def test_messages_take_effect_once_and_in_order(cluster: MemoryCluster) ->
     await until(lambda: len(words(cluster)) == 5)
     assert words(cluster) == ["0", "1", "2", "3", "4"]
     assert not cluster.server.messages.rows
+
+
+async def test_a_lost_wake_up_delays_the_first_message_of_all(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node learns from the rows that there is something to look for."""
+    monkeypatch.setattr(TypeHost, "_told_of_due", lambda *_: None)
+    await travel(200)
+    await Echo.ref("1").say.durably("found")
+    await until(lambda: words(cluster) == ["found"], seconds=40)
 
 
 async def test_a_thread_stores_at_once(cluster: MemoryCluster) -> None:

@@ -12,6 +12,7 @@ from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.delivery.shop import Owner, Passing, Target
+from tests.unit.runtime.waiting import travel
 
 pytestmark = pytest.mark.asyncio
 
@@ -217,5 +218,6 @@ async def test_a_type_that_sets_nothing_in_motion_asks_the_journal_nothing_more(
     await Target.ref("b").take("x")
     await cluster.add_node()
     await Target.ref("c").take("x")
+    await travel(1000)
     assert asked == []
     assert all(node.hosting.deliverer.pending == 0 for node in cluster.nodes.values())
