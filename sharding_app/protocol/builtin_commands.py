@@ -9,4 +9,6 @@ START = "?start"
 MESSAGE = "?message"
 """Pass the arguments to `receive`: they are a message."""
 DUE = "?due"
-"""Tell the home that a message or a timer of the entity was stored from outside. Loads nothing."""
+"""Tell the home that a message or a timer of the entity was stored from outside, or changed by an
+operator: the arguments are then its id. Loads nothing.
+"""

@@ -184,10 +184,15 @@ class Deliverer:
             home.deliveries.staged(staged(motion.sends, at), self._server_now())
         self._touch(home)
 
-    def look(self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch) -> None:
-        """Read what was stored from outside."""
+    def look(
+        self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch, changed: str = ""
+    ) -> None:
+        """Read what was stored from outside. `changed`: the message whose row an operator has
+        changed.
+        """
         home = self._home(entity_type, type_id, shard, epoch, complete=False)
         home.deliveries.look()
+        home.deliveries.hurry(changed, self._server_now())
         self._touch(home)
 
     def erased(self, type_id: int, shard: ShardId, entity: EntityId) -> None:

@@ -416,9 +416,10 @@ class TypeHost:
         self._deliverer.erased(self.execution.type_id, slot.shard.number, slot.id)
 
     def _told_of_due(self, source: Incarnation, message: Deliver, shard: ResidentShard) -> None:
-        """Read what was stored from outside for an entity of a shard."""
+        """Read what was stored or changed from outside for an entity of a shard."""
         if not shard.stopping and shard.epoch == message.epoch:
-            self._deliverer.look(self.type, self.execution.type_id, shard.number, shard.epoch)
+            changed = message.args.decode(errors="replace")
+            self._deliverer.look(self.type, self.execution.type_id, shard.number, shard.epoch, changed)
         self.done(source, message.request)
 
     async def at_home(self, slot: Resident) -> bool:

@@ -16,6 +16,7 @@ from sharding_app.protocol.delivery.deliveries import (
     UNREACHED,
     WRITING,
     BackOff,
+    Failure,
     MoveOn,
     Park,
     SetAside,
@@ -473,6 +474,25 @@ def test_an_erased_entity_sends_nothing_more() -> None:
     assert list(found.messages) == ["m3"]
     found.tick(100.0)
     assert sent(found) == []
+
+
+@pytest.mark.parametrize("why", [UNKNOWN, FAILED])
+def test_an_operator_can_cut_a_pause_short(why: Failure) -> None:
+    of = machine()
+    of.staged([message("m"), message("behind", 2)], 0.0)
+    assert sent(of) == ["m"]
+    of.failed(of.messages["m"], why, None, 0.0)
+    if why is FAILED:
+        of.set_aside(of.messages["m"], 1, 5.0, 0.0)
+    of.hurry("behind", 0.01)
+    of.hurry("not there", 0.01)
+    assert sent(of) == []
+    of.hurry("m", 0.01)
+    of.hurry("m", 0.01)
+    assert sent(of) == ["m"]
+    assert of.messages["m"].failures == 0
+    of.done(of.messages["m"], 0.02)
+    assert sent(of) == ["behind"]
 
 
 def test_outdated_times_do_not_gather() -> None:

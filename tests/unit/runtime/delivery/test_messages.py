@@ -2,11 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 import pytest_asyncio
 
 from sharding_app import Rejected
+from sharding_app.protocol.builtin_commands import DUE
+from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
@@ -115,6 +118,31 @@ async def test_a_target_that_recovers_gets_its_messages_in_order(cluster: Memory
     await Owner.ref("a").send_to("b", ["one", "two"])
     await seen(Target, "b", ["one from a", "two from a"])
     await no_rows(cluster)
+
+
+async def test_an_operator_need_not_wait_for_the_end_of_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test ends long before the pause does."""
+    monkeypatch.setattr(Target, "failing", 1)
+    monkeypatch.setattr(Target, "attempts", [])
+    patient = DeliverySettings(back_off=BackOff(first_seconds=9.0))
+    config = NodeConfig(deliveries=patient, number_of_shards=16)
+    async with MemoryCluster([Owner, Target], nodes=2, config=config) as made:
+        with made.in_use() as gateway:
+            await Owner.ref("a").send_to("b", ["one", "two"])
+
+            async def set_aside() -> bool:
+                return any(each.error for each in made.server.messages.rows.values())
+
+            await until(set_aside)
+            (waits,) = [each for each in made.server.messages.rows.values() if each.error]
+            made.server.messages.rows[waits.row.id] = waits._replace(
+                due=waits.due - timedelta(seconds=9), error=""
+            )
+            gateway.tell(Call("delivery.Owner", "a", DUE, waits.row.id.encode(), tell=True))
+            began = made.loop.time()
+            await seen(Target, "b", ["one from a", "two from a"])
+            assert made.loop.time() - began < 5
+            await no_rows(made)
 
 
 async def test_a_handler_that_stores_nothing_ends_its_message(cluster: MemoryCluster) -> None:
