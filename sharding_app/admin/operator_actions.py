@@ -1,8 +1,9 @@
 """Operators' actions: a page that shows the plan, then a POST that asks the process that decides.
 
 Contract: each action has a permission of its own, asked at the page and at the POST. Nothing is
-changed here: the coordinator or a node decides, and its answer is shown as it is. The
-request and its outcome are kept in the admin's history.
+changed here: the coordinator or a node decides, and its answer is shown as it is. Messages and
+timers are rows, which one statement changes (`operations.motion`). The request and its outcome are
+kept in the admin's history.
 """
 
 from __future__ import annotations
@@ -42,9 +43,13 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
         return _page(
             request, admin, {"title": chosen.title, "refused": str(error), "given": given}, status=status
         )
+    if plan.fields is None:
+        hidden = {"csrfmiddlewaretoken", *(["target"] if plan.targets else [])}
+        plan.fields = [(name, given.get(name, "")) for name in given if name not in hidden]
     if request.method != "POST":
         return _page(request, admin, {"title": plan.title, "plan": plan, "action": action, "given": given})
-    plan.request.by = request.user.get_username()
+    if plan.request is not None:
+        plan.request.by = request.user.get_username()
     # The intent is written first: what happens next may end this process, or raise.
     entry = _log(request, admin, plan)
     done, text = _carry_out(plan)
@@ -56,8 +61,13 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
 
 
 def _carry_out(plan: Plan) -> tuple[bool, str]:
+    if plan.work is not None:
+        return plan.work()
+    request = plan.request
+    assert request is not None  # noqa: S101 - a plan has work or a request
+
     async def ask(process: Process) -> OperatorReply | None:
-        return await process.queries.operate(plan.node, plan.request)
+        return await process.queries.operate(plan.node, request)
 
     try:
         answer = ask_cluster(ask, seconds=OPERATOR_SECONDS)

@@ -34,11 +34,12 @@ TABS = (
     ("nodes", "nodes/", _("Nodes")),
     ("types", "types/", _("Entity types")),
     ("singletons", "singletons/", _("Singletons")),
+    ("messages", "messages/", _("Messages")),
     ("timeline", "timeline/", _("Timeline")),
     ("trouble", "trouble/", _("Drops and failures")),
 )
 HISTORY_SHOWN = 200
-OWN_TEMPLATES = frozenset(("overview", "type", "entity", "timeline"))
+OWN_TEMPLATES = frozenset(("overview", "type", "entity", "timeline", "messages", "message"))
 
 
 class Views:

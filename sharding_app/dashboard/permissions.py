@@ -38,6 +38,8 @@ class Rights:
     drain: bool = False
     shut_down: bool = False
     stop_entity: bool = False
+    retry_message: bool = False
+    discard_message: bool = False
     events: bool = False
     "May open the table of events in the admin."
 
@@ -50,5 +52,7 @@ class Rights:
             drain=user.has_perm("sharding.drain_node"),
             shut_down=user.has_perm("sharding.shut_down_node"),
             stop_entity=user.has_perm("sharding.stop_entity"),
+            retry_message=user.has_perm("sharding.retry_message"),
+            discard_message=user.has_perm("sharding.discard_message"),
             events=user.has_perm("sharding.view_event"),
         )

@@ -120,4 +120,25 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             "sharding_journal_rows", "gauge", "Events in the journal, as the server's statistics know it.",
             [Sample({}, rows.events)],
         ),
+        Family(
+            "sharding_messages", "gauge",
+            "Durable messages and timers that wait, as the server's statistics know it.",
+            [Sample({}, rows.messages)],
+        ),
+        Family(
+            "sharding_messages_waiting", "gauge",
+            "Durable messages and timers that are overdue, failing or parked; of each type and state up to 1000.",
+            [
+                Sample({"type": each.type, "state": state}, count)
+                for each in rows.motion
+                for state, count in (
+                    ("overdue", each.overdue), ("failing", each.failing), ("parked", each.parked)
+                )
+            ],
+        ),
+        Family(
+            "sharding_messages_oldest_seconds", "gauge",
+            "For how long the oldest of the overdue ones has been due; 0: none is overdue.",
+            [Sample({"type": each.type}, each.oldest_seconds) for each in rows.motion],
+        ),
     ]  # fmt: skip

@@ -52,6 +52,8 @@ class Migration(migrations.Migration):
                             ("drain_node", "Can drain a node"),
                             ("shut_down_node", "Can shut a node down"),
                             ("stop_entity", "Can passivate and restart entities"),
+                            ("retry_message", "Can run and retry messages and timers"),
+                            ("discard_message", "Can discard messages and timers"),
                         ),
                         "abstract": False,
                         "required_db_vendor": "postgresql",

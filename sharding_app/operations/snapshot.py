@@ -2,7 +2,7 @@
 
 Status, doctor, health check, metrics and dashboard all read it here. Reading the rows raises
 Django's DatabaseError, also if the tables are missing. No query reads an event, so the journal's
-rows are only estimated.
+rows are only estimated. Messages that need attention are counted along an index, up to a limit.
 """
 
 import json
@@ -28,6 +28,27 @@ class TypeRow:
     registered: datetime
 
 
+OVERDUE_SECONDS = 60.0
+"""A message or a timer that has been due for longer is overdue."""
+MOST_COUNTED = 1000
+"""More messages of a type are not counted for a snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MotionRow:
+    """The messages and timers of one type's entities that need attention. Each count ends at
+    MOST_COUNTED.
+    """
+
+    type: str
+    overdue: int = 0
+    oldest_seconds: float = 0.0
+    "Seconds for which the oldest of the overdue ones has been due."
+    failing: int = 0
+    "Those that wait for another attempt after a failure."
+    parked: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
     """One reading of the rows. Times are the server's."""
@@ -44,6 +65,10 @@ class ClusterSnapshot:
     shards: Sequence[ShardRow]
     unsettled: Mapping[tuple[str, ShardId], float] = field(default_factory=dict)
     "Shards that are not at home on a node with a row: seconds since their rows were written."
+    messages: int = 0
+    "Messages and timers on their way, as the server's statistics know it."
+    motion: Sequence[MotionRow] = ()
+    "Types that have ever set anything in motion."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +85,11 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
     """Read all rows once."""
     alias = alias or journal_alias()
     with bounded_reads(alias), connections[alias].cursor() as cursor:
-        now, cluster_id, term, leader, elected, events = run_query(cursor, "snapshot_cluster")[0]
+        now, cluster_id, term, leader, elected, events, messages = run_query(cursor, "snapshot_cluster")[0]
         nodes = run_query(cursor, "snapshot_nodes")
         types = run_query(cursor, "snapshot_types")
         shards = run_query(cursor, "snapshot_shards")
+        motion = run_query(cursor, "snapshot_motion", {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED})
     return ClusterSnapshot(
         now=now,
         cluster_id=cluster_id or "",
@@ -75,6 +101,13 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         types=[TypeRow(row[0], TypeConfig(*row[1:8]), row[8]) for row in types],
         shards=[ShardRow(*row[:5]) for row in shards],
         unsettled={(row[0], row[1]): row[5] for row in shards if row[5] is not None},
+        messages=messages or 0,
+        motion=[
+            MotionRow(
+                type=name, overdue=overdue, oldest_seconds=oldest or 0.0, failing=failing, parked=parked
+            )
+            for name, overdue, oldest, failing, parked in motion
+        ],
     )
 
 

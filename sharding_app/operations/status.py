@@ -17,7 +17,7 @@ from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis import examinations
 from sharding_app.operations.diagnosis.finding import Finding
 from sharding_app.operations.diagnosis.look import Limits, Look
-from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers
+from sharding_app.operations.snapshot import ClusterSnapshot, MotionRow, NodeAnswers
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.liveness.membership import member_names
 from sharding_app.protocol.records import Member, TypeConfig
@@ -63,6 +63,10 @@ class TypeStatus:
     cannot_start: dict[str, str]
     "Remembered entities that cannot be started, with the error; some of them if there are many."
     cannot_start_count: int = 0
+    messages_overdue: int = 0
+    "Each of these counts messages and timers, and ends at a thousand."
+    messages_failing: int = 0
+    messages_parked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +179,7 @@ def _type(
         region for each in nodes.regions.values() for region in each.regions if region.type == config.name
     ]
     handing_off = sum(row.step == "handoff" for row in rows)
+    motion = next((each for each in cluster.motion if each.type == config.name), MotionRow(type=config.name))
     return TypeStatus(
         name=config.name,
         kind=config.kind,
@@ -194,4 +199,7 @@ def _type(
             for each in region.failed_starts
         },
         cannot_start_count=sum(region.cannot_start for region in regions),
+        messages_overdue=motion.overdue,
+        messages_failing=motion.failing,
+        messages_parked=motion.parked,
     )

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
 
-from sharding_app.admin.operator_plans import entities, nodes, shards
+from sharding_app.admin.operator_plans import entities, messages, nodes, shards
 from sharding_app.admin.operator_plans.plan import Plan
 from sharding_app.operations.cache import Look
 
@@ -29,4 +29,7 @@ ACTIONS: dict[str, Action] = {
     "shutdown": Action("sharding.shut_down_node", _("Shut a node down"), nodes.shutdown),
     "passivate": Action("sharding.stop_entity", _("Passivate an entity"), entities.passivate),
     "restart": Action("sharding.stop_entity", _("Restart an entity"), entities.restart),
+    "run": Action("sharding.retry_message", _("Run messages and timers now"), messages.run),
+    "retry": Action("sharding.retry_message", _("Retry messages and timers"), messages.retry),
+    "discard": Action("sharding.discard_message", _("Discard messages and timers"), messages.discard),
 }

@@ -1,9 +1,10 @@
 """A user's request before it is carried out: its effects, and the process that is to be asked for
-it.
+it, or the change of rows that it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from django.http import QueryDict
@@ -22,12 +23,16 @@ class Refused(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """What will happen, and who is to be asked for it."""
+    """What will happen, and who is to be asked for it: a node, or the database (`work`)."""
 
     title: str
     consequences: list[str]
-    node: Incarnation
-    request: OperatorRequest
+    node: Incarnation = ""
+    request: OperatorRequest | None = None
+    work: Callable[[], tuple[bool, str]] | None = None
+    "Changes rows; returns whether that went well, and the outcome in words."
+    fields: list[tuple[str, str]] | None = None
+    "Names and values that carry it out. None: those that have asked for the plan."
     back: str = ""
     "Where to go afterwards, behind the dashboard's own address."
     targets: list[View] = field(default_factory=list)

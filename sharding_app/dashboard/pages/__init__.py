@@ -12,7 +12,7 @@ from django.http import Http404
 from django.utils.translation import gettext as _
 
 from sharding_app.dashboard.keyset import storable
-from sharding_app.dashboard.pages import cluster, types
+from sharding_app.dashboard.pages import cluster, messages, types
 from sharding_app.dashboard.pages.page import Asked, Builder, Page
 from sharding_app.dashboard.permissions import Rights
 from sharding_app.operations.cache import Look
@@ -26,6 +26,8 @@ PAGES: tuple[tuple[str, str, Builder], ...] = (
     ("shard", "types/<number>/shards/<shard>/", types.shard_page),
     ("entity", "types/<number>/entity/", types.entity_page),
     ("singletons", "singletons/", types.singletons_page),
+    ("messages", "messages/", messages.messages_page),
+    ("message", "messages/one/", messages.message_page),
     ("timeline", "timeline/", cluster.timeline_page),
     ("trouble", "trouble/", cluster.trouble_page),
 )

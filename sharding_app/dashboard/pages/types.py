@@ -8,9 +8,11 @@ from django.utils.translation import gettext as _
 from sharding_app.dashboard.entity import entity_context
 from sharding_app.dashboard.members import members_of
 from sharding_app.dashboard.pages.decisions import about_shard
+from sharding_app.dashboard.pages.messages import of_entity
 from sharding_app.dashboard.pages.page import Asked, Page, Trail, page
 from sharding_app.dashboard.presenters import shard_map, trouble, types
 from sharding_app.dashboard.presenters.homes import View, homes
+from sharding_app.dashboard.presenters.motion import counts
 from sharding_app.operations.cache import Look
 from sharding_app.operations.snapshot import TypeRow
 
@@ -40,6 +42,7 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
         "windows": shard_map.windows(every, first, MAX_CELLS),
         "hottest": types.hottest(look, row.config.name),
         "troubles": trouble.troubles(look, row.config.name),
+        "motion": next((each for each in counts(look) if each["name"] == row.config.name), None),
     }
     parts = "type_detail", "map_legend", "hottest", "troubles"
     return page(
@@ -80,12 +83,19 @@ def entity_page(look: Look, asked: Asked, number: str) -> Page:
     context: View = {
         "type": types.one(look, row),
         **found,
+        **_motion(look, row, asked, found),
         "news": _news(asked.query.get("seen", ""), last),
     }
     return page(
         look, asked, "entity", entity or _("Find an entity"), ("entity_news",), context,
         section="types", trail=_below(row), seen=f"seen={last}" if last else "",
     )  # fmt: skip
+
+
+def _motion(look: Look, row: TypeRow, asked: Asked, found: View) -> View:
+    if asked.live or not found["entity"] or found["refused"]:
+        return {}
+    return of_entity(look, row, found["entity"], payloads=asked.rights.payloads)
 
 
 def singletons_page(look: Look, asked: Asked) -> Page:

@@ -6,6 +6,7 @@ from django.utils.translation import ngettext
 from sharding_app.dashboard import words
 from sharding_app.dashboard.presenters.homes import View, homes
 from sharding_app.operations.cache import Look
+from sharding_app.operations.snapshot import MOST_COUNTED
 from sharding_app.operations.status import findings
 from sharding_app.protocol.messages import Coordination
 
@@ -100,6 +101,23 @@ def tiles(look: Look) -> list[View]:
             else _("{} waiting").format(words.count(who["queued"])),
             bad=not who["rebalancing"],
         ),
+        *_motion(look),
+    ]  # fmt: skip
+
+
+def _motion(look: Look) -> list[View]:
+    """Return a tile about messages and timers, where there have ever been any."""
+    rows = look.cluster.motion
+    if not rows:
+        return []
+    overdue, parked = sum(each.overdue for each in rows), sum(each.parked for each in rows)
+    capped = any(max(each.overdue, each.parked) >= MOST_COUNTED for each in rows)
+    more = "+" if capped else ""
+    return [
+        _tile(
+            "messages", _("Messages overdue / parked"), f"{words.count(overdue)} / {words.count(parked)}{more}",
+            _("about {} on their way").format(words.count(look.cluster.messages)), bad=bool(overdue or parked),
+        )
     ]  # fmt: skip
 
 

@@ -144,12 +144,15 @@ CREATE TABLE sharding_message (
     autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
 );
 
--- What a home reads: in the order in which they are due, without those that wait for an operator.
-CREATE INDEX sharding_message_due ON sharding_message (type_id, shard, parked, due);
+-- What a home reads: in the order in which they are due, without those that wait for an operator. Any number may be due at
+-- the same moment: an operator's pages tell them apart by their ids.
+CREATE INDEX sharding_message_due ON sharding_message (type_id, shard, parked, due, id);
 CREATE UNIQUE INDEX sharding_message_key ON sharding_message (type_id, entity, key) WHERE key IS NOT NULL;
 -- Messages that were set aside: those behind them wait. A message that never failed is in it at no time.
 CREATE INDEX sharding_message_aside ON sharding_message (type_id, entity, target_type, target)
     WHERE key IS NULL AND error <> '' AND NOT parked;
+-- For operators: what was set aside after a failure, timers too.
+CREATE INDEX sharding_message_failing ON sharding_message (type_id, due) WHERE error <> '' AND NOT parked;
 
 CREATE TABLE sharding_lease (
     name text COLLATE "C" PRIMARY KEY,

@@ -103,6 +103,7 @@ def locked(request: pytest.FixtureRequest, servers: Servers, browser: Client) ->
         ("sharding_decision", "cluster/timeline/"),
         ("sharding_decision", "cluster/live/?page=timeline/"),
         ("sharding_node", "cluster/"),
+        ("sharding_message", "cluster/messages/"),
     ],
     indirect=["locked"],
 )

@@ -25,7 +25,8 @@ BASE = "/admin/sharding/cluster/"
 PAGES = [
     "", "nodes/", "nodes/n-a/", "nodes/n-gone/", "types/", f"types/{CART}/", f"types/{GONE}/", f"types/{CART}/shards/3/",
     f"types/{CART}/entity/", f"types/{CART}/entity/?id=alice", f"types/{CART}/entity/?id=alice&at=3",
-    f"types/{GONE}/entity/?id=x", "singletons/", "timeline/", "trouble/", "history/",
+    f"types/{GONE}/entity/?id=x", "singletons/", "messages/",
+    "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "history/",
 ]  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from sharding_app.operations.diagnosis.look import (
     Unreadable,
 )
 from sharding_app.operations.diagnosis.read_journal import reason
+from sharding_app.operations.snapshot import MotionRow
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.messages import Coordination, NodeStats, ShardRegionState
@@ -71,6 +72,10 @@ def journal(**changes: Any) -> JournalLook:
 
 def coordinating(**changes: Any) -> NodeStats:
     return NodeStats(1, 1.0, {}, {}, {}, [], [], [], Coordination(1, True, 0, 0, 0, 0, **changes))
+
+
+def moving(**changes: Any) -> Look:
+    return look(cluster=cluster(motion=(MotionRow(type="shop.Cart", **changes),)))
 
 
 def bad(what: str = "event 'Added' of version 1", kind: Literal["event", "snapshot"] = "event") -> Unreadable:
@@ -200,6 +205,10 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D196", "error", look(journals=(journal(remembers=True, unreadable_ids=(("x", "KeyError"),)),)), "KeyError"),
     ("D197", "note", look(journals=(journal(remembers=True, moved_ids=2),)), "2 remembered ids"),
     ("D198", "warning", look(journals=(journal(long=(("alice", 123_456),)),)), "'alice' has 123,456 events"),
+    ("D201", "error", moving(overdue=3, oldest_seconds=400.0), "3 messages and timers of shop.Cart should have gone out, the oldest 7 min ago."),
+    ("D201", "warning", moving(overdue=1, oldest_seconds=90.0), "1 message or timer of shop.Cart should"),
+    ("D201", "warning", moving(overdue=1000, oldest_seconds=9e9, failing=1), "1,000 or more messages and timers of shop.Cart"),
+    ("D202", "warning", moving(parked=1), "1 message or timer of shop.Cart is parked"),
 ]  # fmt: skip
 
 

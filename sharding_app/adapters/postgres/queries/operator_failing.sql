@@ -1,0 +1,7 @@
+-- As `operator_page`, those that were set aside after a failure.
+SELECT m.id
+FROM sharding_message m
+WHERE m.type_id = %(type_id)s AND m.error <> '' AND NOT m.parked
+    AND (m.due, m.id) > (%(due)s::timestamptz, %(after)s)
+ORDER BY m.due, m.id
+LIMIT %(limit)s;

@@ -1,0 +1,15 @@
+-- A page of a type's messages and timers for an operator: parked ones or the others, in the order in which they are due, after
+-- a place, and with `late` those that have been due for as many seconds. Each shard gives its first ones along the index.
+SELECT m.id
+FROM generate_series(0, %(shards)s::integer - 1) AS place (shard)
+CROSS JOIN LATERAL (
+    SELECT m.id, m.due
+    FROM sharding_message m
+    WHERE m.type_id = %(type_id)s AND m.shard = place.shard AND m.parked = %(parked)s
+        AND m.due <= coalesce(now() - %(late)s::float8 * interval '1 second', 'infinity')
+        AND (m.due, m.id) > (%(due)s::timestamptz, %(after)s)
+    ORDER BY m.due, m.id
+    LIMIT %(limit)s
+) m
+ORDER BY m.due, m.id
+LIMIT %(limit)s;

@@ -1,0 +1,187 @@
+"""Plans about messages and timers: the rows are changed, and the homes of their owners are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from django.db import DatabaseError
+from django.http import QueryDict
+from django.utils.translation import gettext as _
+
+from sharding_app.adapters.django.database import READ_SECONDS, ReadTooLong, bounded_reads
+from sharding_app.admin.operator_plans.plan import Plan, Refused
+from sharding_app.dashboard import motion as shown
+from sharding_app.dashboard import words
+from sharding_app.dashboard.pages.messages import moving_types
+from sharding_app.models import Message
+from sharding_app.operations import motion
+from sharding_app.operations.cache import Look
+from sharding_app.operations.motion import Changed
+from sharding_app.ports.deliveries import PARTLY_APPLIED
+
+MOST = 500
+"""The most of one request."""
+
+
+def run(look: Look, given: QueryDict) -> Plan:
+    chosen = _Chosen(look, given, lambda each: not each.parked)
+    return chosen.plan(
+        _("Run {} now"),
+        [
+            _("Each is delivered at once: a timer before its time, a message without the rest of its pause. Its failures are counted from 0 again."),
+            _("A message that has to wait for an earlier one of its sender to the same target goes on waiting for that one."),
+            *([_("A timer that repeats every so often goes on from now. A daily one fires at its next time of day too.")] if chosen.repeats else []),
+        ],
+        partial(motion.run_now, chosen.ids, parked=False),
+    )  # fmt: skip
+
+
+def retry(look: Look, given: QueryDict) -> Plan:
+    chosen = _Chosen(look, given, lambda each: each.parked)
+    return chosen.plan(
+        _("Retry {}"),
+        [
+            _("Each is delivered again at once. If it fails as often as the settings allow, it is parked again."),
+            _("Messages of the same sender to the same target that were sent later have gone ahead of it."),
+            *([_("{} of these took effect in part: their handlers run again from the beginning. Check first what is stored already.").format(chosen.partly)] if chosen.partly else []),
+        ],
+        partial(motion.run_now, chosen.ids, parked=True),
+        danger=bool(chosen.partly),
+    )  # fmt: skip
+
+
+def discard(look: Look, given: QueryDict) -> Plan:
+    chosen = _Chosen(look, given, lambda each: True)
+    return chosen.plan(
+        _("Discard {}"),
+        [
+            _("Each is deleted, and has no effect. Its sender is not told: neither its reply nor its failure handler is called."),
+            _("One that is under way either is discarded first, or has taken effect: the outcome says how many were gone. A target that is in memory only may have handled it all the same."),
+            *([_("A timer that repeats ends. One of a singleton's schedule (@every) is set again when the singleton next starts.")] if chosen.repeats else []),
+            _("This cannot be undone."),
+        ],
+        partial(motion.discard, chosen.ids),
+        danger=True,
+    )  # fmt: skip
+
+
+class _Chosen:
+    """The messages that are meant: those that are named, or all of a list. Raises Refused."""
+
+    def __init__(self, look: Look, given: QueryDict, fits: Callable[[Message], bool]) -> None:
+        self._look = look
+        self._given = given
+        self._all = "all" in given
+        found = self._of_a_list() if self._all else self._named()
+        self._messages = [each for each in found if fits(each)]
+        if not self._messages:
+            raise Refused(
+                _(
+                    "None of these waits in that way any more: they have taken effect, or were changed meanwhile."
+                )
+                if found or given.getlist("message")
+                else _("Choose at least one message or timer.")
+            )
+
+    @property
+    def ids(self) -> list[str]:
+        return [each.id for each in self._messages]
+
+    @property
+    def repeats(self) -> bool:
+        return any(each.every for each in self._messages)
+
+    @property
+    def partly(self) -> int:
+        return sum(each.error == PARTLY_APPLIED for each in self._messages)
+
+    def plan(
+        self, title: str, consequences: list[str], work: Callable[[], list[Changed]], *, danger: bool = False
+    ) -> Plan:
+        count = len(self._messages)
+        more = _("A list has more: at most {} at a time.").format(MOST) if self._all and count == MOST else ""
+        return Plan(
+            title=title.format(self._name()),
+            consequences=[self._about(), *([more] if more else []), *consequences],
+            work=partial(_outcome, work, count),
+            fields=[
+                *(
+                    (name, self._given.get(name, ""))
+                    for name in ("state", "type", "entity")
+                    if name in self._given
+                ),
+                *(("message", each) for each in self.ids),
+            ],
+            back=self._back(),
+            danger=danger,
+        )
+
+    def _named(self) -> list[Message]:
+        ids = self._given.getlist("message")
+        if len(ids) > MOST:
+            raise Refused(_("At most {} messages at a time.").format(MOST))
+        with bounded_reads():
+            return shown.read([each for each in ids if shown.is_id(each)])
+
+    def _of_a_list(self) -> list[Message]:
+        state, number, entity = (self._given.get(each, "") for each in ("state", "type", "entity"))
+        if state not in shown.STATES:
+            raise Refused(_("Choose at least one message or timer."))
+        types = [each for each in moving_types(self._look) if number in ("", str(each.number))]
+        if not entity:
+            return shown.read_page(types, state, None, MOST)[0]
+        found = [message for each in types for message in shown.read_entity(each, entity).messages]
+        return shown.in_state(found, state, self._look.cluster.now)[:MOST]
+
+    def _name(self) -> str:
+        """Return a name for the title; one that names an entity ends with it (`sharding_erase`)."""
+        if len(self._messages) > 1:
+            return _("{} messages and timers").format(words.count(len(self._messages)))
+        (one,) = self._messages
+        of = f"{self._type(one)} {one.entity}"
+        return (
+            _("the timer {key} of {of}").format(key=one.key, of=of)
+            if one.key
+            else _("a message of {}").format(of)
+        )
+
+    def _about(self) -> str:
+        """Return how many there are of each command."""
+        counted = Counter((self._type(each), each.target_type, each.command) for each in self._messages)
+        told = [
+            _("{count} of {type} to {target}.{command}").format(
+                count=words.count(count), type=of, target=target, command=command
+            )
+            for (of, target, command), count in counted.most_common(5)
+        ]
+        return _("Meant: {}").format("; ".join([*told, *(["…"] if len(counted) > 5 else [])]))
+
+    def _type(self, message: Message) -> str:
+        names = {each.number: each.config.name for each in self._look.cluster.types}
+        return names.get(message.type_id, str(message.type_id))
+
+    def _back(self) -> str:
+        query = QueryDict(mutable=True)
+        for name in ("state", "type", "entity"):
+            if self._given.get(name):
+                query[name] = self._given.get(name, "")
+        return f"messages/?{query.urlencode()}" if query else "messages/"
+
+
+def _outcome(work: Callable[[], list[Changed]], count: int) -> tuple[bool, str]:
+    """Carry it out; return whether all went well, and the outcome in words."""
+    try:
+        done = len(work())
+    except ReadTooLong:
+        return False, _(
+            "nothing is changed: other transactions hold these rows for more than {:g} s."
+        ).format(READ_SECONDS)
+    except DatabaseError as error:
+        return False, _("nothing is changed: {}").format(str(error).partition("\n")[0])
+    if done == count:
+        return True, _("done")
+    return done > 0, _("{done} done. {gone} were gone or changed meanwhile: they have taken effect, or were cancelled, replaced or parked.").format(
+        done=words.count(done), gone=words.count(count - done)
+    )  # fmt: skip

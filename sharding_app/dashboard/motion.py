@@ -1,0 +1,166 @@
+"""Messages and timers for people: pages of them, those of one entity, and single ones.
+
+Each page costs one look at each shard of a type, along an index, however many rows wait. The
+arguments of a message are read for its own page alone.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.db import connections
+from django.db.models import BinaryField, Case, IntegerField, Value, When
+from django.db.models.functions import Length
+
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.dashboard.history import shard_by_id
+from sharding_app.dashboard.keyset import storable
+from sharding_app.entities.registry import registry
+from sharding_app.models import Message
+from sharding_app.operations.snapshot import OVERDUE_SECONDS, TypeRow
+
+PENDING, OVERDUE, FAILING, PARKED = STATES = ("pending", "overdue", "failing", "parked")
+"""Pending ones are all that are not parked. Some of them are overdue, or wait after a failure."""
+SHOWN = 50
+OF_ENTITY = 100
+"""The most that are shown of one entity."""
+SEARCHED = 10_000
+"""The most messages of a shard that are searched for those of one entity."""
+MAX_ARGS_BYTES = 20_000
+"""Longer arguments are not read for a page."""
+MAX_ID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page begins: after this row."""
+
+    type: int
+    due: datetime
+    id: str
+
+    @property
+    def text(self) -> str:
+        return json.dumps([self.type, self.due.astimezone(UTC).isoformat(), self.id], separators=(",", ":"))
+
+
+def parse_place(text: str) -> Place | None:
+    """Return the place that a text stands for; None: it is none."""
+    try:
+        number, due, found = json.loads(text)
+        at = datetime.fromisoformat(due).astimezone(UTC)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    if type(number) is not int or not 0 <= number < 2**31 or not is_id(found):
+        return None
+    return Place(number, at, found)
+
+
+def is_id(found: object) -> bool:
+    return isinstance(found, str) and len(found) <= MAX_ID and storable(found)
+
+
+def read_page(
+    types: Sequence[TypeRow], state: str, after: Place | None, count: int = SHOWN
+) -> tuple[list[Message], Place | None]:
+    """Return a page of the messages in that state of these types, and the place of the next page.
+
+    The types follow one another in the order of their numbers.
+    """
+    found: list[str] = []
+    with bounded_reads():
+        for row in sorted(types, key=lambda each: each.number):
+            if after is not None and row.number < after.type:
+                continue
+            begins = after if after is not None and after.type == row.number else None
+            found += _ids(row, state, begins, count + 1 - len(found))
+            if len(found) > count:
+                break
+        messages = read(found[:count])
+    last = messages[-1] if len(found) > count and messages else None
+    return messages, None if last is None else Place(last.type_id, last.due, last.id)
+
+
+def _ids(row: TypeRow, state: str, after: Place | None, count: int) -> list[str]:
+    params: dict[str, Any] = {
+        "type_id": row.number,
+        "due": "-infinity" if after is None else after.due,
+        "after": "" if after is None else after.id,
+        "limit": count,
+    }
+    query = "operator_failing"
+    if state != FAILING:
+        query = "operator_page"
+        params |= {"shards": row.config.number_of_shards, "parked": state == PARKED}
+        params |= {"late": OVERDUE_SECONDS if state == OVERDUE else None}
+    with connections[journal_alias()].cursor() as cursor:
+        return [found for (found,) in run_query(cursor, query, params)]
+
+
+@dataclass(frozen=True, slots=True)
+class OfEntity:
+    messages: list[Message]
+    whole: bool = True
+    "All of its messages are among them."
+
+
+def read_entity(row: TypeRow, entity: str) -> OfEntity:
+    """Return what an entity has set in motion."""
+    shard = shard_by_id(row.config, entity)
+    params = {
+        "type_id": row.number, "entity": entity, "shard": -1 if shard is None else shard, "searched": SEARCHED,
+        "limit": OF_ENTITY + 1,
+    }  # fmt: skip
+    with bounded_reads(), connections[journal_alias()].cursor() as cursor:
+        found = run_query(cursor, "operator_entity", params)
+        messages = read([each for each, _ in found[:OF_ENTITY] if each is not None])
+    searched = shard is not None and all(whole for _, whole in found)
+    return OfEntity(messages, searched and len(found) <= OF_ENTITY)
+
+
+def in_state(messages: Iterable[Message], state: str, now: datetime) -> list[Message]:
+    """Return those that are in a state."""
+    late = now - timedelta(seconds=OVERDUE_SECONDS)
+    return [
+        each
+        for each in messages
+        if each.parked == (state == PARKED)
+        and (state != OVERDUE or each.due <= late)
+        and (state != FAILING or each.error)
+    ]
+
+
+def read(ids: Sequence[str]) -> list[Message]:
+    """Return these messages without their arguments, in this order. Some may be gone."""
+    rows = Message.objects.filter(id__in=ids).defer("args")
+    found = {each.id: each for each in rows}
+    return [found[each] for each in ids if each in found]
+
+
+def read_one(message: str) -> Message | None:
+    """Return a message with the size of its arguments (`size`), and these (`shown_args`) if they
+    are short enough for a page.
+    """
+    size = Length("args", output_field=IntegerField())
+    short = Case(
+        When(size__lte=MAX_ARGS_BYTES, then="args"), default=Value(None), output_field=BinaryField(null=True)
+    )
+    with bounded_reads():
+        found = Message.objects.filter(id=message).defer("args")
+        return found.annotate(size=size, shown_args=short).first()  # type: ignore[no-any-return] # made by Django
+
+
+def arguments(message: Message) -> str:
+    """Return the arguments of a message as JSON, with their names where the code is installed."""
+    try:
+        values = msgspec.msgpack.decode(bytes(message.shown_args))  # type: ignore[attr-defined] # annotated
+        target = registry.all().get(message.target_type)
+        known = None if target is None else target.commands.get(message.command)
+        if known is not None and isinstance(values, list) and len(values) <= len(known.parameters):
+            values = dict(zip(known.parameters, values, strict=False))
+        return msgspec.json.encode(values).decode()
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        return repr(bytes(message.shown_args))  # type: ignore[attr-defined] # annotated

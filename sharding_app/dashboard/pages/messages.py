@@ -1,0 +1,120 @@
+"""Pages about durable messages and timers: what waits, of all types or one, and a single one."""
+
+from urllib.parse import urlencode
+
+from django.http import Http404
+from django.utils.translation import gettext as _
+
+from sharding_app.dashboard import motion, words
+from sharding_app.dashboard.jsontext import pretty
+from sharding_app.dashboard.keyset import storable
+from sharding_app.dashboard.pages.page import Asked, Page, page
+from sharding_app.dashboard.presenters import motion as shown
+from sharding_app.dashboard.presenters.homes import View
+from sharding_app.models import Message
+from sharding_app.operations.cache import Look
+from sharding_app.operations.snapshot import TypeRow
+from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES
+
+
+def messages_page(look: Look, asked: Asked) -> Page:
+    query = asked.query
+    state = query.get("state", motion.PENDING)
+    if state not in motion.STATES:
+        raise Http404(_("There is no such page."))
+    moving = moving_types(look)
+    number, entity = query.get("type", ""), query.get("entity", "")
+    chosen = [each for each in moving if number in ("", str(each.number))]
+    if number and not any(str(each.number) == number for each in look.cluster.types):
+        raise Http404(_("The cluster knows no entity type of this number."))
+    context: View = {
+        "counts": shown.counts(look),
+        "state": state,
+        "states": motion.STATES,
+        "type_number": number,
+        "moving": [{"number": str(each.number), "name": each.config.name} for each in moving],
+        "entity": entity,
+        "filters": urlencode({"state": state, "type": number, "entity": entity}),
+        "moved": [],
+        "note": "",
+        "next": None,
+        "first": "after" in query,
+    }
+    if not asked.live:
+        context |= _found(look, asked, chosen, state, entity)
+    return page(look, asked, "messages", _("Messages and timers"), ("motion_table",), context)
+
+
+def moving_types(look: Look) -> list[TypeRow]:
+    """Return the types whose entities have ever set anything in motion."""
+    names = {each.type for each in look.cluster.motion}
+    return [each for each in look.cluster.types if each.config.name in names]
+
+
+def _found(look: Look, asked: Asked, types: list[TypeRow], state: str, entity: str) -> View:
+    if entity:
+        return _of_entity(look, asked, types, state, entity)
+    after = None
+    if "after" in asked.query:
+        after = motion.parse_place(asked.query["after"])
+        if after is None:
+            raise Http404(_("There is no such page."))
+    found, following = motion.read_page(types, state, after)
+    return {
+        "moved": shown.message_rows(look, found, payloads=asked.rights.payloads),
+        "next": None if following is None else following.text,
+    }
+
+
+def _of_entity(look: Look, asked: Asked, types: list[TypeRow], state: str, entity: str) -> View:
+    if not storable(entity) or len(entity.encode()) > MAX_ENTITY_ID_BYTES:
+        return {
+            "note": _("No entity can have this id: it is too long, or contains a null character."),
+        }
+    rows: list[View] = []
+    whole = True
+    for each in types:
+        found = motion.read_entity(each, entity)
+        whole = whole and found.whole
+        rows += shown.message_rows(
+            look, motion.in_state(found.messages, state, look.cluster.now), payloads=asked.rights.payloads
+        )
+    return {"moved": rows, "note": "" if whole else not_whole()}
+
+
+def not_whole() -> str:
+    return _("There may be more: only its timers and a part of the messages of its shard were searched.")
+
+
+def of_entity(look: Look, row: TypeRow, entity: str, *, payloads: bool) -> View:
+    """Return what the page of an entity shows of its messages and timers."""
+    if row not in moving_types(look):
+        return {"moved": [], "moved_note": ""}
+    found = motion.read_entity(row, entity)
+    return {
+        "moved": shown.message_rows(look, found.messages, payloads=payloads),
+        "moved_note": "" if found.whole else not_whole(),
+    }
+
+
+def message_page(look: Look, asked: Asked) -> Page:
+    wanted = asked.query.get("id", "")
+    found = motion.read_one(wanted) if wanted and motion.is_id(wanted) else None
+    context: View = {"message": None}
+    if found is not None:
+        context = {
+            "message": shown.message_rows(look, [found], payloads=asked.rights.payloads)[0],
+            "size": words.size(found.size),  # type: ignore[attr-defined] # annotated
+            "arguments": _arguments(found) if asked.rights.payloads and not asked.live else None,
+        }
+    title = _("A message that is gone") if found is None else found.id
+    return page(
+        look, asked, "message", title, (), context,
+        section="messages", trail=(("messages/", _("Messages and timers")),),
+    )  # fmt: skip
+
+
+def _arguments(found: Message) -> str:
+    if found.shown_args is None:  # type: ignore[attr-defined] # annotated
+        return _("Too long to be shown.")
+    return pretty(motion.arguments(found))
