@@ -35,8 +35,9 @@ NO_ANSWER = (
 
 class Command(DeletionCommand):
     help = (
-        "Erase one entity permanently: its events, snapshots and remembered id. If the node of its shard is alive,\n"
-        "that node erases it: it stops the entity first, and later messages start an entity without a history.\n"
+        "Erase one entity permanently: its events, snapshots, remembered id, messages and timers. If the node of its\n"
+        "shard is alive, that node erases it: it stops the entity first, and later messages start an entity without\n"
+        "a history. Messages of other entities to it are theirs, and stay.\n"
         "The timeline records the type, not the id. Backups are not changed.\n\n"
         "Examples:\n"
         "  manage.py sharding_erase shop.Cart alice --dry-run     report the rows that would be erased\n"

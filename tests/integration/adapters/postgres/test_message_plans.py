@@ -70,6 +70,43 @@ def test_overdue_shards_are_found_by_a_few_rows_each(params: dict[str, Any]) -> 
     assert rows_read(params, "overdue", values, "sharding_message") <= 10 * SHARDS
 
 
+PAGE = {
+    "type_id": 1,
+    "shards": SHARDS,
+    "due": "-infinity",
+    "after": "",
+    "limit": 51,
+    "parked": False,
+    "late": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "values", "most"),
+    [
+        ("operator_page", PAGE, 52 * SHARDS),
+        ("operator_page", PAGE | {"due": "2100-01-01", "after": "many-13"}, SHARDS),
+        ("operator_page", PAGE | {"parked": True}, SHARDS),
+        ("operator_page", PAGE | {"late": 60.0}, SHARDS),
+        ("operator_failing", PAGE, 1),
+        ("operator_entity", {"type_id": 1, "shard": 3, "entity": "e13", "searched": 100, "limit": 50}, 210),
+        ("operator_run", {"ids": ["many-13", "x"], "parked": False}, 2),
+        ("operator_discard", {"ids": ["many-13", "x"]}, 2),
+        ("snapshot_motion", {"late": 60.0, "limit": 1000}, 5 * SHARDS),
+        ("snapshot_motion", {"late": -1e9, "limit": 100}, 5 * SHARDS + 110),
+    ],
+)
+def test_what_an_operator_asks_for_reads_a_few_rows_of_each_shard(
+    params: dict[str, Any], query: str, values: dict[str, Any], most: int
+) -> None:
+    """Many of them are due in the same moment."""
+    fill(params)
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute("UPDATE sharding_message SET due = now() + interval '1 hour' WHERE key IS NULL")
+        admin.execute("VACUUM ANALYZE sharding_message")
+    assert rows_read(params, query, values, "sharding_message") <= most
+
+
 def test_discarding_reads_the_rows_that_it_takes(params: dict[str, Any]) -> None:
     fill(params)
     lists = (

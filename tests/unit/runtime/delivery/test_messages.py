@@ -8,9 +8,11 @@ import pytest
 import pytest_asyncio
 
 from sharding_app import Rejected
+from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.deliveries import BackOff
+from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
@@ -143,6 +145,20 @@ async def test_an_operator_need_not_wait_for_the_end_of_a_pause(monkeypatch: pyt
             await seen(Target, "b", ["one from a", "two from a"])
             assert made.loop.time() - began < 5
             await no_rows(made)
+
+
+async def test_a_message_to_an_erased_entity_starts_one_without_a_past(cluster: MemoryCluster) -> None:
+    """It is its sender's. What the erased entity has sent goes with it."""
+    await Target.ref("b").take("before")
+    Target.failing = 1
+    await Owner.ref("a").send_to("b", ["after"])
+    await Owner.ref("b").schedule_in(3600.0, "never")
+    for of in (Target, Owner):
+        type_name, shard = of.ref("b").type_name, shard_of("b", 16)
+        host = cluster.nodes[cluster.home_of(of, "b")].hosts[type_name]
+        assert isinstance(await host.erasing.erase(shard, "b", "an operator"), Erasure)
+    await seen(Target, "b", ["after from a"])
+    assert cluster.server.messages.rows == {}
 
 
 async def test_a_handler_that_stores_nothing_ends_its_message(cluster: MemoryCluster) -> None:
