@@ -153,10 +153,9 @@ async def test_a_message_to_an_erased_entity_starts_one_without_a_past(cluster: 
     Target.failing = 1
     await Owner.ref("a").send_to("b", ["after"])
     await Owner.ref("b").schedule_in(3600.0, "never")
-    for of in (Target, Owner):
-        type_name, shard = of.ref("b").type_name, shard_of("b", 16)
-        host = cluster.nodes[cluster.home_of(of, "b")].hosts[type_name]
-        assert isinstance(await host.erasing.erase(shard, "b", "an operator"), Erasure)
+    for of, name in ((Target, "delivery.Target"), (Owner, "delivery.Owner")):
+        host = cluster.nodes[cluster.home_of(of, "b")].hosts[name]
+        assert isinstance(await host.erasing.erase(shard_of("b", 16), "b", "an operator"), Erasure)
     await seen(Target, "b", ["after from a"])
     assert cluster.server.messages.rows == {}
 
