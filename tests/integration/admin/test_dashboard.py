@@ -30,6 +30,10 @@ PAGES = [
 ]  # fmt: skip
 
 
+LIMITED = re.compile(r"count\(\*\)(?: AS many)? FROM (?:\(\s*SELECT FROM|waiting|parked)")
+"""Counts of rows that were limited before."""
+
+
 class FakeProcess:
     """Answers questions and requests; keeps what it was asked."""
 
@@ -266,7 +270,7 @@ def test_a_page_asks_the_database_few_and_short_questions(
             root.get(BASE + address)
         ours = [each["sql"] for each in captured if "sharding_" in each["sql"]]
         assert len(ours) <= 20, address
-        assert not [sql for sql in ours if "COUNT(*)" in sql.upper()]
+        assert not [sql for sql in ours if "COUNT(*)" in LIMITED.sub("", sql).upper()]
         assert all("LIMIT" in sql for sql in ours if 'FROM "sharding_event"' in sql and '"seq" <=' not in sql)
 
 
