@@ -68,6 +68,10 @@ class JournalRows:
         if self.on_commit is not None:
             self.on_commit(rows)
 
+    def began(self, row: EventRow) -> float:
+        """Return the time at which the transaction of an event that is stored began."""
+        return self.events[row.type_id, row.entity][row.seq].at
+
     def is_at(self, type_id: int, shard: ShardId, epoch: Epoch) -> bool:
         """Tell whether a shard's row has that epoch."""
         return self._epochs.get((type_id, shard)) == epoch

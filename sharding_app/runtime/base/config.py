@@ -61,6 +61,9 @@ class DeliverySettings:
     "Time after which a delivery without an answer is repeated."
     most_under_way: int = 2000
     "Deliveries of a node that are under way at the same time."
+    net_seconds: float = 30.0
+    "Between two looks at what is overdue: no word of it may have come."
+    overdue_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,9 +56,8 @@ RETRY_MAX_SECONDS = 5.0
 PAGE_SHARDS = 100
 """Most shards of one page."""
 PAGE_ROWS = 1000
-NET_SECONDS = 30.0
-"""Between two looks at what is overdue."""
-OVERDUE_SECONDS = 5.0
+CLOCK_SECONDS = 30.0
+"""A timer waits at most this long before the server's clock is estimated anew."""
 OVERDUE_SHARDS = 1000
 
 
@@ -213,12 +212,12 @@ class Deliverer:
         if not sets_in_motion:
             self._net_at = None
         elif self._net_at is None:
-            self._net_at = self._now() + NET_SECONDS
+            self._net_at = self._now() + self._settings.net_seconds
 
     def tick(self, now: float) -> None:
         """Look now and then for what is overdue."""
         if self._net_at is not None and now >= self._net_at and self._may_handle():
-            self._net_at = now + NET_SECONDS
+            self._net_at = now + self._settings.net_seconds
             self._run(self._look_for_overdue())
 
     def server_time(self) -> datetime:
@@ -280,7 +279,7 @@ class Deliverer:
         if wake_at is not None and self.clock.known:
             home.wake_at = wake_at
             # At times the estimate of the server's clock gets better.
-            wait = min(self.clock.wait(wake_at, self._now()), NET_SECONDS)
+            wait = min(self.clock.wait(wake_at, self._now()), CLOCK_SECONDS)
             home.timer = self._loop.call_later(wait, self._wake, home)
 
     def _wake(self, home: Home) -> None:
@@ -457,7 +456,7 @@ class Deliverer:
     async def _look_for_overdue(self) -> None:
         """Read the shards whose rows are overdue: no wake-up may have come for them."""
         try:
-            found = await self._journal.overdue(self._me, OVERDUE_SECONDS, OVERDUE_SHARDS)
+            found = await self._journal.overdue(self._me, self._settings.overdue_seconds, OVERDUE_SHARDS)
             if self._homes:
                 page = await self._journal.due([], 0.0, 1)
                 self.clock.heard(page.now.timestamp(), self._now())

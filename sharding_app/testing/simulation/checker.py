@@ -37,9 +37,11 @@ from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation import promises
 from sharding_app.testing.simulation.clients import MUST_FAIL
 from sharding_app.testing.simulation.loop import Process
+from sharding_app.testing.simulation.motions import Motions
 from sharding_app.testing.simulation.overlaps import BOUND_SECONDS, Overlap
 from sharding_app.testing.simulation.promises import Call, Entry, PromiseBroken
 from sharding_app.testing.simulation.registry import Instance
+from sharding_app.testing.simulation.senders import SENDERS
 from sharding_app.testing.simulation.states import States, is_state, tokens_of
 from sharding_app.testing.simulation.stubborn import Stubborn
 from sharding_app.testing.simulation.tails import Tails
@@ -67,6 +69,8 @@ ALSO = {
     "hand_on": EntityFailed,
     "go_round": EntityFailed,
     "set_and_fail": EntityFailed,
+    "set_out_in_steps": PartiallyApplied,
+    "set_out_and_fail": EntityFailed,
 }
 """Errors of single commands. An entity that hands on fails when the other one does."""
 
@@ -171,6 +175,7 @@ class Witness:
         self._tails = Tails()
         self.states = States()
         self.timers = Timers(world.broke)
+        self.motions = Motions(world)
         self.stubborn = Stubborn(lambda: world.now)
 
     # -- The journal -------------------------------------------------------------------------------
@@ -209,6 +214,8 @@ class Witness:
                 raise PromiseBroken(
                     1, "one_writer", f"{writer} wrote at epoch {row.epoch}, whose home is {home}", entity
                 )
+            if type_name in SENDERS:
+                self.motions.committed(entity, new, self._server.journal.began(row))
             for token in (each.token for each in new):
                 if (call := self.by_token.get(token)) is not None:
                     promises.others_have_stored(call, self.journal)
@@ -336,6 +343,7 @@ class Witness:
             self.world.registry.went_back()
             self._last.clear()
             self._lost_rows = True
+            self.motions.tail_is_lost()
 
     def _own_rows_went_back(self) -> None:
         for token in [each for each in self.own_rows if each not in self._server.journal.beside]:
@@ -525,6 +533,9 @@ class Witness:
             elif call.books not in self.lost_rows:  # else it vanished while its answer was on its way
                 raise PromiseBroken(3, "acknowledged_is_stored", f"no row of {call.books!r}", call.entity)
             return
+        if call.command == "send_on":
+            self.motions.is_stored(str(call.value))
+            return
         entries = self.journal.get(call.entity, ())
         if call.began <= self._erased_at.get(call.entity, -1.0):
             self.past[id(call)] = None  # it may be of the time before the erasure, and its answer too
@@ -622,7 +633,7 @@ class Witness:
             and self.world.now - call.began > LEAST_WINDOW_SECONDS
         )
         statement_failed = (
-            bool(call.books)
+            (bool(call.books) or call.command == "set_out_together")
             and isinstance(error, EntityFailed)
             and error.params.get("error") == ServerError.__name__
             and self.statement_failed_at >= call.began
@@ -649,6 +660,10 @@ class Witness:
         if not self.stubborn.excuses(call.entity.partition("/")[2], call.began):
             raise PromiseBroken(8, "errors_are_true", f"{call.command} failed with {error!r}", call.entity)
         self.world.transition("remembered", "does not start", "told")
+
+    def was_lost(self, token: str) -> bool:
+        """Whether a token was stored, and is gone."""
+        return token in self._gone
 
     def abandoned(self, client: str) -> None:
         """Drop the calls of a client that has crashed: their outcome will never be known."""

@@ -24,8 +24,10 @@ from sharding_app.runtime.base.config import ProcessPorts
 from sharding_app.runtime.node.process import Process as Asking
 from sharding_app.runtime.node.process import cluster_of
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
+from sharding_app.testing.simulation.outside import store
 from sharding_app.testing.simulation.particular import WAY, way_from
 from sharding_app.testing.simulation.promises import Call
+from sharding_app.testing.simulation.senders import orders
 from sharding_app.testing.simulation.virtual_node import ASK_SECONDS, WINDOW_SECONDS, SimClock, config_of
 from sharding_app.testing.simulation.workload import BOOKINGS
 
@@ -51,21 +53,31 @@ OWN = (
     *("hand_on", "hand_on", "go_round"),
     *("set", "set", "set_anew", "set_and_fail", "set_badly", "put_off"),
 )
+OUTSIDE = ("durably", "later")
+"""Calls that are stored, and no process is asked."""
+SENDING = (*("set_out",) * 6, "set_out_in_steps", "set_out_together", "set_out_and_fail", "send_on", "durably", "later")
+"""What users do with entities that send durable messages."""
 """Further commands, of the types that have them."""
 TOKENS = {"add_two": 2, "add_in_steps": 2, "bake_in_steps": 2, "bake_and_stall": 2, "set_anew": 2}
-REPEATED = frozenset({"again", "book", "book_only", "hand_on"})
+TOKENS["set_out_in_steps"] = 2
+REPEATED = frozenset({"again", "book", "book_only", "hand_on", "set_out"})
 """Commands with an id, which are repeated until their end is known."""
 STORES = frozenset(
-    {"add", "add_two", "add_slowly", "add_in_steps", "bake", "bake_in_steps", "bake_and_stall", "hand_on"}
-)
+    {
+        "add", "add_two", "add_slowly", "add_in_steps", "bake", "bake_in_steps", "bake_and_stall", "hand_on", "set_out",
+        "set_out_in_steps", "set_out_together",
+    }
+)  # fmt: skip
 """Commands whose tokens are events once they are answered with success."""
-MUST_FAIL = frozenset({"fail", "reject", "go_round", "set_and_fail"})
+MUST_FAIL = frozenset({"fail", "reject", "go_round", "set_and_fail", "set_out_and_fail"})
 NEVER_STORED = MUST_FAIL | {"set_badly"}
 WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", "rest", "quit", "put_off"})
 ATTEMPTS = 4
 RETRY_WITHIN_SECONDS = WINDOW_SECONDS * 0.9
 """No user repeats a call after this time: its id may be forgotten by then."""
 THINK_SECONDS = 0.5
+SENDING_SHARE = 0.2
+"Of the turns of users, where there are entities that send durable messages."
 GRACE_SECONDS = 1.0
 "A call may end this much later than its timeout says."
 
@@ -103,6 +115,7 @@ class Caller:
         self.name = name
         self.asking = asking
         self.unsure: dict[int, Unsure] = {}
+        self._random = Random(f"orders {world.seed} {name}")
         self._calls = 0
         self._tokens = 0
 
@@ -131,6 +144,8 @@ class Caller:
         again = command in REPEATED
         if method in BOOKINGS:
             self.world.witness.bookings[tokens[0]] = method
+        elif method == "set_out_together":
+            self.world.witness.bookings[tokens[0]] = "book"
         call = Call(
             number=self._calls,
             client=process.incarnation,
@@ -210,6 +225,9 @@ class Caller:
             if cast.tills and random.random() < 0.25:
                 await self.call(process, random.choice(cast.tills), random.choice(BOOKINGS))
                 continue
+            if cast.senders and random.random() < SENDING_SHARE:
+                await self._send(process, random)
+                continue
             entity = random.choice(cast.hot if random.random() < 0.4 else cast.entities)
             timeout = random.choice((None, None, None, 1.5, 0.3))
             number = random.choice((1, 1, 1, 2, 4, 8))
@@ -220,6 +238,19 @@ class Caller:
             for each in calls:
                 await each
 
+    async def _send(self, process: Asking, random: Random) -> None:
+        """Have an entity set something in motion, or store a message for it."""
+        cast = self.world.cast
+        command = random.choice(SENDING)
+        able = [each for each in cast.senders if command in (*each[0].commands, *OUTSIDE)]
+        if not able:
+            command, able = "set_out", [each for each in cast.senders if "set_out" in each[0].commands]
+        entity = random.choice(able)
+        if command in OUTSIDE:
+            await store(self.world, process, entity, self._token(), is_timer=command == "later")
+        else:
+            await self.call(process, entity, command)
+
     def _say(self, entity: tuple[EntityType, str], command: str) -> Said:
         """Make up the arguments of a command."""
         entity_type, entity_id = entity
@@ -227,6 +258,13 @@ class Caller:
         tokens = tuple(self._token() for _ in range(wanted))
         if command == "go_round":
             return Said(tokens, (), (WAY[-1], *tokens))
+        if command.startswith("set_out"):
+            made = orders(self._random, self.world.cast.senders, iter(self._token, ""))
+            return Said(tokens, (), (*tokens, made))
+        if command == "send_on":
+            paid = [each for each in self.world.cast.senders if "set_out" in each[0].commands]
+            made, target = self._random.choice(paid)
+            return Said(tokens, (), (*tokens, f"{made.name}/{target}"))
         if command != "hand_on":
             return Said(tokens, (), tokens)
         way = way_from(entity_id)

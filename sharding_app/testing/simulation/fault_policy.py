@@ -19,14 +19,17 @@ def slot_of(client: str) -> str:
 
 
 LOST: tuple[float, ...] = ()
-WRITES = frozenset({"append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases"})
+OF_MESSAGES = frozenset({"stage", "discard", "set_aside", "park", "turn"})
+WRITES = frozenset(
+    {"append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases", *OF_MESSAGES}
+)
 DELETIONS = frozenset({"erase", "save_snapshots", "trim", "forget_states"})
 LINES: dict[str, frozenset[str]] = {
     "journal": frozenset({"open_journal", "append", "secure"}),
     "reads": frozenset(
         {
             "open_reads", "read", "read_from", "read_last", "read_snapshot", "last_seq", "locked", "outcome", "settle", "remember", "recall",
-            "remembered_shards", *DELETIONS,
+            "remembered_shards", "due", "overdue", *OF_MESSAGES, *DELETIONS,
         }
     ),
     "control": frozenset(
@@ -40,7 +43,7 @@ LINES: dict[str, frozenset[str]] = {
 """Requests of a node's connections, by connection; lifelines aside."""
 WRITE_KINDS = frozenset(
     {
-        "append", "secure", "remember", *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
+        "append", "secure", "remember", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
         "ask_to", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip

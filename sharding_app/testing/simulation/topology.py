@@ -18,6 +18,7 @@ from random import Random
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
+from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE, Named
 from sharding_app.testing.simulation.workload import (
     ENTITIES,
     KEYHOLDER,
@@ -29,13 +30,13 @@ from sharding_app.testing.simulation.workload import (
     WARDEN,
 )
 
-Named = tuple[EntityType, str]
 NODES_OF_THE_ROLE = 3
 WANTED_OF_THE_ROLE = 2
 PARTICULAR = (SLATE, KILN, ALARM, RELAY, TURNSTILE, MULE)
 """Types with one property of their own each."""
 PARTICULAR_ONES = 2
 """Entities of each of these types."""
+ACCOUNTS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class Cast:
     hot: tuple[Named, ...]
     tills: tuple[Named, ...] = ()
     "Entities that write rows of their own, and get no other commands."
+    senders: tuple[Named, ...] = ()
+    "Entities that send durable messages and set timers, and those that they send messages to."
     silent: tuple[Named, ...] = ()
     "Remembered entities that get one message in the beginning and none later."
     recovery_rate: tuple[int, float] | None = None
@@ -76,13 +79,16 @@ def cast_of(seed: int) -> Cast:
     particular = tuple(
         (made, f"{made.cls.__name__.lower()}-{number}") for made in drawn for number in range(PARTICULAR_ONES)
     )
+    senders = _senders(seed)
+    sending = tuple({made: None for made, _ in senders})
     if not seed % 2:
         tills = tuple((TILL, f"till-{number}") for number in range(2))
         return Cast(
             whole_protocol=False,
-            types=(*TYPES, TILL, *drawn),
+            types=(*TYPES, TILL, *drawn, *sending),
             entities=(*ENTITIES[:4], *ENTITIES[-4:], *particular),
             tills=tills,
+            senders=senders,
             hot=(ENTITIES[0], ENTITIES[-1], particular[0]),
         )
     remembered = tuple((REMEMBERED, f"watch-{number}") for number in range(6))
@@ -94,10 +100,23 @@ def cast_of(seed: int) -> Cast:
     )  # fmt: skip
     return Cast(
         whole_protocol=True,
-        types=(*TYPES, REMEMBERED, LEASED, one, *drawn),
+        types=(*TYPES, REMEMBERED, LEASED, one, *drawn, *sending),
         entities=talked_to,
         hot=(ENTITIES[0], singleton, remembered[0], leased[0], particular[0]),
+        senders=senders,
         silent=remembered[3:],
         recovery_rate=(2, 0.05) if seed % 4 == 3 else None,
         moves=seed % 4 == 1,
     )
+
+
+def _senders(seed: int) -> tuple[Named, ...]:
+    """Return the entities of the types with durable messages, in four of eight seeds: two
+    accounts, and two of three other types, in turn.
+    """
+    if seed % 8 in (2, 3, 4, 5):
+        return ()
+    others = (COURIER, SAFE, ECHO)
+    left_out = others[seed // 2 % len(others)]
+    accounts = tuple((ACCOUNT, f"account-{number}") for number in range(ACCOUNTS))
+    return (*accounts, *((made, f"{made.cls.__name__.lower()}-0") for made in others if made is not left_out))

@@ -11,6 +11,7 @@ from sharding_app.adapters.memory.sessions import Session
 from sharding_app.adapters.memory.store import MemoryStore
 from sharding_app.adapters.memory.transport import MemoryTransport
 from sharding_app.ports.lifeline import LifelineSession
+from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import LinkLimits
 from sharding_app.protocol.liveness.locks import lifeline_keys
@@ -18,7 +19,7 @@ from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 from sharding_app.protocol.recovery_limits import RecoveryLimits
 from sharding_app.protocol.region import RegionLimits
-from sharding_app.runtime.base.config import LifelineSettings, NodeConfig, NodePorts
+from sharding_app.runtime.base.config import DeliverySettings, LifelineSettings, NodeConfig, NodePorts
 from sharding_app.runtime.base.interfaces import LifelineCallbacks, LifelineControl
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.runner import NodeRunner
@@ -57,6 +58,15 @@ LINKS = LinkLimits(
 RECOVERY = RecoveryLimits(batch_entities=8, batch_events=5, batch_rows=20, page_events=3)
 """So small that most histories are read in pages."""
 RESTART_BACKOFF_SECONDS = 1.0
+DELIVERIES = DeliverySettings(
+    back_off=BackOff(failures=3, first_seconds=0.2, most_seconds=1.0, again_most_seconds=2.0),
+    max_rows=8,
+    answer_seconds=3.0,
+    most_under_way=4,
+    net_seconds=5.0,
+    overdue_seconds=2.0,
+)
+"""So little room that rows are read in pages."""
 SHARD_LEASES = LeaseTerms(ttl_seconds=4.0, renew_seconds=1.0, retry_seconds=0.3, answer_seconds=1.0)
 
 
@@ -92,6 +102,7 @@ def config_of(world: World, name: str, number: int = -1, version: int = 1) -> No
         recovery_rate=cast.recovery_rate,
         recovery=RECOVERY,
         shard_leases=SHARD_LEASES,
+        deliveries=DELIVERIES,
         strategy_of=lambda _: world.strategy,
     )
 

@@ -17,6 +17,7 @@ from typing import Any, cast
 from sharding_app import redaction
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.entities.gateway import Gateway, use_gateway
+from sharding_app.entities.registry import registry
 from sharding_app.protocol.direct.company import Others, others_of
 from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
 from sharding_app.runtime.node.node import Node
@@ -46,9 +47,9 @@ from sharding_app.testing.simulation.virtual_node import SHARD_LEASES, VirtualNo
 
 CLIENTS = 2
 STATEMENT_SECONDS = 1.3
+"""The server gives a statement up a little earlier than its client does."""
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 """The date at which a world begins, by its server's clock."""
-"""The server gives a statement up a little earlier than its client does."""
 LOOK_EVERY = 4
 
 
@@ -236,6 +237,9 @@ class World:
                 stack.enter_context(redaction.always())
                 stack.enter_context(listening(self.trace, self._mistake))
                 stack.enter_context(watched(self.coverage))
+                stack.enter_context(registry.isolated())
+                for each in self.cast.types:
+                    registry.add(each)
                 stack.enter_context(use_gateway(cast(Gateway, VirtualGateway(self))))
                 workload.observer = self.witness
                 self.scheduler.on_turn = self._after_turn

@@ -28,6 +28,7 @@ from sharding_app.testing.simulation.phases.forgotten import forgotten
 from sharding_app.testing.simulation.phases.full_channel import full_channel
 from sharding_app.testing.simulation.phases.healing import black_hole, deafness, quiet
 from sharding_app.testing.simulation.phases.in_the_way import in_the_way
+from sharding_app.testing.simulation.phases.messages import messages
 from sharding_app.testing.simulation.phases.pipelines import pipelines
 from sharding_app.testing.simulation.phases.stalled import stalled
 from sharding_app.testing.simulation.phases.stubbornness import stubbornness
@@ -38,6 +39,6 @@ from sharding_app.testing.simulation.phases.without_a_line import without_a_line
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, pipelines,
+    boot, turmoil, quiet, messages, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, pipelines,
     chains, stalled, alarms, stubbornness, deployment, all_down_and_up, no_coordinator, stop,
 )  # fmt: skip

@@ -1,0 +1,422 @@
+"""The judge of durable messages and timers.
+
+It knows what each command has set in motion from its handler (`senders`), and what came of it from
+the journals: the event of a command, the effect of its message and the firing of its timer each
+have a token of their own. Entities in memory report what they hear. From that it judges:
+
+* A message is there exactly if the event of its command is: nothing is handled before the event is
+  committed, and nothing takes effect without it.
+* Each takes effect once (`promises.stored_once`), in memory at least once, and in the order in
+  which its sender has set it in motion for that target. It takes effect, or its sender gets it
+  back, never both, and only for a reason.
+* A timer fires once, not before its time by the server's clock, and not after it was replaced or
+  cancelled. A repeating one fires at most once for each of its times.
+* When all is calm, nothing is missing.
+
+The journals may go back, and then so does what they show. So nothing is kept here that they could
+contradict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from zlib import crc32
+
+import msgspec
+
+from sharding_app.testing.simulation.promises import Entry, PromiseBroken
+
+if TYPE_CHECKING:
+    from sharding_app.entities.base import Entity
+    from sharding_app.testing.simulation.world import World
+
+BEATS = 3
+"""A repeating timer ends itself after so many firings."""
+ANSWERED = frozenset({"ask", "steps"})
+"""Orders whose sender wants the result."""
+FAILING = frozenset({"bounce", "burst"})
+"""Orders that always fail: the sender gets them back."""
+PAID = frozenset({"pay", "ask", "slowly", "steps", "burst", "stumble", "pass", "bounce"})
+PAYING = ("sim.Account/", "sim.Courier/")
+ROUNDING_SECONDS = 1e-4
+LAST = 1 << 20
+"""The place of a reply: behind all that its command sets in motion."""
+
+
+class Order(NamedTuple):
+    """What a command sets in motion: a message to a target, a timer with a key, or its end."""
+
+    what: str
+    target: str
+    "Of a timer its key."
+    token: str
+
+    @property
+    def is_timer(self) -> bool:
+        return self.what.startswith(("ring", "beat"))
+
+
+class Message(NamedTuple):
+    token: str
+    sender: str
+    target: str
+    what: str
+    event: str
+    "Token of the event of its command; empty: its sender keeps no events."
+    place: int
+    "Within its command; of a sender without events its number."
+
+
+class Alarm(NamedTuple):
+    """A timer that is set."""
+
+    token: str
+    key: str
+    due: float
+    every: float = 0.0
+    "Seconds; 0: it fires once."
+    fired: int = 0
+
+
+def is_paid(what: str, target: str) -> bool:
+    """Whether a cent goes with it."""
+    return what in PAID and target.startswith(PAYING)
+
+
+def seconds_of(token: str) -> float:
+    """Return the time after which a timer fires."""
+    return 0.2 + crc32(token.encode()) % 1000 / 1000
+
+
+def interval_of(token: str) -> float:
+    """Return the time between the firings of a timer. The shortest that there may be is a
+    second.
+    """
+    return 1.0 + seconds_of(token) / 2
+
+
+class Motions:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.messages: dict[str, Message] = {}
+        self._orders: dict[tuple[str, str], dict[int, Order]] = {}
+        "By entity and event: what goes with it, by place."
+        self._alarms: dict[str, tuple[str, str]] = {}
+        "Entity and event of each timer."
+        self._at: dict[tuple[str, str], float] = {}
+        "When the statement began that has stored an event: delays count from there."
+        self._dates: dict[str, float] = {}
+        "The time that was asked for, of a timer."
+        self._tries: Counter[str] = Counter()
+        self._heard: dict[str, list[str]] = {}
+        "By target in memory: the tokens that it has heard, each once."
+        self._numbers: Counter[str] = Counter()
+        self._in_doubt: dict[str, None] = {}
+        "Messages from outside that may be stored late, or not at all."
+        self._sure: dict[str, None] = {}
+        "Messages without an event that must arrive: their sender was told that they are stored."
+
+    # -- From the entities -------------------------------------------------------------------------
+
+    def staged(self, entity: Entity, event: str, place: int, order: Order) -> None:
+        """Note what goes with an event. A command that runs again says the same again."""
+        name = _name(entity)
+        self._orders.setdefault((name, event), {})[place] = order
+        if order.is_timer:
+            self._alarms[order.token] = name, event
+        elif order.what != "cancel":
+            self._add(Message(order.token, name, order.target, order.what, event, place))
+
+    def time_of(self, token: str) -> datetime:
+        """Return the date for a timer: the same each time."""
+        now = self._world.now
+        at = self._dates.setdefault(token, now + seconds_of(token))
+        return self._world.server.date() + timedelta(seconds=at - now)
+
+    def sent_on(self, entity: Entity, token: str, target: str) -> str:
+        """Note a message of an entity in memory. Return its token."""
+        name = _name(entity)
+        self._numbers[name] += 1
+        return self._without_event(name, f"{token}.{self._numbers[name]}", target)
+
+    def sent_from_outside(self, client: str, token: str, target: str, *, is_timer: bool) -> None:
+        """Note a message that a client stores."""
+        self._numbers[client] += 1
+        self._without_event(client, token, target, "later" if is_timer else "durably")
+
+    def is_stored(self, token: str) -> None:
+        """Note that the sender of a message without an event was told of its storage."""
+        self._sure[token] = None
+
+    def is_in_doubt(self, token: str) -> None:
+        """Note that a message from outside may be stored, and later than the next one."""
+        self._in_doubt[token] = None
+
+    def tries(self, token: str) -> int:
+        """Count the attempts of a handler."""
+        self._tries[token] += 1
+        return self._tries[token]
+
+    def handles(self, entity: Entity, token: str) -> None:
+        """Check what a handler begins with."""
+        try:
+            self._handles(_name(entity), token)
+        except PromiseBroken as error:
+            self._world.broke(error)
+
+    def is_heard(self, entity: Entity, token: str) -> None:
+        """Check the order of what an entity in memory hears for the first time."""
+        name, message = _name(entity), self.messages.get(token)
+        heard = self._heard.setdefault(name, [])
+        if message is None or token in heard:
+            return
+        try:
+            self._follows(message, heard)
+        except PromiseBroken as error:
+            self._world.broke(error)
+        heard.append(token)
+        self._count("heard")
+
+    # -- From the journal --------------------------------------------------------------------------
+
+    def committed(self, entity: str, new: Sequence[Entry], began: float) -> None:
+        """Check events, and states' new tokens, at the moment of their commit."""
+        for entry in new:
+            self._at[entity, entry.token] = began
+            found = self._effect(entity, entry.token)
+            if found is not None:
+                self._took_effect(found, entry.token)
+            elif entry.token.partition("#")[0] in self._alarms:
+                self._fired(entity, entry)
+
+    def tail_is_lost(self) -> None:
+        """Note that the server lacks the last commits: what was stored may be gone."""
+        self._sure.clear()
+
+    # -- At the end --------------------------------------------------------------------------------
+
+    def waiting(self) -> bool:
+        """Whether the server has rows, but for those that an operator has to look at."""
+        return any(not each.parked for each in self._world.server.messages.rows.values())
+
+    def look_back(self) -> None:
+        """Check that all that was set in motion has come to its end. Nothing is under way any
+        more.
+        """
+        parked = self._parked()
+        for message in list(self.messages.values()):
+            if self._is_there(message):
+                self._has_ended(message, parked)
+        for entity in {entity: None for entity, _ in self._alarms.values()}:
+            for alarm in self._set(entity).values():
+                refused = alarm.token if not alarm.every else f"{alarm.token}#{alarm.fired + 1}"
+                if refused not in self._world.obstacles.refused:
+                    self._fail("timers_fire", f"{alarm} has not fired", entity)
+        self._nothing_is_lost(parked)
+
+    # -- Inside ------------------------------------------------------------------------------------
+
+    def _add(self, message: Message) -> None:
+        self.messages[message.token] = message
+        if message.what in ANSWERED:
+            reply = Message(
+                f"{message.token}~", message.target, message.sender, "reply", message.token, LAST
+            )
+            self.messages[reply.token] = reply
+
+    def _without_event(self, sender: str, token: str, target: str, what: str = "pay") -> str:
+        self.messages[token] = Message(token, sender, target, what, "", self._numbers[sender])
+        return token
+
+    def _effect(self, entity: str, token: str) -> Message | None:
+        """Return the message whose effect, or whose return to its sender, that token is there."""
+        message = self.messages.get(token)
+        if message is not None and message.target == entity:
+            return message
+        returned = self.messages.get(token.removesuffix("!")) if token.endswith("!") else None
+        return returned if returned is not None and returned.sender == entity else None
+
+    def _tokens(self, entity: str) -> list[str]:
+        return [entry.token for entry in self._world.witness.journal.get(entity, ())]
+
+    def _is_there(self, message: Message) -> bool:
+        """Whether the message must arrive."""
+        if not message.event:
+            return message.token in self._sure
+        if message.what == "reply" and message.sender in self._heard:
+            heard = message.event in self._heard[message.sender]
+            return heard and self._is_there(self.messages[message.event])
+        return message.event in self._tokens(message.sender)
+
+    def _handles(self, entity: str, token: str) -> None:
+        alarm = self._alarms.get(token.partition("#")[0])
+        message = self._effect(entity, token)
+        if alarm is not None:
+            sender, event = alarm
+        elif message is not None:
+            sender, event = message.sender, message.event
+        else:
+            self._fail("messages_follow_their_commit", f"{token!r} was never sent", entity)
+        if event and not self._was_stored(sender, event):
+            detail = f"{token!r} is handled, and {event!r} of {sender} is not committed"
+            self._fail("messages_follow_their_commit", detail, entity)
+
+    def _was_stored(self, entity: str, token: str) -> bool:
+        """Whether an event is stored, or was, on a server that has lost it since."""
+        return (
+            token in self._tokens(entity)
+            or token in self._heard.get(entity, ())
+            or self._world.witness.was_lost(token)
+        )
+
+    def _took_effect(self, message: Message, token: str) -> None:
+        """Check that the event is there, the order, and that it is either done or returned."""
+        sender, target = self._tokens(message.sender), self._tokens(message.target)
+        if message.event and message.event not in sender and message.sender not in self._heard:
+            detail = f"{token!r} took effect, and {message.event!r} of {message.sender} is not stored"
+            self._fail("messages_follow_their_commit", detail, message.target)
+        if token != message.token:
+            self._count("returned")
+            if message.token in target or not self._may_fail(message):
+                self._fail("messages_fail_for_a_reason", f"{message} was returned", message.sender)
+            return
+        self._count(message.what)
+        if f"{token}!" in sender or message.what in FAILING:
+            self._fail("messages_fail_for_a_reason", f"{message} took effect, and must fail", message.target)
+        self._follows(message, [each for each in target if each != token])
+
+    def _may_fail(self, message: Message) -> bool:
+        """Whether a message may fail for good: its target says so, or the server refuses its
+        row.
+        """
+        refused = self._world.obstacles.refused
+        return message.what in FAILING or message.token in refused or f"{message.token}+" in refused
+
+    def _follows(self, message: Message, before: Iterable[str]) -> None:
+        """Check that no later message of the sender has taken effect before it at its target."""
+        mine = self._order(message)
+        if mine is None:
+            return
+        for token in before:
+            other = self.messages.get(token)
+            if other is None or (other.sender, other.target) != (message.sender, message.target):
+                continue
+            theirs = self._order(other)
+            if theirs is not None and theirs > mine:
+                detail = f"{other} took effect before {message}"
+                self._fail("messages_keep_their_order", detail, message.target)
+
+    def _order(self, message: Message) -> tuple[int, int] | None:
+        """Return the place of a message among those of its sender; None: it has none."""
+        if not message.event:
+            unordered = message.what == "later" or message.token in self._in_doubt
+            return None if unordered else (0, message.place)
+        tokens = self._tokens(message.sender)
+        return (tokens.index(message.event), message.place) if message.event in tokens else None
+
+    def _fired(self, entity: str, entry: Entry) -> None:
+        """Check the firing of a timer, whose event is the last one of the entity."""
+        self._count("fired")
+        self._set(entity)
+
+    def _set(self, entity: str) -> dict[str, Alarm]:
+        """Return the timers of an entity that are set, by key, after checking all that have
+        fired.
+        """
+        present: dict[str, Alarm] = {}
+        for entry in self._world.witness.journal.get(entity, ()):
+            token = entry.token.partition("#")[0]
+            if token in self._alarms:
+                self._fires(entity, entry, token, present)
+            for _, order in sorted(self._orders.get((entity, entry.token), {}).items()):
+                if order.what == "cancel":
+                    present.pop(order.target, None)
+                elif order.is_timer:
+                    present[order.target] = self._started(entity, entry.token, order)
+        return present
+
+    def _fires(self, entity: str, entry: Entry, token: str, present: dict[str, Alarm]) -> None:
+        alarm = next((each for each in present.values() if each.token == token), None)
+        if alarm is None:
+            self._fail("ended_timers_do_not_fire", f"{entry.token!r} fired, and is not set", entity)
+        if entry.at < alarm.due - ROUNDING_SECONDS:
+            self._fail("timers_fire_in_time", f"{entry.token!r} fired at {entry.at:.4f}: {alarm}", entity)
+        if alarm.every:
+            present[alarm.key] = alarm._replace(due=alarm.due + alarm.every, fired=alarm.fired + 1)
+        else:
+            del present[alarm.key]
+
+    def _started(self, entity: str, event: str, order: Order) -> Alarm:
+        began, token, key = self._at[entity, event], order.token, order.target
+        if order.what == "ring_at":
+            return Alarm(token, key, self._dates[token])
+        if order.what == "ring":
+            return Alarm(token, key, began + seconds_of(token))
+        return Alarm(token, key, began + interval_of(token), interval_of(token))
+
+    def _parked(self) -> dict[str, None]:
+        """Return the tokens of the messages and timers that wait for an operator."""
+        rows = self._world.server.messages.rows.values()
+        return {f"{_first(each.row.args)}": None for each in rows if each.parked}
+
+    def _has_ended(self, message: Message, parked: dict[str, None]) -> None:
+        token = message.token
+        refused = self._world.obstacles.refused
+        target = self._tokens(message.target)
+        effect = token in target or token in self._heard.get(message.target, ())
+        returned = message.event != "" and f"{token}!" in self._tokens(message.sender)
+        is_parked = token in parked and (
+            message.what in ("lose", "steps") or self._may_fail(message) or f"{token}!" in refused
+        )
+        wanted = is_parked if message.what == "lose" else effect or returned or is_parked
+        if message.what == "steps" and effect:
+            wanted = f"{token}+" in target or is_parked
+        if message.what == "reply" and not effect and message.event in parked:
+            return  # its message has not ended
+        if not wanted and not (message.what == "reply" and token in refused):
+            self._fail("messages_arrive", f"{message} has come to no end", message.target)
+
+    def _nothing_is_lost(self, parked: dict[str, None]) -> None:
+        """Check that no cent was made or lost: what no account has is on its way to an operator."""
+        total = 0
+        for (type_id, entity), events in self._world.server.journal.events.items():
+            if f"{self._world.witness.name_of(type_id)}/{entity}".startswith(PAYING):
+                total += sum(_cents(each.row.payload) for each in events.values())
+        for token in parked:
+            message = self.messages.get(token)
+            if message is None or not is_paid(message.what, message.target):
+                continue
+            total += token not in self._tokens(message.target)
+        outside = sum(
+            token in self._tokens(each.target)
+            for token, each in self.messages.items()
+            if not each.event and each.target.startswith(PAYING)
+        )
+        if total != outside:
+            self._fail("money_is_kept", f"{total - outside} cents were made", None)
+
+    def _count(self, what: str) -> None:
+        self._world.transition("message", "stored", what)
+
+    def _fail(self, name: str, detail: str, about: str | None) -> NoReturn:
+        raise PromiseBroken(16 if "timers" in name else 15, name, detail, about)
+
+
+def _name(entity: Entity) -> str:
+    made = type(entity)._sharding_type
+    return "" if made is None else f"{made.name}/{entity.entity_id}"
+
+
+def _first(args: bytes) -> object:
+    """Return the token among the arguments of a message, or of its failure."""
+    found = msgspec.msgpack.decode(args)
+    if isinstance(found, list) and found and isinstance(found[0], dict):
+        return found[0]["arguments"]["token"]
+    return found[0] if found else ""
+
+
+def _cents(payload: bytes) -> int:
+    return int(msgspec.json.decode(payload).get("cents", 0))
