@@ -55,7 +55,15 @@ OWN = (
 )
 OUTSIDE = ("durably", "later")
 """Calls that are stored, and no process is asked."""
-SENDING = (*("set_out",) * 6, "set_out_in_steps", "set_out_together", "set_out_and_fail", "send_on", "durably", "later")
+SENDING = (
+    *("set_out",) * 6,
+    "set_out_in_steps",
+    "set_out_together",
+    "set_out_and_fail",
+    "send_on",
+    "durably",
+    "later",
+)
 """What users do with entities that send durable messages."""
 """Further commands, of the types that have them."""
 TOKENS = {"add_two": 2, "add_in_steps": 2, "bake_in_steps": 2, "bake_and_stall": 2, "set_anew": 2}
@@ -135,7 +143,7 @@ class Caller:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Call] = loop.create_future()
         entity_type, entity_id = entity
-        method = {"tell": "add", "again": "add"}.get(command, command)
+        method = {"tell": "add", "again": "add", "set_one": "set_out"}.get(command, command)
         if former is None:
             said, first_at = self._say(entity, command), self.world.now
         else:
@@ -258,6 +266,8 @@ class Caller:
         tokens = tuple(self._token() for _ in range(wanted))
         if command == "go_round":
             return Said(tokens, (), (WAY[-1], *tokens))
+        if command == "set_one":
+            return Said(tokens, (), (*tokens, [["ring", "morning", self._token()]]))
         if command.startswith("set_out"):
             made = orders(self._random, self.world.cast.senders, iter(self._token, ""))
             return Said(tokens, (), (*tokens, made))

@@ -20,13 +20,16 @@ contradict.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from zlib import crc32
 
 import msgspec
 
+from sharding_app.protocol.delivery.deliveries import Message as Delivered
+from sharding_app.runtime.delivery.deliverer import Deliverer, Home
 from sharding_app.testing.simulation.promises import Entry, PromiseBroken
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ FAILING = frozenset({"bounce", "burst"})
 """Orders that always fail: the sender gets them back."""
 PAID = frozenset({"pay", "ask", "slowly", "steps", "burst", "stumble", "pass", "bounce"})
 PAYING = ("sim.Account/", "sim.Courier/")
+LONGEST_SECONDS = 1.2
+"""Of a timer that fires once."""
 ROUNDING_SECONDS = 1e-4
 LAST = 1 << 20
 """The place of a reply: behind all that its command sets in motion."""
@@ -88,7 +93,7 @@ def is_paid(what: str, target: str) -> bool:
 
 def seconds_of(token: str) -> float:
     """Return the time after which a timer fires."""
-    return 0.2 + crc32(token.encode()) % 1000 / 1000
+    return 0.2 + crc32(token.encode()) % 1000 / 1000 * (LONGEST_SECONDS - 0.2)
 
 
 def interval_of(token: str) -> float:
@@ -222,9 +227,7 @@ class Motions:
     def _add(self, message: Message) -> None:
         self.messages[message.token] = message
         if message.what in ANSWERED:
-            reply = Message(
-                f"{message.token}~", message.target, message.sender, "reply", message.token, LAST
-            )
+            reply = Message(f"{message.token}~", message.target, message.sender, "reply", message.token, LAST)
             self.messages[reply.token] = reply
 
     def _without_event(self, sender: str, token: str, target: str, what: str = "pay") -> str:
@@ -403,6 +406,31 @@ class Motions:
 
     def _fail(self, name: str, detail: str, about: str | None) -> NoReturn:
         raise PromiseBroken(16 if "timers" in name else 15, name, detail, about)
+
+
+@contextmanager
+def deliveries_watched(world: World) -> Iterator[None]:
+    """Check who delivers, while the block runs: the owner's home, with a valid lease."""
+    real = Deliverer._send
+
+    def send(self: Deliverer, home: Home, message: Delivered) -> None:
+        node = world.node_of(self._me)
+        host = node.hosts.get(home.type.name) if node is not None else None
+        shard = host.shards.get(home.shard) if host is not None else None
+        about = f"{home.type.name}/{home.shard}"
+        if node is None or shard is None or shard.epoch != home.epoch or shard.stopping:
+            detail = f"{self._me} delivers at epoch {home.epoch}, and does not host it"
+            world.broke(PromiseBroken(15, "delivers_at_home", detail, about))
+        elif not world.is_valid(node):
+            detail = f"{self._me} delivers without a lease"
+            world.broke(PromiseBroken(15, "delivers_while_valid", detail, about))
+        real(self, home, message)
+
+    setattr(Deliverer, "_send", send)  # noqa: B010  (a method of a class)
+    try:
+        yield
+    finally:
+        setattr(Deliverer, "_send", real)  # noqa: B010
 
 
 def _name(entity: Entity) -> str:

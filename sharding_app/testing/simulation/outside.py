@@ -34,7 +34,9 @@ async def store(
     """Store a message or a timer with this token, and tell its home."""
     entity_type, entity_id = entity
     motions = world.witness.motions
-    motions.sent_from_outside(process.incarnation, token, f"{entity_type.name}/{entity_id}", is_timer=is_timer)
+    motions.sent_from_outside(
+        process.incarnation, token, f"{entity_type.name}/{entity_id}", is_timer=is_timer
+    )
     if await _insert(world, process.incarnation, entity, token, is_timer=is_timer):
         motions.is_stored(token)
         asked = process.ask(Call(entity_type.name, entity_id, DUE, b"", tell=True))

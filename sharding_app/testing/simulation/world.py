@@ -32,6 +32,7 @@ from sharding_app.testing.simulation.final_checks import look_back
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.machines import watched
+from sharding_app.testing.simulation.motions import deliveries_watched
 from sharding_app.testing.simulation.nemesis import Injector
 from sharding_app.testing.simulation.network import CountingNetwork, DirectNetwork
 from sharding_app.testing.simulation.obstacles import Obstacles
@@ -237,6 +238,7 @@ class World:
                 stack.enter_context(redaction.always())
                 stack.enter_context(listening(self.trace, self._mistake))
                 stack.enter_context(watched(self.coverage))
+                stack.enter_context(deliveries_watched(self))
                 stack.enter_context(registry.isolated())
                 for each in self.cast.types:
                     registry.add(each)

@@ -3,6 +3,7 @@
 from tests.simulation.mistakes.delivery import DELIVERY
 from tests.simulation.mistakes.leases import LEASES
 from tests.simulation.mistakes.mistake import Mistake
+from tests.simulation.mistakes.motions import MOTIONS
 from tests.simulation.mistakes.nodes import NODES
 from tests.simulation.mistakes.overlapping import OVERLAPPING
 from tests.simulation.mistakes.placement import PLACEMENT
@@ -23,4 +24,5 @@ MISTAKES: dict[str, Mistake] = {
     **LEASES,
     **OVERLAPPING,
     **TIMING,
+    **MOTIONS,
 }

@@ -101,10 +101,10 @@ def _full_after_all(real: Any) -> Any:
 
 
 def _rows_of_its_own_alone(real: Any) -> Any:
-    async def append_together(self: Command, rows: Any, functions: Any) -> None:
+    async def append_together(self: Command, rows: Any, functions: Any, motion: Any) -> Any:
         left = [each for each in rows if each.name != FINISHED]
         self.slot.seq -= len(rows) - len(left)
-        await real(self, left, functions)
+        return await real(self, left, functions, motion)
 
     return append_together
 

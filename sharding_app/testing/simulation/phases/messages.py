@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.motions import LONGEST_SECONDS
 from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.senders import ACCOUNT
 
 ARRIVED_SECONDS = 25.0
 """Twice the longest time until an overdue row is noticed, and the pauses after failures."""
+SET_SECONDS = 0.5
+FIRED_SECONDS = LONGEST_SECONDS + 1.5
+"""Less than the time after which a row counts as overdue."""
 
 
 def messages(stage: Stage) -> None:
@@ -23,3 +28,22 @@ def messages(stage: Stage) -> None:
         motions.look_back()
     except PromiseBroken as error:
         world.broke(error)
+    _moves_with_its_shard(stage)
+
+
+def _moves_with_its_shard(stage: Stage) -> None:
+    """Move accounts whose timers are set: the next home fires them, and needs no look for what is
+    overdue.
+    """
+    world = stage.world
+    accounts = [each for each in world.cast.senders if each[0] is ACCOUNT]
+    calls = stage.calls(accounts, "set_one")
+    stage.until(lambda: all(each.acknowledged for each in calls), SET_SECONDS, "timers are set")
+    if stage.is_over:
+        return
+    if world.cast.moves:
+        keys = {(made.name, world.shard_of(made.name, entity)): None for made, entity in accounts}
+        world.injector.move(list(keys), None)
+    stage.until(
+        lambda: not world.witness.motions.waiting(), FIRED_SECONDS, "timers fire on time after a move", promise=16
+    )  # fmt: skip

@@ -1,0 +1,159 @@
+"""Durable messages and timers: the commit that they belong to, their order, their end, their
+times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sharding_app.adapters.memory.message_rows import MessageRows
+from sharding_app.adapters.memory.message_writes import MessageWrites
+from sharding_app.adapters.memory.steps import Steps
+from sharding_app.ports.deliveries import Motion, Taking
+from sharding_app.ports.journal import EventRow
+from sharding_app.protocol.delivery import outcome
+from sharding_app.protocol.delivery.deliveries import Deliveries, Message
+from sharding_app.runtime.delivery.deliverer import Deliverer
+from sharding_app.runtime.execution import command
+from sharding_app.runtime.execution.command import Command
+from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.runtime.journal.commits import Commit
+from sharding_app.testing.simulation.own_rows import VirtualTogether
+from tests.simulation.mistakes.mistake import Mistake, async_nothing, nothing, yes
+
+
+def _before_the_commit(real: Any) -> Any:
+    def put(self: Command, commit: Commit) -> None:
+        owner = self.services.owner
+        if commit.motion and owner.knows_server_time:
+            owner.staged(self.slot, commit.motion, owner.server_time())
+        real(self, commit)
+
+    return put
+
+
+def _confirms_first(real: Any) -> Any:
+    def put(self: Command, commit: Commit) -> None:
+        if self.message.motion is not None:
+            self.services.replies.answer(self.source, self.message, outcome.encode(outcome.DONE))
+        real(self, commit)
+
+    return put
+
+
+def _takes_what_is_gone(real: Any) -> Any:
+    def take(self: MessageWrites, motion: Motion, *, repeated: bool = False) -> Steps[set[str]]:
+        there = [each for each in motion.takes if each.id in self._rows.rows]
+        ended: set[str] = yield from real(self, motion._replace(takes=there), repeated=repeated)
+        if isinstance(motion.takes, list):
+            motion.takes[:] = there
+        return ended
+
+    return take
+
+
+def _never_early(real: Any) -> Any:
+    def missing(self: MessageRows, takes: Any, now: datetime) -> dict[str, float | None]:
+        return {each: left for each, left in real(self, takes, now).items() if left is None}
+
+    return missing
+
+
+def _cancels_nothing(real: Any) -> Any:
+    def motion_of(*args: Any, **kwargs: Any) -> Motion:
+        return real(*args, **kwargs)._replace(cancels=[])  # type: ignore[no-any-return]
+
+    return motion_of
+
+
+def _parks_nothing(real: Any) -> Any:
+    def motion_of(*args: Any, **kwargs: Any) -> Motion:
+        return real(*args, **kwargs | {"park": False})  # type: ignore[no-any-return]
+
+    return motion_of
+
+
+def _whichever_is_due(real: Any) -> Any:
+    def go(self: Deliveries, message: Message, now: float) -> None:
+        for queue in self._pairs.values():
+            if message in queue:
+                queue.remove(message)
+                queue.insert(0, message)
+        real(self, message, now)
+
+    return go
+
+
+def _has_its_lease(real: Any) -> Any:
+    def send_ready(self: Deliverer) -> None:
+        self._may_handle = yes
+        real(self)
+
+    return send_ready
+
+
+def _alone(real: Any) -> Any:
+    async def together(
+        self: VirtualTogether, rows: Sequence[EventRow], functions: Any, motion: Motion | None = None
+    ) -> datetime | None:
+        return await real(self, rows, functions, None)  # type: ignore[no-any-return]
+
+    return together
+
+
+def _turns_into_nothing(real: Any) -> Any:
+    def turn(self: MessageWrites, message: str, new: str, *rest: Any) -> Steps[bool]:
+        found: bool = yield from real(self, message, new, *rest)
+        self._rows.pop(new)
+        return found
+
+    return turn
+
+
+def _in_doubt_is_not_read(real: Any) -> Any:
+    def staged(self: Deliverer, *args: Any) -> None:
+        if args[-1] is not None:
+            real(self, *args)
+
+    return staged
+
+
+def _replies_nothing(real: Any) -> Any:
+    def reply_args(wanted: Any, result: object) -> None:
+        return None
+
+    return reply_args
+
+
+def _keeps(real: Any) -> Any:
+    def end(self: MessageWrites, taking: Taking) -> None:
+        if taking.park or taking.again:
+            real(self, taking)
+
+    return end
+
+
+MOTIONS: dict[str, Mistake] = {
+    # The commit.
+    "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
+    "messages_leave_their_transaction": Mistake((15,), VirtualTogether, "__call__", _alone),
+    "confirms_before_the_effect": Mistake((15,), Command, "put", _confirms_first),
+    "takes_what_is_gone": Mistake((5, 16), MessageWrites, "take", _takes_what_is_gone),
+    "takes_without_deleting": Mistake((5, 16), MessageWrites, "_end", _keeps),
+    "partly_applied_is_not_parked": Mistake((15,), command, "motion_of", _parks_nothing),
+    "what_is_in_doubt_is_not_read": Mistake((15,), Deliverer, "staged", _in_doubt_is_not_read),
+    # Homes.
+    "forgets_on_a_move": Mistake((15, 16), TypeHost, "begin_deliveries", lambda _: nothing),
+    "former_home_delivers": Mistake((15,), Deliverer, "forget", lambda _: nothing),
+    "delivers_without_a_lease": Mistake((15,), Deliverer, "_send_ready", _has_its_lease),
+    "overdue_is_not_looked_for": Mistake((15,), Deliverer, "_look_for_overdue", lambda _: async_nothing),
+    # Order and outcomes.
+    "delivers_out_of_order": Mistake((15,), Deliveries, "_go", _whichever_is_due),
+    "failures_turn_into_nothing": Mistake((15,), MessageWrites, "turn", _turns_into_nothing),
+    "replies_to_nothing": Mistake((15,), command, "reply_args", _replies_nothing),
+    # Timers.
+    "fires_early": Mistake((16,), MessageRows, "missing", _never_early),
+    "loses_a_cancel": Mistake((16,), command, "motion_of", _cancels_nothing),
+}
