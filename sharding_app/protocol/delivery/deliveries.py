@@ -244,7 +244,7 @@ class Deliveries:
     def wake_at(self) -> float | None:
         """When `tick` has something to do; None: it waits for another call."""
         times = [self._times[0][0]] if self._times else []
-        if self._next_due is not None and not self.reading:
+        if self._next_due is not None and not self.reading and self._page_room():
             times.append(self._next_due - LEAD_SECONDS)
         return min(times, default=None)
 
@@ -252,12 +252,9 @@ class Deliveries:
         """Return how many messages may be read now; 0: no page is wanted."""
         if self.reading:
             return 0
-        soon = self._next_due is not None and self._next_due - LEAD_SECONDS <= now
-        if not (self._more or soon):
+        if not self._wants_page(now):
             return 0
-        room = self._room()
-        # A page of a few rows costs as much as one of many: so wait until half of them are gone.
-        return room if room >= len(self.messages) else 0
+        return self._page_room()
 
     # -- The journal -------------------------------------------------------------------------------
 
@@ -303,13 +300,13 @@ class Deliveries:
                 self.cancelled(each.entity, each.key)
                 if each.due > now + HORIZON_SECONDS:
                     self._later(each.due)
-                elif self._room():
-                    self._take_in(each, now)
-                else:
+                elif self._others_first(now):
                     self.look()
+                else:
+                    self._take_in(each, now)
             elif _pair(each) in self._ragged:
                 pass  # it is read with those before it
-            elif self._more or self._missed or not self._room():
+            elif self._others_first(now):
                 self.look()  # an earlier one of its pair may be in the journal only
             else:
                 self._take_in(each, now)
@@ -470,7 +467,7 @@ class Deliveries:
         if message.again is None or (message.entity, message.key or "") in self._timers:
             return  # a page has shown it already
         new, due = message.again
-        if due > now + HORIZON_SECONDS:
+        if due > now + HORIZON_SECONDS or self._others_first(now):
             self._later(due)
             return
         made = msgspec.structs.replace(
@@ -525,6 +522,22 @@ class Deliveries:
         queue.remove(message)
         if not queue:
             del self._pairs[pair]
+
+    def _wants_page(self, now: float) -> bool:
+        """Whether the journal may have messages that are due soon and not in memory."""
+        soon = self._next_due is not None and self._next_due - LEAD_SECONDS <= now
+        return self._more or soon
+
+    def _others_first(self, now: float) -> bool:
+        """Whether a new one is not taken in directly: there is no room, or it belongs to those that
+        wait for it. Frequent timers, or a stream of messages, would keep these out for ever.
+        """
+        return self._wants_page(now) or self._missed or not self._room()
+
+    def _page_room(self) -> int:
+        room = self._room()
+        # A page of a few rows costs as much as one of many: so wait until half of them are gone.
+        return room if room >= len(self.messages) else 0
 
     def _room(self) -> int:
         return self._memory.room(len(self.messages), self._bytes)
