@@ -83,6 +83,8 @@ WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", "rest", "qu
 ATTEMPTS = 4
 RETRY_WITHIN_SECONDS = WINDOW_SECONDS * 0.9
 """No user repeats a call after this time: its id may be forgotten by then."""
+CHAIN_WITHIN_SECONDS = RETRY_WITHIN_SECONDS - ASK_SECONDS
+"""The same for a call whose handler calls others: their ids are as old when it begins anew."""
 THINK_SECONDS = 0.5
 SENDING_SHARE = 0.2
 "Of the turns of users, where there are entities that send durable messages."
@@ -93,6 +95,10 @@ GRACE_SECONDS = 1.0
 def commands_of(entity_type: EntityType) -> tuple[str, ...]:
     """Return the commands that users send to this type."""
     return (*COMMANDS, *(each for each in OWN if each in entity_type.commands))
+
+
+def _repeated_within(command: str) -> float:
+    return CHAIN_WITHIN_SECONDS if command == "hand_on" else RETRY_WITHIN_SECONDS
 
 
 class Said(NamedTuple):
@@ -194,7 +200,7 @@ class Caller:
                 again
                 and number < ATTEMPTS
                 and isinstance(call.error, AskTimeout | Unavailable)
-                and self.world.now - first_at < RETRY_WITHIN_SECONDS
+                and self.world.now - first_at < _repeated_within(method)
             ):
                 call.in_doubt = call.in_doubt or call.error.stored != "nothing"
                 call.repeated = True
@@ -217,7 +223,7 @@ class Caller:
         """Repeat the calls with command ids whose end another process has not seen."""
         unsure, self.unsure = self.unsure, {}
         for each in unsure.values():
-            if self.world.now - each.first_at < RETRY_WITHIN_SECONDS:
+            if self.world.now - each.first_at < _repeated_within(each.command):
                 self.call(process, each.entity, each.command, each.timeout, each)
 
     async def use(self, random: Random, turns: Iterable[int]) -> None:
