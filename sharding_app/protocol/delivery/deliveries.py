@@ -205,7 +205,13 @@ class Deliveries:
     """The messages and timers of one shard. The shell gives it the time with each call."""
 
     def __init__(
-        self, memory: Memory, new_id: Callable[[], str], back_off: BackOff | None = None, *, complete: bool
+        self,
+        memory: Memory,
+        new_id: Callable[[], str],
+        back_off: BackOff | None = None,
+        *,
+        complete: bool,
+        horizon_seconds: float = HORIZON_SECONDS,
     ) -> None:
         """`complete`: the journal has nothing of this shard yet. Otherwise a page is wanted."""
         self.out: list[Effect] = []
@@ -215,6 +221,8 @@ class Deliveries:
         self._memory = memory
         self._new_id = new_id
         self._back_off = back_off or BackOff()
+        self._horizon = horizon_seconds
+        self._lead = min(LEAD_SECONDS, horizon_seconds / 2)
         self._more = not complete
         "The journal may have messages that are due and not in memory."
         self._missed = False
@@ -245,7 +253,7 @@ class Deliveries:
         """When `tick` has something to do; None: it waits for another call."""
         times = [self._times[0][0]] if self._times else []
         if self._next_due is not None and not self.reading and self._page_room():
-            times.append(self._next_due - LEAD_SECONDS)
+            times.append(self._next_due - self._lead)
         return min(times, default=None)
 
     def room_to_read(self, now: float) -> int:
@@ -298,7 +306,7 @@ class Deliveries:
         for each in rows:
             if each.key is not None:
                 self.cancelled(each.entity, each.key)
-                if each.due > now + HORIZON_SECONDS:
+                if each.due > now + self._horizon:
                     self._later(each.due)
                 elif self._others_first(now):
                     self.look()
@@ -370,7 +378,7 @@ class Deliveries:
         if why in (UNKNOWN, UNREACHED):
             message.tries += 1
             pause = self._back_off.again(message.tries)
-            if why is UNREACHED and pause > HORIZON_SECONDS:
+            if why is UNREACHED and pause > self._horizon:
                 message.become(WRITING)
                 self.out.append(SetAside(message, message.failures, pause, error))
             else:
@@ -400,7 +408,7 @@ class Deliveries:
         if message.state is OVER:
             return
         due = now + pause
-        if pause <= HORIZON_SECONDS:
+        if pause <= self._horizon:
             message.failures, message.tries = failures, 0
             message.become(QUEUED)
             message.due = due
@@ -467,7 +475,7 @@ class Deliveries:
         if message.again is None or (message.entity, message.key or "") in self._timers:
             return  # a page has shown it already
         new, due = message.again
-        if due > now + HORIZON_SECONDS or self._others_first(now):
+        if due > now + self._horizon or self._others_first(now):
             self._later(due)
             return
         made = msgspec.structs.replace(
@@ -525,7 +533,7 @@ class Deliveries:
 
     def _wants_page(self, now: float) -> bool:
         """Whether the journal may have messages that are due soon and not in memory."""
-        soon = self._next_due is not None and self._next_due - LEAD_SECONDS <= now
+        soon = self._next_due is not None and self._next_due - self._lead <= now
         return self._more or soon
 
     def _others_first(self, now: float) -> bool:

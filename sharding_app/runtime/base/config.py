@@ -12,7 +12,7 @@ from sharding_app.ports.transport import Endpoint, EnvelopeSink, Transport
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
-from sharding_app.protocol.delivery.deliveries import BackOff
+from sharding_app.protocol.delivery.deliveries import HORIZON_SECONDS, BackOff
 from sharding_app.protocol.link.link import LinkLimits
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 from sharding_app.protocol.records import Decision
@@ -57,6 +57,7 @@ class DeliverySettings:
     max_rows: int = 10_000
     "Messages and timers in a node's memory; the others are read when there is room."
     max_bytes: int = 32 * 1024 * 1024
+    horizon_seconds: float = HORIZON_SECONDS
     answer_seconds: float = 30.0
     "Time after which a delivery without an answer is repeated."
     most_under_way: int = 2000

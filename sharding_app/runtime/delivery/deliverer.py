@@ -28,7 +28,6 @@ from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.clock import ServerClock
 from sharding_app.protocol.delivery.deliveries import (
-    HORIZON_SECONDS,
     PARKED,
     SENT,
     UNKNOWN,
@@ -243,7 +242,10 @@ class Deliverer:
         if found is not None and found.epoch == epoch:
             return found
         self.forget(type_id, shard)
-        machine = Deliveries(self._memory, self.new_id, self._settings.back_off, complete=complete)
+        settings = self._settings
+        machine = Deliveries(
+            self._memory, self.new_id, settings.back_off, complete=complete, horizon_seconds=settings.horizon_seconds
+        )  # fmt: skip
         home = self._homes[type_id, shard] = Home(entity_type, type_id, shard, epoch, machine)
         return home
 
@@ -434,7 +436,8 @@ class Deliverer:
         if not homes:
             return True
         try:
-            page = await self._journal.due(list(homes), HORIZON_SECONDS, min(limit, PAGE_ROWS), held)
+            horizon = self._settings.horizon_seconds
+            page = await self._journal.due(list(homes), horizon, min(limit, PAGE_ROWS), held)
         except JournalUnavailable:
             for home in homes.values():
                 if home.alive:

@@ -275,8 +275,8 @@ class Caller:
         if command == "set_one":
             return Said(tokens, (), (*tokens, [["ring", "morning", self._token()]]))
         if command.startswith("set_out"):
-            made = orders(self._random, self.world.cast.senders, iter(self._token, ""))
-            return Said(tokens, (), (*tokens, made))
+            given = orders(self._random, self.world.cast.senders, iter(self._token, ""))
+            return Said(tokens, (), (*tokens, given))
         if command == "send_on":
             paid = [each for each in self.world.cast.senders if "set_out" in each[0].commands]
             made, target = self._random.choice(paid)

@@ -27,7 +27,6 @@ from sharding_app.testing.simulation import own_rows, workload
 from sharding_app.testing.simulation.motions import ANSWERED, BEATS, Order, interval_of, is_paid, seconds_of
 from sharding_app.testing.simulation.workload import Book, made_of, seen
 
-Named = tuple[EntityType, str]
 HANDLED_SECONDS = 0.01
 STUMBLES = 2
 """So often a handler fails before it succeeds."""
@@ -321,7 +320,9 @@ IN_MEMORY = ("pay", "pay", "ask", "bounce")
 OF_A_STATE = (*IN_MEMORY, "lose")
 
 
-def orders(random: Random, entities: Sequence[Named], tokens: Iterator[str]) -> list[list[str]]:
+def orders(
+    random: Random, entities: Sequence[tuple[EntityType, str]], tokens: Iterator[str]
+) -> list[list[str]]:
     """Make up what a command sets in motion. Often it is the same target again."""
     found: list[list[str]] = []
     made, entity = random.choice(entities)

@@ -18,7 +18,7 @@ from random import Random
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
-from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE, Named
+from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE
 from sharding_app.testing.simulation.workload import (
     ENTITIES,
     KEYHOLDER,
@@ -30,6 +30,7 @@ from sharding_app.testing.simulation.workload import (
     WARDEN,
 )
 
+Named = tuple[EntityType, str]
 NODES_OF_THE_ROLE = 3
 WANTED_OF_THE_ROLE = 2
 PARTICULAR = (SLATE, KILN, ALARM, RELAY, TURNSTILE, MULE)

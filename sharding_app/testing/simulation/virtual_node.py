@@ -61,12 +61,14 @@ RESTART_BACKOFF_SECONDS = 1.0
 DELIVERIES = DeliverySettings(
     back_off=BackOff(failures=3, first_seconds=0.2, most_seconds=1.0, again_most_seconds=2.0),
     max_rows=8,
+    horizon_seconds=0.3,
     answer_seconds=3.0,
     most_under_way=4,
     net_seconds=5.0,
     overdue_seconds=2.0,
 )
-"""So little room that rows are read in pages."""
+"""So little room that rows are read in pages, and so short a sight that most timers and all that is
+set aside leave the memory."""
 SHARD_LEASES = LeaseTerms(ttl_seconds=4.0, renew_seconds=1.0, retry_seconds=0.3, answer_seconds=1.0)
 
 
