@@ -252,7 +252,7 @@ class Deliveries:
     def wake_at(self) -> float | None:
         """When `tick` has something to do; None: it waits for another call."""
         times = [self._times[0][0]] if self._times else []
-        if self._next_due is not None and not self.reading and self._page_room():
+        if self._next_due is not None and not self.reading:
             times.append(self._next_due - self._lead)
         return min(times, default=None)
 
@@ -260,9 +260,12 @@ class Deliveries:
         """Return how many messages may be read now; 0: no page is wanted."""
         if self.reading:
             return 0
-        if not self._wants_page(now):
+        self._look_ahead(now)
+        if not self._more:
             return 0
-        return self._page_room()
+        room = self._room()
+        # A page of a few rows costs as much as one of many: so wait until half of them are gone.
+        return room if room >= len(self.messages) else 0
 
     # -- The journal -------------------------------------------------------------------------------
 
@@ -444,6 +447,7 @@ class Deliveries:
 
     def tick(self, now: float) -> None:
         """Send what may go out by now."""
+        self._look_ahead(now)
         times = self._times
         while times and times[0][0] <= now:
             _, _, found = heappop(times)
@@ -531,21 +535,20 @@ class Deliveries:
         if not queue:
             del self._pairs[pair]
 
-    def _wants_page(self, now: float) -> bool:
-        """Whether the journal may have messages that are due soon and not in memory."""
-        soon = self._next_due is not None and self._next_due - self._lead <= now
-        return self._more or soon
+    def _look_ahead(self, now: float) -> None:
+        """Want a page once a timer that is not in memory is due soon. It may take a while until
+        there is room for one, or until the journal answers.
+        """
+        if self._next_due is not None and not self.reading and self._next_due - self._lead <= now:
+            self._next_due = None
+            self._more = True
 
     def _others_first(self, now: float) -> bool:
         """Whether a new one is not taken in directly: there is no room, or it belongs to those that
         wait for it. Frequent timers, or a stream of messages, would keep these out for ever.
         """
-        return self._wants_page(now) or self._missed or not self._room()
-
-    def _page_room(self) -> int:
-        room = self._room()
-        # A page of a few rows costs as much as one of many: so wait until half of them are gone.
-        return room if room >= len(self.messages) else 0
+        self._look_ahead(now)
+        return self._more or self._missed or not self._room()
 
     def _room(self) -> int:
         return self._memory.room(len(self.messages), self._bytes)

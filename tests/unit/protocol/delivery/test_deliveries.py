@@ -369,6 +369,38 @@ def test_a_rejected_firing_of_a_repeating_timer_ends_this_firing_alone() -> None
     assert isinstance(found.out[0], MoveOn)
 
 
+def test_a_page_that_cannot_be_read_now_wakes_nothing_up() -> None:
+    found = machine()
+    found.staged([timer("t1", 500.0)], 1.0)
+    found.tick(499.5)
+    assert found.room_to_read(499.5), "a page is wanted: the shell reads it as soon as it may"
+    assert found.wake_at is None, "until then the node would wake up again and again"
+
+
+def test_a_frequent_timer_makes_room_for_what_is_due() -> None:
+    found = machine(memory=Memory(max_rows=1))
+    late, often = timer("late", 106.0, key="late"), timer("often", 101.0, key="often", every=FREQUENT)
+    found.staged([late, often], 95.0)
+    found.tick(101.0)
+    found.done(often, 101.0)
+    found.tick(105.5)
+    assert not found.room_to_read(105.5), "the frequent one has its place again already"
+    (often,) = found.messages.values()
+    found.tick(106.0)
+    found.done(often, 106.0)
+    assert found.messages == {}
+    assert found.room_to_read(106.0) == 1
+
+
+def test_a_new_message_does_not_take_the_room_of_a_timer_that_is_due() -> None:
+    found = machine(memory=Memory(max_rows=6))
+    found.staged([message("m1"), message("m2", 2), timer("t1", 500.0)], 1.0)
+    found.tick(499.5)
+    assert not found.room_to_read(499.5)
+    found.staged([message("m3", 3)], 499.5)
+    assert [*found.messages] == ["m1", "m2"], "it is read after the timer"
+
+
 def test_a_timer_that_is_not_due_yet_by_the_servers_clock_waits_for_the_rest() -> None:
     found, one = machine(), timer("t1", 5.0)
     found.staged([one], 5.0)
