@@ -52,6 +52,8 @@ logger = logging.getLogger("sharding.entity")
 
 RETRY_SECONDS = 0.1
 RETRY_MAX_SECONDS = 5.0
+PLACE_BITS = 40
+"""Of a number of this node's, below the epoch: both fit into the column."""
 PAGE_SHARDS = 100
 """Most shards of one page."""
 PAGE_ROWS = 1000
@@ -144,6 +146,12 @@ class Deliverer:
     def new_id(self) -> str:
         """Return the id of a new message: the incarnation is never used again."""
         return f"{self._me}-{next(self._numbers)}"
+
+    def new_place(self, epoch: Epoch) -> int:
+        """Return the next place in the order of messages of entities that number no events: behind
+        those of earlier homes, and of this one.
+        """
+        return (epoch << PLACE_BITS) + next(self._numbers)
 
     # -- From the hosts ----------------------------------------------------------------------------
 

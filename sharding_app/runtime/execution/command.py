@@ -613,11 +613,12 @@ class Command(LastCommit):
             self._abandon(ran=True)
             return
         slot.seq += 1
-        motion = self.motion = motion_of(owner, services.type_id, slot, self.message, staging)
+        seq = owner.new_message_place(slot.shard.epoch)
+        motion = self.motion = motion_of(owner, services.type_id, slot, self.message, staging, seq=seq)
         takes = motion.takes
         if self.reply is not None and self.message.motion is not None:
             reply = reply_row(
-                owner, services.type_id, slot, self.message.motion, self.reply, len(motion.sends)
+                owner, services.type_id, slot, self.message.motion, self.reply, seq, len(motion.sends)
             )
             takes = [each._replace(reply=reply) for each in takes]
         self.phase = PHASES[self.phase][COMMITTING]

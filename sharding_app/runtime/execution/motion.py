@@ -55,31 +55,35 @@ def motion_of(
     staging: Staging,
     reply: bytes | None = None,
     *,
+    seq: int | None = None,
     park: bool = False,
     resumed: bool = False,
 ) -> Motion:
     """Return the rows for a commit whose last event has the entity's present number.
 
-    `park`: it is in the middle of a handler. `resumed`: it follows such a commit.
+    `seq`: the place of its messages, if it is not that number. `park`: it is in the middle of a handler. `resumed`: it follows such a commit.
     """
-    made = [_row(owner, type_id, slot, position, each) for position, each in enumerate(staging.messages)]
+    seq = slot.seq if seq is None else seq
+    made = [_row(owner, type_id, slot, seq, position, each) for position, each in enumerate(staging.messages)]
     cancels = [(type_id, slot.id, key) for key in staging.cancelled]
     takes = []
     if message.motion is not None:
         takes = [_taking(type_id, slot, message.motion, park=park, resumed=resumed)]
         if reply is not None:
-            made.append(reply_row(owner, type_id, slot, message.motion, reply, len(made)))
+            made.append(reply_row(owner, type_id, slot, message.motion, reply, seq, len(made)))
     return Motion(made, cancels, takes)
 
 
-def _row(owner: Owner, type_id: int, slot: Resident, position: int, staged: StagedMessage) -> MessageRow:
+def _row(
+    owner: Owner, type_id: int, slot: Resident, seq: int, position: int, staged: StagedMessage
+) -> MessageRow:
     shard, due, delay = slot.shard, staged.at, staged.delay
     if staged.every is not None and due is None:
         spec = decode(staged.every)
         delay = spec.seconds
         due = None if delay else first(spec, owner.server_time())
     return MessageRow(
-        owner.new_message_id(), type_id, shard.number, slot.id, shard.epoch, slot.seq, position, staged.target_type,
+        owner.new_message_id(), type_id, shard.number, slot.id, shard.epoch, seq, position, staged.target_type,
         staged.target, staged.command, staged.args, due, delay, staged.key, staged.every, staged.reply_to,
         staged.on_failure,
     )  # fmt: skip
@@ -94,14 +98,14 @@ def _taking(type_id: int, slot: Resident, takes: Takes, *, park: bool, resumed: 
 
 
 def reply_row(
-    owner: Owner, type_id: int, slot: Resident, takes: Takes, args: bytes, position: int
+    owner: Owner, type_id: int, slot: Resident, takes: Takes, args: bytes, seq: int, position: int
 ) -> MessageRow:
     """Return the reply to a message: a message of its target."""
     shard = slot.shard
     assert takes.reply_to is not None  # noqa: S101
     type_name, entity, command = takes.reply_to
     return MessageRow(
-        owner.new_message_id(), type_id, shard.number, slot.id, shard.epoch, slot.seq, position, type_name, entity,
+        owner.new_message_id(), type_id, shard.number, slot.id, shard.epoch, seq, position, type_name, entity,
         command, args,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from sharding_app.ports.deliveries import Motion
-from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.ids import Epoch, Incarnation
 from sharding_app.protocol.messages import AnyMessage, Deliver
 from sharding_app.runtime.base.interfaces import Listener
 from sharding_app.runtime.base.threads import Threads
@@ -56,6 +56,10 @@ class Owner(Protocol):
 
     def new_message_id(self) -> str:
         """Return the id of a new message or timer."""
+        ...
+
+    def new_message_place(self, epoch: Epoch) -> int:
+        """Return a place behind all messages that an entity without events has sent before."""
         ...
 
     def server_time(self) -> datetime:

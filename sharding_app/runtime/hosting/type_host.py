@@ -112,6 +112,7 @@ class TypeHost:
         self._secured = secured
         self._deliverer = deliverer
         self.new_message_id = deliverer.new_id
+        self.new_message_place = deliverer.new_place
         self.server_time = deliverer.server_time
         self.know_server_time = deliverer.know_server_time
         self._store = ports.store

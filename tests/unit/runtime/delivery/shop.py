@@ -131,3 +131,7 @@ class Passing(Entity, name="delivery.Passing"):
     @command
     def pass_on(self, target: str, text: str) -> None:
         self.send(Target.ref(target).take, text)
+
+    @command
+    def rest(self) -> None:
+        self.context.passivate()

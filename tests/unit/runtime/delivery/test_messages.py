@@ -175,6 +175,17 @@ async def test_an_in_memory_target_and_an_in_memory_sender(cluster: MemoryCluste
     assert Passing.taken == ["x"]
 
 
+async def test_messages_of_an_entity_in_memory_keep_their_order_when_it_is_made_anew(
+    cluster: MemoryCluster,
+) -> None:
+    Target.failing = 2
+    for text in ("one", "two"):
+        await Passing.ref("p").pass_on("b", text)
+    await Passing.ref("p").rest()
+    await Passing.ref("p").pass_on("b", "three")
+    await seen(Target, "b", ["one from p", "two from p", "three from p"])
+
+
 @pytest.mark.parametrize("which", ["owner", "target"])
 async def test_the_crash_of_a_node_loses_and_doubles_nothing(cluster: MemoryCluster, which: str) -> None:
     owners = [str(number) for number in range(20)]
