@@ -61,7 +61,8 @@ def motion_of(
 ) -> Motion:
     """Return the rows for a commit whose last event has the entity's present number.
 
-    `seq`: the place of its messages, if it is not that number. `park`: it is in the middle of a handler. `resumed`: it follows such a commit.
+    `seq`: the place of its messages, if it is not that number. `park`: it is in the middle of a
+    handler. `resumed`: it follows such a commit.
     """
     seq = slot.seq if seq is None else seq
     made = [_row(owner, type_id, slot, seq, position, each) for position, each in enumerate(staging.messages)]

@@ -53,6 +53,7 @@ OWN = (
     *("hand_on", "hand_on", "go_round"),
     *("set", "set", "set_anew", "set_and_fail", "set_badly", "put_off"),
 )
+"""Further commands, of the types that have them."""
 OUTSIDE = ("durably", "later")
 """Calls that are stored, and no process is asked."""
 SENDING = (
@@ -60,14 +61,19 @@ SENDING = (
     "set_out_in_steps",
     "set_out_together",
     "set_out_and_fail",
-    "send_on",
+    *("send_on", "send_on"),
     "durably",
     "later",
 )
 """What users do with entities that send durable messages."""
-"""Further commands, of the types that have them."""
-TOKENS = {"add_two": 2, "add_in_steps": 2, "bake_in_steps": 2, "bake_and_stall": 2, "set_anew": 2}
-TOKENS["set_out_in_steps"] = 2
+TOKENS = {
+    "add_two": 2,
+    "add_in_steps": 2,
+    "bake_in_steps": 2,
+    "bake_and_stall": 2,
+    "set_anew": 2,
+    "set_out_in_steps": 2,
+}
 REPEATED = frozenset({"again", "book", "book_only", "hand_on", "set_out"})
 """Commands with an id, which are repeated until their end is known."""
 STORES = frozenset(
@@ -149,7 +155,9 @@ class Caller:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Call] = loop.create_future()
         entity_type, entity_id = entity
-        method = {"tell": "add", "again": "add", "set_one": "set_out"}.get(command, command)
+        method = {"tell": "add", "again": "add", "set_one": "set_out", "pay_one": "set_out"}.get(
+            command, command
+        )
         if former is None:
             said, first_at = self._say(entity, command), self.world.now
         else:
@@ -274,6 +282,8 @@ class Caller:
             return Said(tokens, (), (WAY[-1], *tokens))
         if command == "set_one":
             return Said(tokens, (), (*tokens, [["ring", "morning", self._token()]]))
+        if command == "pay_one":
+            return Said(tokens, (), (*tokens, [["pay", f"{entity_type.name}/{entity_id}", self._token()]]))
         if command.startswith("set_out"):
             given = orders(self._random, self.world.cast.senders, iter(self._token, ""))
             return Said(tokens, (), (*tokens, given))

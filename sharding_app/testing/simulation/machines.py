@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from sharding_app.protocol.coordinator.handoff import ShardHandOff
+from sharding_app.protocol.delivery.deliveries import Message
 from sharding_app.protocol.link.sender import LinkSender
 from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.liveness.shard_lease import _Lease
@@ -14,6 +15,7 @@ from sharding_app.protocol.shard import Slot
 from sharding_app.runtime.journal.stuck import Stuck
 from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation.fault_policy import TROUBLES
+from sharding_app.testing.simulation.motions import MESSAGE, OUTCOMES
 from sharding_app.testing.simulation.phases.in_the_way import WAYS
 from sharding_app.testing.simulation.trace import Coverage
 
@@ -28,6 +30,7 @@ WATCHED: tuple[tuple[str, type, str], ...] = (
     ("link asks for credit", LinkSender, "_probes"),
     ("link has begun its stream again", LinkSender, "restarts"),
     ("what is stuck is due", Stuck, "due"),
+    (MESSAGE, Message, "state"),
 )
 
 EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
@@ -111,6 +114,14 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("singleton", "runs", "started again"),
         ("singleton", "runs", "taken over"),
         ("singleton's proxy", "waits", "oldest dropped"),
+        (MESSAGE, "QUEUED", "SENT"),
+        (MESSAGE, "QUEUED", "OVER"),
+        (MESSAGE, "SENT", "QUEUED"),
+        (MESSAGE, "SENT", "WRITING"),
+        (MESSAGE, "SENT", "OVER"),
+        (MESSAGE, "WRITING", "QUEUED"),
+        (MESSAGE, "WRITING", "OVER"),
+        *((MESSAGE, "stored", what) for what in OUTCOMES),
     }
 )
 """The last ones are reported by the registry, the judge and the clients, in seeds of the whole

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -42,6 +42,12 @@ ANSWERED = frozenset({"ask", "steps"})
 """Orders whose sender wants the result."""
 FAILING = frozenset({"bounce", "burst"})
 """Orders that always fail: the sender gets them back."""
+OUTCOMES = (
+    *("pay", "ask", "slowly", "steps", "stumble", "pass", "durably", "later", "reply"),
+    *("heard", "fired", "returned", "parked"),
+)
+"""What becomes of messages and timers: effects, by the order, and other ends."""
+MESSAGE = "durable message"
 PAID = frozenset({"pay", "ask", "slowly", "steps", "burst", "stumble", "pass", "bounce"})
 PAYING = ("sim.Account/", "sim.Courier/")
 LONGEST_SECONDS = 1.2
@@ -212,6 +218,8 @@ class Motions:
         more.
         """
         parked = self._parked()
+        if parked:
+            self._count("parked")
         for message in list(self.messages.values()):
             if self._is_there(message):
                 self._has_ended(message, parked)
@@ -219,7 +227,7 @@ class Motions:
             for alarm in self._set(entity).values():
                 refused = alarm.token if not alarm.every else f"{alarm.token}#{alarm.fired + 1}"
                 if refused not in self._world.obstacles.refused:
-                    self._fail("timers_fire", f"{alarm} has not fired", entity)
+                    raise PromiseBroken(16, "timers_fire", f"{alarm} has not fired", entity)
         self._nothing_is_lost(parked)
 
     # -- Inside ------------------------------------------------------------------------------------
@@ -262,10 +270,10 @@ class Motions:
         elif message is not None:
             sender, event = message.sender, message.event
         else:
-            self._fail("messages_follow_their_commit", f"{token!r} was never sent", entity)
+            raise PromiseBroken(15, "messages_follow_their_commit", f"{token!r} was never sent", entity)
         if event and not self._was_stored(sender, event):
             detail = f"{token!r} is handled, and {event!r} of {sender} is not committed"
-            self._fail("messages_follow_their_commit", detail, entity)
+            raise PromiseBroken(15, "messages_follow_their_commit", detail, entity)
 
     def _was_stored(self, entity: str, token: str) -> bool:
         """Whether an event is stored, or was, on a server that has lost it since."""
@@ -280,15 +288,19 @@ class Motions:
         sender, target = self._tokens(message.sender), self._tokens(message.target)
         if message.event and message.event not in sender and message.sender not in self._heard:
             detail = f"{token!r} took effect, and {message.event!r} of {message.sender} is not stored"
-            self._fail("messages_follow_their_commit", detail, message.target)
+            raise PromiseBroken(15, "messages_follow_their_commit", detail, message.target)
         if token != message.token:
             self._count("returned")
             if message.token in target or not self._may_fail(message):
-                self._fail("messages_fail_for_a_reason", f"{message} was returned", message.sender)
+                raise PromiseBroken(
+                    15, "messages_fail_for_a_reason", f"{message} was returned", message.sender
+                )
             return
         self._count(message.what)
         if f"{token}!" in sender or message.what in FAILING:
-            self._fail("messages_fail_for_a_reason", f"{message} took effect, and must fail", message.target)
+            raise PromiseBroken(
+                15, "messages_fail_for_a_reason", f"{message} took effect, and must fail", message.target
+            )
         self._follows(message, [each for each in target if each != token])
 
     def _may_fail(self, message: Message) -> bool:
@@ -310,7 +322,7 @@ class Motions:
             theirs = self._order(other)
             if theirs is not None and theirs > mine:
                 detail = f"{other} took effect before {message}"
-                self._fail("messages_keep_their_order", detail, message.target)
+                raise PromiseBroken(15, "messages_keep_their_order", detail, message.target)
 
     def _order(self, message: Message) -> tuple[int, int] | None:
         """Return the place of a message among those of its sender; None: it has none."""
@@ -344,9 +356,13 @@ class Motions:
     def _fires(self, entity: str, entry: Entry, token: str, present: dict[str, Alarm]) -> None:
         alarm = next((each for each in present.values() if each.token == token), None)
         if alarm is None:
-            self._fail("ended_timers_do_not_fire", f"{entry.token!r} fired, and is not set", entity)
+            raise PromiseBroken(
+                16, "ended_timers_do_not_fire", f"{entry.token!r} fired, and is not set", entity
+            )
         if entry.at < alarm.due - ROUNDING_SECONDS:
-            self._fail("timers_fire_in_time", f"{entry.token!r} fired at {entry.at:.4f}: {alarm}", entity)
+            raise PromiseBroken(
+                16, "timers_fire_in_time", f"{entry.token!r} fired at {entry.at:.4f}: {alarm}", entity
+            )
         if alarm.every:
             present[alarm.key] = alarm._replace(due=alarm.due + alarm.every, fired=alarm.fired + 1)
         else:
@@ -380,7 +396,7 @@ class Motions:
         if message.what == "reply" and not effect and message.event in parked:
             return  # its message has not ended
         if not wanted and not (message.what == "reply" and token in refused):
-            self._fail("messages_arrive", f"{message} has come to no end", message.target)
+            raise PromiseBroken(15, "messages_arrive", f"{message} has come to no end", message.target)
 
     def _nothing_is_lost(self, parked: dict[str, None]) -> None:
         """Check that no cent was made or lost: what no account has is on its way to an operator."""
@@ -399,13 +415,10 @@ class Motions:
             if not each.event and each.target.startswith(PAYING)
         )
         if total != outside:
-            self._fail("money_is_kept", f"{total - outside} cents were made", None)
+            raise PromiseBroken(15, "money_is_kept", f"{total - outside} cents were made", None)
 
     def _count(self, what: str) -> None:
-        self._world.transition("message", "stored", what)
-
-    def _fail(self, name: str, detail: str, about: str | None) -> NoReturn:
-        raise PromiseBroken(16 if "timers" in name else 15, name, detail, about)
+        self._world.transition(MESSAGE, "stored", what)
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from sharding_app.testing.simulation.senders import ACCOUNT
 ARRIVED_SECONDS = 25.0
 """Twice the longest time until an overdue row is noticed, and the pauses after failures."""
 SET_SECONDS = 0.5
+KNOWN_SECONDS = 1.5
 FIRED_SECONDS = LONGEST_SECONDS + 1.5
-"""Less than the time after which a row counts as overdue."""
+"""Both are less than the time after which a row counts as overdue."""
 
 
 def messages(stage: Stage) -> None:
@@ -28,7 +29,21 @@ def messages(stage: Stage) -> None:
         motions.look_back()
     except PromiseBroken as error:
         world.broke(error)
+    _is_in_doubt(stage)
     _moves_with_its_shard(stage)
+
+
+def _is_in_doubt(stage: Stage) -> None:
+    """Lose the answer to the append that stores a message: it arrives all the same, and at once."""
+    world, motions = stage.world, stage.world.witness.motions
+    account = next(each for each in world.cast.senders if each[0] is ACCOUNT)
+    world.conditions.lost_answers = 1.0
+    call = stage.call(account, "pay_one")
+    stage.until(motions.waiting, SET_SECONDS, "a message is stored")
+    world.conditions.lost_answers = 0.0
+    stage.until(
+        lambda: call.acknowledged and not motions.waiting(), KNOWN_SECONDS, "a message in doubt arrives", promise=15
+    )  # fmt: skip
 
 
 def _moves_with_its_shard(stage: Stage) -> None:
