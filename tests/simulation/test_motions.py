@@ -70,7 +70,7 @@ class Stage:
 def entity(name: str) -> Entity:
     type_name, _, entity_id = name.partition("/")
     made = next(each for each in (ACCOUNT, SAFE, ECHO) if each.name == type_name)
-    found = object.__new__(made.cls)
+    found: Entity = object.__new__(made.cls)
     found.entity_id = entity_id
     return found
 
