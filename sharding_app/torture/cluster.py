@@ -16,6 +16,7 @@ from typing import Any
 
 from sharding_app.processes.proxy import Proxy
 from sharding_app.protocol.liveness.locks import coordinator_key
+from sharding_app.torture.audit import Left, Posting
 from sharding_app.torture.judge import Decided, Home, Row
 from sharding_app.torture.processes import Load, Node, until
 
@@ -45,6 +46,8 @@ class Cluster(ABC):
 
     type_name: str
     "The type of the registers."
+    accounts: str
+    "The type of the accounts."
 
     def __init__(self, place: Path, seed: int, shards: int) -> None:
         self.place = place
@@ -128,6 +131,25 @@ class Cluster(ABC):
             " WHERE t.name = %s AND starts_with(e.entity, %s)", self.type_name, f"r{round_number}e",
         )  # fmt: skip
         return [Row(*each) for each in found]
+
+    def postings(self, round_number: int) -> list[Posting]:
+        """Return the events of a round's accounts."""
+        found = self.sql(
+            "SELECT e.entity, e.seq, e.epoch, e.payload->>'what', e.payload->>'token', (e.payload->>'cents')::bigint,"
+            " e.payload->>'other', (e.payload->>'seconds')::float8, extract(epoch FROM e.at)::float8"
+            " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
+            " WHERE t.name = %s AND starts_with(e.entity, %s)", self.accounts, f"r{round_number}a",
+        )  # fmt: skip
+        return [Posting(*each) for each in found]
+
+    def left(self, round_number: int) -> list[Left]:
+        """Return the messages and timers that a round's accounts have not seen yet."""
+        found = self.sql(
+            "SELECT m.entity, m.target, m.command, m.parked, m.error FROM sharding_message m"
+            " JOIN sharding_type t ON t.id = m.type_id WHERE t.name = %s AND starts_with(m.entity, %s)",
+            self.accounts, f"r{round_number}a",
+        )  # fmt: skip
+        return [Left(*each) for each in found]
 
     def homes(self) -> list[Home]:
         """Return every change of the home of a register's shard, from our trigger's notes."""

@@ -28,10 +28,11 @@ from sharding_app import (
     message,
     query,
 )
-from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 from sharding_app.torture import instances
+from sharding_app.torture.accounts import ACCOUNT
 from sharding_app.torture.digest import EMPTY, after
+from sharding_app.torture.withdrawn import withdrawn
 
 TYPE = "sharding.TortureRegister"
 TICKER = "sharding.torture"
@@ -132,16 +133,8 @@ class Ticker(Entity):
         self.context.start_timer("tick", TICK_SECONDS, Tick())
 
 
-def _withdrawn(cls: type[Entity]) -> EntityType:
-    found = cls._sharding_type
-    if found is None:
-        raise TypeError(f"{cls.__name__} is no entity type")
-    registry.discard(found)
-    return found
-
-
-REGISTER = _withdrawn(Register)
-_withdrawn(Ticker)
+REGISTER = withdrawn(Register)
+withdrawn(Ticker)
 
 
 @contextmanager
@@ -153,4 +146,5 @@ def only_torture_types() -> Iterator[SingletonProxy]:
         for known in own.all().values():
             own.discard(known)
         own.add(REGISTER)
+        own.add(ACCOUNT)
         yield ClusterSingleton.start(TICKER, entity=Ticker)

@@ -39,6 +39,7 @@ from sharding_app import (
 )
 from sharding_app.torture.entities import Tick
 from sharding_app.torture.history import PATIENT_SECONDS, Call, Op, Outcome, write_line
+from sharding_app.torture.payments import Payments
 
 TICK_SECONDS = 0.01
 SINGLETON_SECONDS = 0.1
@@ -57,6 +58,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--only-reads", type=int, default=0)
     parser.add_argument("--patience", type=float, default=PATIENT_SECONDS, help="how long most callers wait")
     parser.add_argument("--process", type=int, default=1)
+    parser.add_argument("--payments", type=float, default=0.0, help="orders to accounts, each second")
     return parser.parse_args(arguments)
 
 
@@ -69,10 +71,17 @@ def round_file(out: Path, round_number: int) -> Path:
     return out.with_stem(f"{out.stem}-{round_number}") if round_number else out
 
 
+def payments_file(out: Path) -> Path:
+    """Return the file of the orders to accounts beside the history of a round."""
+    return out.with_name(f"payments-{out.name}")
+
+
 class Load:
-    def __init__(self, options: argparse.Namespace, register: Any, ticker: SingletonProxy) -> None:
-        """`register` is the class of the entities that are called, `ticker` the singleton's
-        proxy.
+    def __init__(
+        self, options: argparse.Namespace, register: Any, ticker: SingletonProxy, account: Any = None
+    ) -> None:
+        """`register` is the class of the entities that are called, `ticker` the singleton's proxy,
+        `account` the class of the accounts.
         """
         self.register = register
         self.ticker, self.tick = ticker, Tick()
@@ -83,12 +92,15 @@ class Load:
         self.tasks: set[asyncio.Task[None]] = set()
         self.under_way: dict[int, float] = {}
         "When each call began, by its number."
+        self.payments = Payments(account, options.seed, options.process, options.patience)
         self.new_round(0)
 
     def new_round(self, number: int) -> None:
         out: Path = self.options.out
         self.entities = entities_of(number, self.options.entities)
-        self.file = round_file(out, number).open("ab", buffering=0)
+        file = round_file(out, number)
+        self.file = file.open("ab", buffering=0)
+        self.payments.new_round(number, payments_file(file))
 
     async def call(
         self,
@@ -174,6 +186,12 @@ class Load:
                 issued += self.one_choice()
             await asyncio.sleep(TICK_SECONDS)
 
+    async def pay_steadily(self) -> None:
+        """Begin orders to accounts at their rate, whatever their outcome."""
+        while self.running:
+            await asyncio.sleep(1.0 / self.options.payments)
+            self.start(self.payments.next())
+
     async def call_the_singleton(self) -> None:
         """Call the singleton, without waiting for answers: only its single life is checked."""
         while self.running:
@@ -225,6 +243,8 @@ class Load:
                 self.running = True
                 self.start(self.steadily())
                 self.start(self.call_the_singleton())
+                if self.options.payments:
+                    self.start(self.pay_steadily())
                 return "going"
             case "probe":
                 for entity in rest.split(","):
@@ -261,9 +281,11 @@ class Load:
         return f"unknown order {word}"
 
 
-async def run_load(options: argparse.Namespace, register: Any, ticker: SingletonProxy) -> None:
+async def run_load(
+    options: argparse.Namespace, register: Any, ticker: SingletonProxy, account: Any = None
+) -> None:
     """Run the process itself."""
-    load = Load(options, register, ticker)
+    load = Load(options, register, ticker, account)
     orders = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(orders)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)

@@ -23,6 +23,8 @@ LONGEST_SECONDS = 12.0
 """Time by which all faults of a stage are undone and servers are back, unless the machine is
 slow.
 """
+PAYMENTS = 0.1
+"""Orders to accounts, for each call of a register."""
 NAMES = ("n1", "n2", "n3")
 
 
@@ -56,7 +58,9 @@ class Mixed:
         """Start the nodes and the load; return when every entity has answered once. Raises Broken,
         NotInTime.
         """
-        self.run.begin(*self.stage.names, rate=self._rate, entities=self._entities)
+        self.run.begin(
+            *self.stage.names, rate=self._rate, entities=self._entities, payments=PAYMENTS * self._rate
+        )
 
     def round(self, stages: int) -> Report:
         """Make N stages, then judge. Raises Broken."""

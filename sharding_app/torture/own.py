@@ -19,19 +19,26 @@ from sharding_app.processes.child_processes import manage
 from sharding_app.processes.proxy import Proxy
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.settings.load import get_settings
+from sharding_app.torture.accounts import ACCOUNTS
 from sharding_app.torture.cluster import HOME_LOG, NO_HOME_LOG, Cluster
 from sharding_app.torture.entities import SHARDS, TICKER, TYPE
 from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node
 
-OURS = (TYPE, SINGLETON + TICKER)
+OURS = (TYPE, SINGLETON + TICKER, ACCOUNTS)
 """The types of a run. Nothing of other types is ever removed."""
 CLEANING = (
     *(
-        f"DELETE FROM {table} WHERE type_id IN (SELECT id FROM sharding_type WHERE name IN (%s, %s))"  # noqa: S608
-        for table in ("sharding_event", "sharding_snapshot", "sharding_remembered", "sharding_shard")
+        f"DELETE FROM {table} WHERE type_id IN (SELECT id FROM sharding_type WHERE name IN (%s, %s, %s))"  # noqa: S608
+        for table in (
+            "sharding_event",
+            "sharding_message",
+            "sharding_snapshot",
+            "sharding_remembered",
+            "sharding_shard",
+        )
     ),
-    "DELETE FROM sharding_type WHERE name IN (%s, %s)",
-    "DELETE FROM sharding_node WHERE types <@ jsonb_build_array(%s::text, %s::text)",
+    "DELETE FROM sharding_type WHERE name IN (%s, %s, %s)",
+    "DELETE FROM sharding_node WHERE types <@ jsonb_build_array(%s::text, %s::text, %s::text)",
 )
 
 
@@ -39,6 +46,7 @@ class OwnCluster(Cluster):
     """Nodes and loads on the servers of this project's settings."""
 
     type_name = TYPE
+    accounts = ACCOUNTS
 
     def __init__(self, place: Path, seed: int, options: tuple[str, ...] = ()) -> None:
         """`options`: those of manage.py, for its children."""
@@ -84,8 +92,8 @@ class OwnCluster(Cluster):
         """Return the names of nodes and types that are not ours: a run must not use their
         database.
         """
-        nodes = "SELECT name FROM sharding_node WHERE NOT types <@ jsonb_build_array(%s::text, %s::text)"
-        types = "SELECT name FROM sharding_type WHERE name NOT IN (%s, %s)"
+        nodes = "SELECT name FROM sharding_node WHERE NOT types <@ jsonb_build_array(%s::text, %s::text, %s::text)"
+        types = "SELECT name FROM sharding_type WHERE name NOT IN (%s, %s, %s)"
         return sorted(name for query in (nodes, types) for (name,) in self.sql(query, *OURS))
 
     def prepare(self) -> None:

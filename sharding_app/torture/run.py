@@ -29,6 +29,8 @@ class Totals(msgspec.Struct):
     "Rounds that kept every promise."
     calls: int = 0
     events: int = 0
+    payments: dict[str, int] = {}
+    "Steps of payments and timers, by name."
     outcomes: dict[str, int] = {}
     faults: dict[str, int] = {}
     handled: int = 0
@@ -49,6 +51,8 @@ class Totals(msgspec.Struct):
         self.rounds += 1
         self.calls += report.calls
         self.events += report.events
+        for name, number in report.payments.items():
+            self.payments[name] = self.payments.get(name, 0) + number
         for name, number in report.outcomes.items():
             self.outcomes[name] = self.outcomes.get(name, 0) + number
 
@@ -61,6 +65,9 @@ class Totals(msgspec.Struct):
             f"instances: {self.handled:,} messages handled, {self.successions:,} objects took over from another",
             f"faults: {sum(self.faults.values())} ({faults})",
         ]
+        if self.payments:
+            steps = ", ".join(f"{number:,} {name}" for name, number in sorted(self.payments.items()))
+            found.append(f"durable messages and timers: {steps}; each once, and the total is what was given")
         if self.answered_ms:
             found.append(
                 f"after a stage's faults every shard answered within {median(self.answered_ms):,.0f} ms in the middle, "

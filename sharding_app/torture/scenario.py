@@ -15,7 +15,9 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -23,14 +25,20 @@ import msgspec
 
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.protocol.ids import shard_of
+from sharding_app.torture.audit import audit
 from sharding_app.torture.cluster import Cluster
 from sharding_app.torture.history import PATIENT_SECONDS, Call, export, read_history
 from sharding_app.torture.judge import Outage, judge
-from sharding_app.torture.load import entities_of
-from sharding_app.torture.processes import Load, until
+from sharding_app.torture.load import entities_of, payments_file
+from sharding_app.torture.payments import read_orders
+from sharding_app.torture.processes import Load, NotInTime, until
 from sharding_app.torture.registry import Registry
 
 READ_SECONDS = 30.0
+SETTLE_SECONDS = 120.0
+"""Time by which every durable message has taken effect after the last fault. The longest pause
+between two attempts is a minute.
+"""
 C = TypeVar("C", bound=Cluster)
 
 
@@ -55,13 +63,17 @@ class Report(msgspec.Struct):
     calls: int = 0
     outcomes: dict[str, int] = {}
     events: int = 0
+    payments: dict[str, int] = {}
+    "Steps of payments and timers, by name."
     faults: list[Fault] = []
     figures: dict[str, float] = {}
     broken: list[str] = []
 
     def lines(self) -> list[str]:
-        counts = ", ".join(f"{number} {name}" for name, number in sorted(self.outcomes.items()))
+        counts = _counted(self.outcomes)
         found = [f"{self.scenario} (seed {self.seed}): {self.calls} calls ({counts}), {self.events} events"]
+        if self.payments:
+            found.append(f"  durable messages and timers: {_counted(self.payments)}")
         for each in self.faults:
             times = (
                 ""
@@ -71,6 +83,10 @@ class Report(msgspec.Struct):
             found.append(f"  {each.what}, {len(each.shards)} shards{times} {each.note}".rstrip())
         found += [f"  {name}: {value:g}" for name, value in self.figures.items()]
         return found + [f"  BROKEN: {each}" for each in self.broken]
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in sorted(numbers.items()))
 
 
 class Scenario(Generic[C]):
@@ -89,14 +105,21 @@ class Scenario(Generic[C]):
         self.outages: list[Outage] = []
 
     def begin(
-        self, *nodes: str, rate: float = 300, entities: int = 1000, roles: dict[str, str] | None = None
+        self,
+        *nodes: str,
+        rate: float = 300,
+        entities: int = 1000,
+        roles: dict[str, str] | None = None,
+        payments: float = 0.0,
     ) -> None:
         """Start the nodes and the load. Return when every entity has answered once."""
         self.entities = entities
         # Otherwise the first coordinator may give all shards to itself before it knows of the
         # others.
         self.cluster.expect(len(nodes))
-        self.load = self.cluster.start_load(rate=rate, entities=entities, patience=self.patience)
+        self.load = self.cluster.start_load(
+            rate=rate, entities=entities, patience=self.patience, payments=payments
+        )
         self.cluster.start(*nodes, roles=roles)
         self.warm()
 
@@ -214,6 +237,7 @@ class Scenario(Generic[C]):
         report.figures["messages that instances told of"] = self.registry.handled - handled
         report.figures["objects that took over, so far"] = self.registry.successions
         report.broken = judge(others, final, rows, homes, decided, lives, self.patience, self.outages)
+        report.broken += self._audit()
         export(calls, self.place / "history.json")
         (self.place / "journal.json").write_bytes(msgspec.json.encode({"rows": rows, "homes": homes}))
         self.judged(report)
@@ -221,6 +245,23 @@ class Scenario(Generic[C]):
             raise Broken("\n".join([*report.lines(), f"  history: {self.place / 'history.json'}"]))
         self.passed = True
         return report
+
+    def _audit(self) -> list[str]:
+        """Judge the accounts, once every message has taken effect."""
+        cluster, number, report = self.cluster, self.round_number, self.report
+        orders = read_orders(payments_file(load.out) for load in cluster.loads)
+        if not orders:
+            return []
+        began = time.monotonic()
+        with suppress(NotInTime):
+            until(lambda: not cluster.left(number), SETTLE_SECONDS, "nothing is left", 0.1)
+        report.figures["seconds until all durable messages had taken effect"] = time.monotonic() - began
+        postings, left = until(
+            lambda: (cluster.postings(number), cluster.left(number)), READ_SECONDS, "accounts can be read"
+        )
+        report.payments = Counter(each.what for each in postings)
+        (self.place / "postings.json").write_bytes(msgspec.json.encode({"postings": postings, "left": left}))
+        return audit(orders, postings, left)
 
     def judged(self, report: Report) -> None:
         """Do nothing. Subclasses get each report here, good or bad."""

@@ -21,7 +21,7 @@ from sharding_app.processes.proxy import Proxy
 from sharding_app.torture import cluster as torture
 from sharding_app.torture.cluster import HOME_LOG
 from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node
-from tests.acceptance.app.entities import TYPE
+from tests.acceptance.app.entities import ACCOUNTS, TYPE
 from tests.acceptance.machine import (
     HERE,
     Cable,
@@ -128,6 +128,7 @@ class Cluster(torture.Cluster):
     """Nodes and a load on one database of these servers."""
 
     type_name = TYPE
+    accounts = ACCOUNTS
 
     def __init__(
         self, servers: Servers, place: Path, seed: int, sharding: dict[str, object] | None = None

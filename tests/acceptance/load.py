@@ -12,7 +12,7 @@ from sharding_app.torture.load import parse, run_load
 if __name__ == "__main__":
     django.setup()
     from sharding_app import SingletonProxy
-    from tests.acceptance.app.entities import TICKER, Register
+    from tests.acceptance.app.entities import TICKER, Account, Register
 
     proxy = SingletonProxy(TICKER, role=Register.settings.role, buffer_size=10)
-    asyncio.run(run_load(parse(sys.argv[1:]), Register, proxy))
+    asyncio.run(run_load(parse(sys.argv[1:]), Register, proxy, Account))

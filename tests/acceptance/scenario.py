@@ -47,8 +47,9 @@ class Scenario(scenario.Scenario[Cluster]):
         rate: float = RATE,
         entities: int = ENTITIES,
         roles: dict[str, str] | None = None,
+        payments: float = 0.0,
     ) -> None:
-        super().begin(*nodes, rate=rate, entities=entities, roles=roles)
+        super().begin(*nodes, rate=rate, entities=entities, roles=roles, payments=payments)
 
     def go_on(self, seconds: float) -> None:
         super().go_on(max(seconds, SECONDS / 2))

@@ -22,6 +22,7 @@ from sharding_app.management.base import ShardingCommand
 from sharding_app.management.gc import quiet_collector
 from sharding_app.operations.connectivity import HEALTHY, PROBLEMS, check_servers
 from sharding_app.processes.addresses import ADDRESSES, NoAddress, reroute
+from sharding_app.torture.accounts import Account
 from sharding_app.torture.entities import Register, only_torture_types
 from sharding_app.torture.faults import FAULTS, possible
 from sharding_app.torture.instances import watch_homes
@@ -105,7 +106,7 @@ class Command(ShardingCommand):
         reroute(through)
         quiet_collector()
         with only_torture_types() as ticker:
-            asyncio.run(run_load(parse(list(rest)), Register, ticker))
+            asyncio.run(run_load(parse(list(rest)), Register, ticker, Account))
 
     def _torture(self, options: Mapping[str, Any]) -> None:
         wanted = [each for each in options["faults"].split(",") if each]

@@ -5,12 +5,13 @@ gives them.
 import os
 
 from sharding_app import ShardingSettings
-from sharding_app.torture import entities
+from sharding_app.torture import accounts, entities
 from sharding_app.torture.entities import Tick, Ticker
 
-__all__ = ["TICKER", "TYPE", "Register", "Tick", "Ticker"]
+__all__ = ["ACCOUNTS", "TICKER", "TYPE", "Account", "Register", "Tick", "Ticker"]
 
 TYPE = "acceptance.Register"
+ACCOUNTS = "acceptance.Account"
 TICKER = "acceptance.ticker"
 
 
@@ -18,3 +19,11 @@ class Register(entities.Register, name=TYPE):
     """A register of the fault tests."""
 
     settings = ShardingSettings(role=os.environ.get("ACCEPTANCE_ROLE") or None)
+
+
+class Account(accounts.Account, name=ACCOUNTS):
+    """An account of the fault tests."""
+
+    settings = ShardingSettings(
+        role=os.environ.get("ACCEPTANCE_ROLE") or None, passivate_after_seconds=accounts.PASSIVATE_SECONDS
+    )
