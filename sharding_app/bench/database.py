@@ -24,6 +24,7 @@ CLEANING = (
     "DELETE FROM sharding_event WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_snapshot WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_shard WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_type WHERE name LIKE %(types)s",
     "DELETE FROM sharding_node WHERE incarnation LIKE %(nodes)s",

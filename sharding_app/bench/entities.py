@@ -5,6 +5,8 @@ Importing this module registers nothing: the types exist only inside
 `bench.isolation.only_bench_types`.
 """
 
+from datetime import datetime
+
 from sharding_app import Entity, EventSourced, ShardingSettings, applies, command, event, query
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
@@ -72,6 +74,23 @@ class BenchRemembered(BenchAccount):
     settings = ShardingSettings(remember_entities=True)
 
 
+class BenchSender(BenchAccount):
+    """One event and one durable message for each command."""
+
+    @command
+    def pass_on(self, to: str) -> None:
+        self.persist(Increased(1))
+        self.send(BenchAccount.ref(to).increase)
+
+
+class BenchTimed(BenchAccount):
+    """Its durable timers add to the number."""
+
+    @command
+    def at(self, moment: datetime) -> None:
+        self.schedule(self.ref.increase, key="tick", at=moment)
+
+
 CLASSES: tuple[type[Entity], ...] = (
     BenchCounter,
     BenchAccount,
@@ -79,6 +98,8 @@ CLASSES: tuple[type[Entity], ...] = (
     BenchMoving,
     BenchSpread,
     BenchRemembered,
+    BenchSender,
+    BenchTimed,
 )
 
 

@@ -7,11 +7,13 @@ from sharding_app.bench.workloads.flood import flood
 from sharding_app.bench.workloads.idle import idle
 from sharding_app.bench.workloads.keeping import memory, recover
 from sharding_app.bench.workloads.long_history import long_history
+from sharding_app.bench.workloads.messages import messages
 from sharding_app.bench.workloads.moving import failover, rebalance
 from sharding_app.bench.workloads.remembered import remembered
 from sharding_app.bench.workloads.scale import scale
 from sharding_app.bench.workloads.soak import soak
 from sharding_app.bench.workloads.starved import starved
+from sharding_app.bench.workloads.timers import timers
 
 WORKLOADS: dict[str, Workload] = {
     "ask": ask,
@@ -21,6 +23,8 @@ WORKLOADS: dict[str, Workload] = {
     "wide": wide,
     "recover": recover,
     "long-history": long_history,
+    "messages": messages,
+    "timers": timers,
     "remembered": remembered,
     "memory": memory,
     "failover": failover,

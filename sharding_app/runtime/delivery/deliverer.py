@@ -143,6 +143,11 @@ class Deliverer:
         """Number of messages and timers in memory."""
         return self._memory.rows
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a page is wanted, or being read."""
+        return self._reading or bool(self._wanting)
+
     def new_id(self) -> str:
         """Return the id of a new message: the incarnation is never used again."""
         return f"{self._me}-{next(self._numbers)}"

@@ -1,0 +1,28 @@
+"""`sharding_bench messages timers` on real servers."""
+
+from tests.bench.test_command import LEFT, bench, number
+from tests.support.live import Live
+
+
+def test_messages_between_two_nodes(live_tables: Live) -> None:
+    (messages,) = bench(live_tables, "messages", "--in-flight", "8", "--seconds", "0.5")
+    assert messages["nodes"] == 2
+    assert messages["in_flight"] == 8
+    assert 0 < messages["ratio"]["durable"]
+    assert messages["rows_per_op"] >= 2, "an event of the sender, and one of the target"
+    assert "durable beside it" in messages["note"]
+    assert number(live_tables, LEFT) == 0
+
+
+def test_timers_that_are_due_and_timers_that_wait(live_tables: Live) -> None:
+    idle, burst, pending = bench(live_tables, "timers", "--entities", "3000")
+    assert idle["count"] == 500
+    assert 0 <= idle["p50_ms"] <= idle["p99_ms"]
+    assert burst["count"] == 300
+    assert burst["balanced_s"] > 0
+    assert pending["entities"] == 3000
+    assert pending["count"] == 1000, "those that came due while no node was up"
+    assert pending["node_mb"] > 0
+    assert "MB on the largest node" in pending["note"]
+    assert number(live_tables, LEFT) == 0
+    assert number(live_tables, "SELECT count(*) FROM sharding_message") == 0
