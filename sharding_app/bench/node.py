@@ -81,7 +81,6 @@ def figures(runner: NodeRunner) -> dict[str, float]:
             "rows": node.writer.figures.rows,
             "messages": sum(each.messages_sent + each.messages_received for each in links),
             "frames": sum(each.frames_sent + each.acks_sent for each in links),
-            "taken": node.hosting.deliverer.figures.delivered,
             "reading": node.hosting.deliverer.is_reading,
             "entities": sum(host.entities for host in node.hosts.values()),
             "loaded": sum(

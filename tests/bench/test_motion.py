@@ -8,7 +8,7 @@ def test_messages_between_two_nodes(live_tables: Live) -> None:
     (messages,) = bench(live_tables, "messages", "--in-flight", "8", "--seconds", "0.5")
     assert messages["nodes"] == 2
     assert messages["in_flight"] == 8
-    assert 0 < messages["ratio"]["durable"]
+    assert messages["ratio"]["durable"] > 0
     assert messages["rows_per_op"] >= 2, "an event of the sender, and one of the target"
     assert "durable beside it" in messages["note"]
     assert number(live_tables, LEFT) == 0

@@ -71,6 +71,8 @@ T = TypeVar("T")
 
 PAGE_BYTES = 8 * 1024 * 1024
 """Most bytes of arguments in a page of what is due, after its first row."""
+PAGE_ROWS_EACH = 50
+"""Least rows that such a page may have of one shard."""
 _ROWS_AT_ONCE = 2000
 """Rows made into objects before the event loop may turn."""
 LEAST_BUSY = -1
@@ -407,6 +409,7 @@ class PostgresJournal:
             "limit": limit,
             "bytes": PAGE_BYTES,
             "held": list(held),
+            "each": _each(limit, len(shards)),
         }
         rows = await self._asked(self._beside.run(partial(_unprepared, "due", wanted)))
         now, more, next_due = rows[0][:3]
@@ -686,3 +689,8 @@ def _sizes(histories: Sequence[History]) -> list[int]:
     sizes = [len(event.payload) for history in histories for event in history.events]
     sizes += [len(history.snapshot.state) for history in histories if history.snapshot is not None]
     return [size + _HEADER_BYTES for size in sizes]
+
+
+def _each(limit: int, shards: int) -> int:
+    """Return how many rows of each shard a page looks through: twice its share."""
+    return min(limit, max(PAGE_ROWS_EACH, 2 * limit // max(shards, 1))) + 1

@@ -51,7 +51,7 @@ RETURNING 1
 LATENESS = """
 SELECT extract(epoch FROM e.at)::float8 - substr(e.entity, 2)::float8
 FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id
-WHERE t.name = %s AND starts_with(e.entity, 'l') AND e.seq = 1
+WHERE t.name = %s AND starts_with(e.entity, 'l') AND e.name = 'Increased'
 """
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
@@ -71,10 +71,9 @@ async def _idle(run: Run, cluster: BenchCluster) -> Result:
     run.progress(f"timers, {IDLE_TIMERS} on an idle cluster")
     begin = await _now(run) + 2.0
     dues = [begin + number * IDLE_SECONDS / IDLE_TIMERS for number in range(IDLE_TIMERS)]
-    before = (await cluster.figures())["taken"]
     for due in dues:
         await BenchTimed.ref(f"l{due!r}").at(datetime.fromtimestamp(due, UTC))
-    await _taken(cluster, before + IDLE_TIMERS, dues[-1] - await _now(run) + FIRED_SECONDS)
+    await _fired(run, "", dues[-1] - await _now(run))
     found = await run.database.arun(run.database.rows, LATENESS, name_of(BenchTimed))
     late = [max(0.0, seconds) for (seconds,) in found]
     result = Result(workload="timers", nodes=len(cluster.nodes), count=len(late), note="on an idle cluster")
@@ -91,8 +90,8 @@ async def _burst(run: Run, cluster: BenchCluster, count: int, shards: int) -> Re
     await cluster.add(nodes)
     started = await _now(run)
     run.progress(f"timers, {count:,} due in the same second")
-    before = await _taken(cluster, 0, 0.0)
-    await _taken(cluster, count, max(0.0, due - started) + FIRED_SECONDS)
+    before = await cluster.figures()
+    await _fired(run, "bench-b", max(0.0, due - started))
     seconds = await _now(run) - max(due, started)
     after = await cluster.figures()
     return Result(
@@ -114,7 +113,7 @@ async def _pending(run: Run, cluster: BenchCluster, count: int, shards: int) -> 
     began = time.perf_counter()
     await cluster.add(nodes)
     up = time.perf_counter()
-    await _taken(cluster, min(OVERDUE, count), FIRED_SECONDS)
+    await _fired(run, "bench-o")
     done = time.perf_counter()
     full = await _settled(cluster, shards)
     return Result(
@@ -146,14 +145,14 @@ async def _settled(cluster: BenchCluster, shards: int) -> float:
     return max(each["resident_bytes"] for each in found) / 1e6
 
 
-async def _taken(cluster: BenchCluster, count: float, seconds: float) -> dict[str, float]:
-    """Wait until that many messages and timers have taken effect; return the figures then."""
-    deadline = time.perf_counter() + seconds
-    while (figures := await cluster.figures()).get("taken", 0) < count:
+async def _fired(run: Run, prefix: str, seconds: float = 0.0) -> None:
+    """Wait until no timer is left whose id begins like that; they are due in so many seconds."""
+    await asyncio.sleep(seconds)
+    deadline = time.perf_counter() + FIRED_SECONDS
+    while left := await run.database.arun(run.database.messages, name_of(BenchTimed), prefix):
         if time.perf_counter() > deadline:
-            raise NodeFailed(f"{figures.get('taken', 0):.0f} of {count:.0f} timers fired in {seconds:.0f} s")
+            raise NodeFailed(f"{left:,} timers have not fired within {FIRED_SECONDS:g} s")
         await asyncio.sleep(LOOK_SECONDS)
-    return figures
 
 
 async def _now(run: Run) -> float:

@@ -1,7 +1,8 @@
 -- What is due in some shards, in the order in which it goes out. A message waits for an earlier one of its owner to its
 -- target that was set aside until later than itself: it comes with a page after the one that holds that. So there may be
 -- more after a page with such a row.
--- A page ends where its arguments get too large, and has at least one row if there is any.
+-- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
+-- only (`each`), so that no more is read than is needed: where one has more, there is more.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, clock_timestamp() + %(horizon)s * interval '1 second' AS horizon
 ), asked AS MATERIALIZED (
@@ -23,7 +24,7 @@ WITH clock AS MATERIALIZED (
                     AND aside.due > m.due AND (aside.seq, aside.position) < (m.seq, m.position)
                     AND aside.id NOT IN (SELECT held.id FROM held)))
         ORDER BY m.due, m.seq, m.position
-        LIMIT %(limit)s + 1
+        LIMIT %(each)s
     ) m
     WINDOW in_order AS (ORDER BY m.due, m.seq, m.position, m.id)
     ORDER BY m.due, m.seq, m.position, m.id
@@ -31,17 +32,23 @@ WITH clock AS MATERIALIZED (
 ), page AS MATERIALIZED (
     SELECT * FROM found
     WHERE place <= %(limit)s AND (place = 1 OR size <= %(bytes)s)
-)
-SELECT clock.now,
-    (SELECT count(*) FROM found) > (SELECT count(*) FROM page)
-        OR EXISTS (SELECT FROM page WHERE key IS NULL AND error <> ''),
-    (SELECT min(later.due) FROM asked CROSS JOIN LATERAL (
+), later AS MATERIALIZED (
+    -- It depends on the clock: as a part of the SELECT it would be computed for each row of the page.
+    SELECT min(first.due) AS due
+    FROM clock CROSS JOIN asked
+    CROSS JOIN LATERAL (
         SELECT m.due FROM sharding_message m
         WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND NOT m.parked AND m.due > clock.horizon
             AND m.id NOT IN (SELECT held.id FROM held)
         ORDER BY m.due
         LIMIT 1
-    ) later),
+    ) first
+)
+SELECT clock.now,
+    (SELECT count(*) FROM found) > (SELECT count(*) FROM page)
+        OR EXISTS (SELECT FROM page GROUP BY type_id, shard HAVING count(*) >= %(each)s)
+        OR EXISTS (SELECT FROM page WHERE key IS NULL AND error <> ''),
+    (SELECT later.due FROM later),
     page.id, page.type_id, page.shard, page.entity, page.seq, page.position, page.target_type, page.target,
     page.command, page.args, page.due, page.key, page.every, page.reply_to, page.on_failure, page.failures
 FROM clock LEFT JOIN page ON true

@@ -50,10 +50,13 @@ def fill(params: dict[str, Any], rows: int = PER_SHARD * SHARDS) -> None:
 
 def test_a_page_reads_what_is_due(params: dict[str, Any]) -> None:
     fill(params)
-    asked = {"types": [1, 1], "shards": [3, 4], "held": [], "limit": 100, "bytes": PAGE_BYTES}
+    asked = {"types": [1, 1], "shards": [3, 4], "held": [], "limit": 100, "bytes": PAGE_BYTES, "each": 101}
     # 40 rows of these shards are due within this time, of 4,000. A scan may count its rows again.
     assert rows_read(params, "due", {**asked, "horizon": 200}, "sharding_message") <= 4 * 40
     assert rows_read(params, "due", {**asked, "horizon": 1e6}, "sharding_message") <= 6 * 101
+    # The time of the next row is looked up once, not for each row of the page.
+    assert rows_read(params, "due", {**asked, "horizon": 1000}, "sharding_message") <= 2 * 101 + 2
+    assert rows_read(params, "due", {**asked, "horizon": 1e6, "each": 21}, "sharding_message") <= 6 * 21
 
 
 @pytest.mark.parametrize("query", ["set_aside", "park", "turn"])
