@@ -84,10 +84,10 @@ class BreakableJournal(PostgresJournal):
 
 
 class PostgresCluster(MemoryCluster):
-    def __init__(self, params: Params, **options: Any) -> None:
+    def __init__(self, params: Params, kinds: Sequence[type[Any]] = KINDS, **options: Any) -> None:
         self.params = params
         self.journals: dict[Incarnation, BreakableJournal] = {}
-        super().__init__(KINDS, **options)
+        super().__init__(kinds, **options)
         self.type_ids: dict[str, int] = {}
 
     def snapshots(self, entity: type[Any], entity_id: EntityId) -> list[Snapshot]:
