@@ -7,11 +7,13 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from typing import Any
 
 import django
+import msgspec
 from django.conf import settings
 
 CARTS = 300
@@ -23,6 +25,8 @@ PERMISSIONS = {
     "drainer": "view_cluster drain_node",
     "closer": "view_cluster shut_down_node",
     "stopper": "view_cluster stop_entity",
+    "retrier": "view_cluster retry_message",
+    "discarder": "view_cluster discard_message",
     "stranger": "",
 }
 """People, and what they may."""
@@ -45,6 +49,7 @@ async def _entities(carts: int) -> None:
     for sku in ("tea", "pot", "tea"):
         await Cart.ref("alice").add(sku, 2)
     await Forecast.ref("bergen").say("Rain, as always.")
+    await Station.ref("malmo").measure.later(timedelta(days=1), 21.0, "dry")
     await bell.ask(Ring())
     try:
         await Station.ref("bergen").calibrate()
@@ -77,6 +82,14 @@ def _rows() -> dict[str, Any]:
         )
         _event(cursor, balloon, "red", shard_of("red", 10), '{"metres": 99}')
         cursor.execute("DELETE FROM sharding_shard WHERE type_id = %s", [balloon])
+        for message, entity in (("seed-parked", "malmo"), ("seed-again", "lund"), ("seed-unwanted", "lund")):
+            cursor.execute(
+                "INSERT INTO sharding_message (id, type_id, shard, entity, seq, position, target_type, target, command, args,"
+                " due, failures, parked, error)"
+                " VALUES (%s, %s, %s, %s, 1, 0, 'weather.Station', %s, 'measure', %s, now(), 10, true, %s)",
+                [message, station, shard_of(entity, shards), entity, entity, msgspec.msgpack.encode([7.5, "hail"]),
+                 "entity_failed: the reference is gone"],
+            )  # fmt: skip
     numbers = {name: number for name, (number, _) in types.items()}
     return {"types": {**numbers, "weather.Balloon": balloon}, "garbled": garbled}
 

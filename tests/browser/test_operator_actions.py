@@ -20,6 +20,8 @@ ACTIONS = {
     "drainer": "steer/drain/?target={node}",
     "closer": "steer/shutdown/?target={node}",
     "stopper": "steer/restart/?type={type}&entity=oslo",
+    "retrier": "steer/retry/?message=seed-parked",
+    "discarder": "steer/discard/?message=seed-parked",
 }
 """For each action the one person who may take it."""
 
@@ -45,7 +47,12 @@ def confirm(browser: Browser, button: str, title: str) -> None:
 def test_each_may_do_what_is_theirs_alone(person: str, visit: Visit, three_nodes: Cluster) -> None:
     browser = visit(person)
     node = node_page(browser, three_nodes, "cyd").rstrip("/").rpartition("/")[2]
-    pages = ("", f"nodes/{node}/", f"types/{three_nodes.types[STATION]}/shards/34/")
+    pages = (
+        "",
+        f"nodes/{node}/",
+        f"types/{three_nodes.types[STATION]}/shards/34/",
+        "messages/one/?id=seed-parked",
+    )
     entity = f"types/{three_nodes.types[STATION]}/entity/?id=oslo"
     offered: set[str] = set()
     for page in (*pages, entity):
@@ -108,6 +115,43 @@ def test_a_node_is_drained_and_taken_into_use_again(visit: Visit, three_nodes: C
 
     browser.until(lambda: shards() == "0", "all shards handed over", 20)
     confirm(browser, "End drain", "End the drain of cyd")
+
+
+def test_messages_are_retried_discarded_and_run_before_their_time(visit: Visit, three_nodes: Cluster) -> None:
+    """The nodes have them no more than a moment later: they are told."""
+    browser = visit("root")
+    listed, station = f"{three_nodes.root}messages/", f"types/{three_nodes.types[STATION]}/entity/?id="
+
+    def choose(page: str, message: str, button: str, title: str) -> None:
+        browser.open(page)
+        browser.find(f"tr[data-row={message}] input").click()
+        next(each for each in browser.all(".sh-actions button") if button in each.text).click()
+        browser.sees("What will happen")
+        browser.find(".sh-plan button[type=submit]").click()
+        browser.until(lambda: browser.all(".messagelist .success"), f"{title!r} is done")
+        assert f"{title}: done" in browser.find(".messagelist .success").text
+
+    def state(entity: str, expected: str) -> None:
+        def there() -> bool:
+            browser.open(f"{three_nodes.root}{station}{entity}")
+            return expected in browser.text
+
+        browser.until(there, f"{entity}: {expected}")
+
+    parked = f"{listed}?state=parked"
+    choose(parked, "seed-unwanted", "Discard", "Discard a message of weather.Station lund")
+    choose(parked, "seed-again", "Retry", "Retry a message of weather.Station lund")
+    state("lund", "State now, after event 1")
+    browser.open(f"{listed}?entity=malmo")
+    timer = str(browser.find("tbody tr[data-row] input[name=message]").get_attribute("value"))
+    browser.open(f"{listed}one/?id={timer}")
+    confirm(browser, "Run now", "Run the timer")
+    state("malmo", "State now, after event 1")
+    browser.open(parked)
+    assert [str(each.get_attribute("data-row")) for each in browser.all("tr[data-row^=seed-]")] == [
+        "seed-parked"
+    ]
+    assert browser.complaints() == []
 
 
 def test_two_browsers_that_steer_at_once_are_both_told_what_became_of_it(

@@ -40,6 +40,11 @@ PAGES = {
     "type without code": Page("types/{weather.Balloon}/", "not installed here"),
     "entity without code": Page("types/{weather.Balloon}/entity/?id=red", "is not installed here, so its events"),
     "singletons": Page("singletons/", "weather.bell"),
+    "messages": Page("messages/?state=parked", "weather.Station malmo"),
+    "messages of an entity": Page("types/{weather.Station}/entity/?id=malmo", "Messages and timers"),
+    "a message": Page("messages/one/?id=seed-parked", "the reference is gone"),
+    "a message that is gone": Page("messages/one/?id=seed-never", "No message or timer with this id waits"),
+    "plan for messages": Page("steer/retry/?all=1&state=parked&type=&entity=malmo", "What will happen"),
     "timeline": Page("timeline/", "coordinator elected"),
     "trouble": Page("trouble/", "the handler raised"),
     "what operators did": Page("history/", "Actions of operators"),
@@ -151,6 +156,10 @@ def test_payloads_are_hidden_from_those_who_may_not_see_them(visit: Visit, three
     browser.sees("You have no permission to see the content of events and states.")
     assert "storm" not in browser.text
     assert "celsius" not in browser.driver.page_source
+    browser.open(f"{three_nodes.root}messages/one/?id=seed-parked")
+    browser.sees("You have no permission to see the content of messages.")
+    assert "hail" not in browser.driver.page_source
+    assert "reference" not in browser.driver.page_source
 
 
 def test_a_stranger_sees_nothing(visit: Visit, three_nodes: Cluster) -> None:
