@@ -142,6 +142,7 @@ class Overdue(NamedTuple):
     type_id: int
     shard: ShardId
     epoch: Epoch
+    "0: the shard has never had a home."
 
 
 PARTLY_APPLIED = "partly applied: the handler has committed in its middle, and did not end"

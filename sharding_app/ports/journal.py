@@ -396,7 +396,9 @@ class Journal(Protocol):
         ...
 
     async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
-        """Find shards at that home with rows that have been due for so many seconds."""
+        """Find shards with rows that have been due for so many seconds: those at that home, and
+        those that never had one.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -409,6 +409,10 @@ async def test_shards_with_overdue_rows_are_found_at_their_home(world: World) ->
     assert await journal.overdue("another", 0.0, 10) == []
     assert await journal.park("0", "no answer", (type_id, 0, 1))
     assert [each.shard for each in await journal.overdue(home, 3600.0, 10)] == [1]
+    outside = [message(type_id, f"out {shard}", shard=shard, epoch=None, due=LONG_AGO) for shard in (1, 5)]
+    await journal.stage([*outside, message(type_id, "out 6", shard=6, epoch=None)])
+    assert await journal.overdue(home, 3600.0, 10) == [(type_id, 1, 1), (type_id, 5, 0)]
+    assert await journal.overdue("another", 3600.0, 10) == [(type_id, 5, 0)]
 
 
 async def test_what_no_column_takes_is_refused_with_all_of_the_append(world: World) -> None:

@@ -203,10 +203,11 @@ class MessageWrites:
         late = self._server.date() - timedelta(seconds=late_seconds)
         waiting = {_place(each) for each in self._rows.rows.values() if not each.parked and each.due <= late}
         cluster = self._server.cluster
+        rows = {(cluster.type_ids[row.type], row.shard): row for row in cluster.shards.values()}
         found = [
-            Overdue(cluster.type_ids[row.type], row.shard, row.epoch)
-            for row in cluster.shards.values()
-            if row.home == home and (cluster.type_ids[row.type], row.shard) in waiting
+            Overdue(*place, row.epoch if (row := rows.get(place)) else 0)
+            for place in waiting
+            if place not in rows or rows[place].home == home
         ]
         return sorted(found)[:limit]
 

@@ -109,9 +109,10 @@ class Deliverer:
         run: Callable[[Coroutine[Any, Any, None]], object],
         host_of: Callable[[int, ShardId, Epoch], EntityType | None],
         fenced: Callable[[str, ShardId, Epoch], None],
+        place: Callable[[int, ShardId], None],
     ) -> None:
         """`host_of` returns the type of a shard that is at home here at that epoch. `fenced` learns
-        of one that is not, as the journal says.
+        of one that is not, as the journal says. `place` has a shard placed that never had a home.
         """
         self.figures = Figures()
         self.clock = ServerClock()
@@ -124,6 +125,7 @@ class Deliverer:
         self._run = run
         self._host_of = host_of
         self._fenced = fenced
+        self._place = place
         self._numbers = count(1)
         self._memory = Memory(settings.max_rows, settings.max_bytes)
         self._homes: dict[tuple[int, ShardId], Home] = {}
@@ -482,6 +484,8 @@ class Deliverer:
             entity_type = self._host_of(each.type_id, each.shard, each.epoch)
             if entity_type is not None:
                 self.look(entity_type, each.type_id, each.shard, each.epoch)
+            elif not each.epoch:
+                self._place(each.type_id, each.shard)
 
 
 def _failure_args(home: Home, message: Message, error: ShardingError) -> bytes | None:

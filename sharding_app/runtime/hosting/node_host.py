@@ -104,7 +104,7 @@ class NodeHost:
             node.incarnation, node.config.deliveries, ports.journal,
             now=ports.clock.now, ask=node.ask, may_handle=node.may_handle,
             run=lambda job: node.run(job, "deliveries", vital=False),
-            host_of=self._type_at, fenced=self._fenced_at,
+            host_of=self._type_at, fenced=self._fenced_at, place=self._place,
         )  # fmt: skip
 
     def add(self, entity_type: EntityType, type_id: int) -> TypeHost:
@@ -425,6 +425,12 @@ class NodeHost:
             if host.execution.type_id == type_id:
                 return host.type if _is_home(host, shard, epoch) else None
         return None
+
+    def _place(self, type_id: int, shard: ShardId) -> None:
+        """Have a shard placed that no message has asked for yet, if its type is hosted here."""
+        for name, host in self.hosts.items():
+            if host.execution.type_id == type_id:
+                self._node.region_client.find(name, [shard])
 
     def _fenced_at(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         """Drop a shard whose messages the journal does not let this node change."""

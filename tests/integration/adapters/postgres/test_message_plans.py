@@ -67,9 +67,15 @@ def test_a_decision_reads_its_row(params: dict[str, Any], query: str) -> None:
     assert rows_read(params, query, values, "sharding_message") <= 3
 
 
-def test_overdue_shards_are_found_by_a_few_rows_each(params: dict[str, Any]) -> None:
+@pytest.mark.parametrize("late", [-1e6, 60.0])
+@pytest.mark.parametrize("home", ["me", "another"])
+def test_overdue_shards_are_found_by_a_few_rows_each(params: dict[str, Any], late: float, home: str) -> None:
+    """All rows of a shard are overdue, or none."""
     fill(params)
-    values = {"home": "me", "late": -1e6, "limit": 100}
+    if home == "another":
+        with psycopg.connect(**params, autocommit=True) as admin:
+            admin.execute("DELETE FROM sharding_shard")
+    values = {"home": home, "late": late, "limit": 100}
     assert rows_read(params, "overdue", values, "sharding_message") <= 10 * SHARDS
 
 

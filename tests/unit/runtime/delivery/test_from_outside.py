@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sharding_app import EventSourced, InvalidCall, applies, command, event, query
+from sharding_app.client.gateway import ClusterGateway
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.waiting import travel, until
@@ -82,6 +83,17 @@ async def test_a_timer_fires_at_its_time_and_nothing_waits_behind_it(cluster: Me
     assert cluster.loop.time() - began >= 29
     await until(lambda: words(cluster) == ["now", "half", "end"], seconds=40)
     assert cluster.loop.time() - began >= 59
+
+
+async def test_what_was_stored_without_a_wake_up_is_found(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shard has never had a home: the process that has stored it has ended at once."""
+    monkeypatch.setattr(ClusterGateway, "tell", lambda *_: None)
+    await Echo.ref("1").say.durably("heard")
+    await until(lambda: words(cluster) == ["heard"], seconds=90)
+    await Echo.ref("1").say.durably("and again")
+    await until(lambda: words(cluster) == ["heard", "and again"], seconds=90)
 
 
 async def test_a_time_in_the_past_is_due_now(cluster: MemoryCluster) -> None:
