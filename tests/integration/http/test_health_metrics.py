@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.test import Client, override_settings
 from django.urls import include, path
 from prometheus_client.parser import text_string_to_metric_families
@@ -330,6 +330,26 @@ def test_the_sites_metrics_are_for_those_who_may_see_the_dashboard(person: Perso
     assert found["sharding_type_shards"].samples[0].value == 10
     assert found["sharding_database_up"].samples[0].value == 1
     assert found["sharding_client_connected"].samples[0].value == 0
+
+
+@pytest.mark.usefixtures("site", "rows", "not_connected")
+def test_the_sites_metrics_count_messages_that_need_attention(person: Person) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_message (id, type_id, shard, entity, seq, position, target_type, target, command, args,"
+            " due, parked, error)"
+            " SELECT n, 1, n::integer, 'e', 1, 0, 'shop.Cart', 'e', 'add', '', now() - n::integer * interval '1 hour',"
+            " n = '3', CASE WHEN n = '2' THEN 'broken: x' ELSE '' END"
+            " FROM unnest('{0,1,2,3}'::text[]) n"
+        )
+    page = person("view_cluster").get("/sharding/metrics")
+    found = read(page.content.decode())
+    waiting = found["sharding_messages_waiting"].samples
+    assert {each.labels["state"]: each.value for each in waiting} == {"overdue": 2, "failing": 1, "parked": 1}
+    (oldest,) = found["sharding_messages_oldest_seconds"].samples
+    assert oldest.labels == {"type": "shop.Cart"}
+    assert 7200 <= oldest.value < 7300
+    assert found["sharding_messages"].samples
 
 
 @pytest.mark.usefixtures("site", "rows", "not_connected")

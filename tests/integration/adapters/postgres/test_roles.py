@@ -14,6 +14,7 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.deletion import erase_entity
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.ports.journal import Erasure, JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
@@ -302,3 +303,27 @@ async def test_who_may_insert_messages_alone_stores_them_from_outside(roles: Rol
                 await outside.execute(insert, ["2", 1])
         assert await value(admin, "SELECT sets_in_motion FROM sharding_type WHERE id = 1") is True
         assert await value(admin, "SELECT array_agg(id) FROM sharding_message") == ["1"]
+
+
+async def test_who_may_change_messages_runs_and_discards_them(roles: Roles) -> None:
+    """As docs/roles.md grants it to the site of operators: no trigger takes more rights."""
+    async with await connect(roles.params) as admin:
+        await give_homes(admin, 1)
+        await admin.execute(
+            "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+            " VALUES (1, 'shop.Cart', 'k', 10, 'x', 'h', '', 's')"
+        )
+        await admin.execute(
+            "INSERT INTO sharding_message (id, type_id, shard, entity, epoch, seq, position, target_type, target, command,"
+            " args, due) SELECT n, 1, 0, 'a', 1, 0, 0, 'shop.Cart', 'a', 'close', '', now() FROM unnest('{1,2}'::text[]) n"
+        )
+        there = roles.stranger()
+        await admin.execute(
+            f"GRANT SELECT ON sharding_type, sharding_message TO {there['user']};"
+            f" GRANT UPDATE, DELETE ON sharding_message TO {there['user']}".encode()
+        )
+        async with await psycopg.AsyncConnection.connect(**there, autocommit=True) as site:
+            cursor = await site.execute(QUERIES["operator_run"], {"ids": ["1"], "parked": False})
+            assert await cursor.fetchall() == [("1", "shop.Cart", "a")]
+            cursor = await site.execute(QUERIES["operator_discard"], {"ids": ["2"]})
+            assert await cursor.fetchall() == [("2", "shop.Cart", "a")]
