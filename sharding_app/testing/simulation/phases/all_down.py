@@ -4,8 +4,9 @@ themselves.
 
 from __future__ import annotations
 
-from sharding_app.testing.simulation.harness import QUIET_SECONDS, Stage
+from sharding_app.testing.simulation.harness import HEALED_SECONDS, QUIET_SECONDS, Stage
 from sharding_app.testing.simulation.phases.boot import BOOT_SECONDS, start_nodes
+from sharding_app.testing.simulation.phases.messages import set_timers
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.topology import Named
 
@@ -23,12 +24,16 @@ def all_down_and_up(stage: Stage) -> None:
         return
     resting = next(each for each in world.cast.entities if each[0].settings.remember_entities)
     _send_to_rest(stage, resting)
+    set_timers(stage)
     _all_down(stage)
     world.calm = True
     _start_in_a_crowd(stage)
     start_nodes(stage)
     stage.until(lambda: all(each.is_up for each in world.nodes), BOOT_SECONDS, "every node comes up again")
     stage.runs_without_a_message("after a restart of everything")
+    stage.until(
+        lambda: not world.witness.motions.waiting(), HEALED_SECONDS, "timers fire after a restart of everything", promise=16
+    )  # fmt: skip
     stage.pass_time(QUIET_SECONDS)
     if world.failure is None and (wrong := world.registry.running_at_rest()):
         world.broke(PromiseBroken(0, "rests_until_it_is_asked", f"{', '.join(wrong)} run again"))

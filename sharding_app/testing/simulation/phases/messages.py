@@ -6,6 +6,7 @@ from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.motions import LONGEST_SECONDS
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.senders import ACCOUNT
+from sharding_app.testing.simulation.topology import Named
 
 ARRIVED_SECONDS = 25.0
 """Twice the longest time until an overdue row is noticed, and the pauses after failures."""
@@ -51,9 +52,7 @@ def _moves_with_its_shard(stage: Stage) -> None:
     overdue.
     """
     world = stage.world
-    accounts = [each for each in world.cast.senders if each[0] is ACCOUNT]
-    calls = stage.calls(accounts, "set_one")
-    stage.until(lambda: all(each.acknowledged for each in calls), SET_SECONDS, "timers are set")
+    accounts = set_timers(stage)
     if stage.is_over:
         return
     if world.cast.moves:
@@ -62,3 +61,12 @@ def _moves_with_its_shard(stage: Stage) -> None:
     stage.until(
         lambda: not world.witness.motions.waiting(), FIRED_SECONDS, "timers fire on time after a move", promise=16
     )  # fmt: skip
+
+
+def set_timers(stage: Stage) -> list[Named]:
+    """Have each account set a timer; return the accounts."""
+    accounts = [each for each in stage.world.cast.senders if each[0] is ACCOUNT]
+    if accounts and not stage.is_over:
+        calls = stage.calls(accounts, "set_one")
+        stage.until(lambda: all(each.acknowledged for each in calls), SET_SECONDS, "timers are set")
+    return accounts
