@@ -48,6 +48,8 @@ LEAD_SECONDS = 1.0
 """Timers are read from the journal this long before they are due. It is less than the horizon, so
 that a dense sequence of timers is read in pages."""
 OVERHEAD_BYTES = 300
+UNREADABLE = (ValueError, LookupError, OverflowError, msgspec.MsgspecError)
+"""Errors about the spec of a repeating timer."""
 COMPACT = 64
 """A heap with this many times for each message is made anew."""
 
@@ -392,6 +394,10 @@ class Deliveries:
             self._end(message, now)
             self.tick(now)
             return
+        self._fail(message, why, error)
+
+    def _fail(self, message: Message, why: Failure, error: Any) -> None:
+        """Set a message aside whose failure counts, or end it."""
         message.become(WRITING)
         failures = message.failures + 1
         final = why is REJECTED or failures >= self._back_off.failures
@@ -465,7 +471,11 @@ class Deliveries:
         if self._pairs[_pair(message)][0] is not message:
             return
         if message.every is not None and message.again is None:
-            firing = fire(decode(message.every), _as_time(message.due), _as_time(now))
+            try:
+                firing = fire(decode(message.every), _as_time(message.due), _as_time(now))
+            except UNREADABLE as error:  # such as a time zone that this machine does not know
+                self._fail(message, FAILED, error)
+                return
             message.again = self._new_id(), firing.again.timestamp()
             if not firing.runs:
                 message.become(WRITING)

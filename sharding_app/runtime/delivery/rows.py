@@ -16,6 +16,7 @@ from sharding_app.protocol.delivery.deliveries import (
     Message,
 )
 from sharding_app.protocol.messages import Takes
+from sharding_app.redaction import told
 from sharding_app.runtime.base.call_chain import TOLD
 
 MAX_ERROR_CHARS = 1000
@@ -76,6 +77,7 @@ def kind_of(error: BaseException) -> Failure:
     return FAILED
 
 
-def text_of(error: ShardingError) -> str:
+def text_of(error: Exception) -> str:
     """Return the text about an error that is kept beside its message."""
-    return f"{error.code}: {error.message}"[:MAX_ERROR_CHARS].replace("\0", " ")
+    text = f"{error.code}: {error.message}" if isinstance(error, ShardingError) else told(error)
+    return text[:MAX_ERROR_CHARS].replace("\0", " ")

@@ -19,6 +19,7 @@ from sharding_app.protocol.delivery.deliveries import (
     Failure,
     MoveOn,
     Park,
+    Send,
     SetAside,
     Turn,
 )
@@ -367,6 +368,23 @@ def test_a_rejected_firing_of_a_repeating_timer_ends_this_firing_alone() -> None
     sent(found)
     found.failed(one, REJECTED, "not today", 6.0)
     assert isinstance(found.out[0], MoveOn)
+
+
+def test_a_timer_whose_spec_cannot_be_read_here_fails_and_holds_up_no_other() -> None:
+    found = machine()
+    nowhere = Recurrence(day_at="07:00", tz="No/Where").encode()
+    unread = timer("t1", 1.0, every=nowhere)
+    found.staged([unread, message("m1", 2)], 0.5)
+    found.tick(1.0)
+    (aside, sends) = sorted(found.out, key=lambda each: each.message.id == "m1")
+    assert isinstance(aside, SetAside)
+    assert aside.failures == 1
+    assert isinstance(sends, Send)
+    found.out.clear()
+    for failures in (1, 2):
+        found.set_aside(unread, failures, 1.0, 2.0 * failures)
+        found.tick(2.0 * failures + 1.0)
+    assert [type(each) for each in found.out] == [SetAside, Park]
 
 
 def test_a_page_that_cannot_be_read_now_wakes_nothing_up() -> None:
