@@ -273,6 +273,12 @@ class Caller:
         else:
             await self.call(process, entity, command)
 
+    async def store_in_silence(self, entity: tuple[EntityType, str]) -> None:
+        """Store a message for an entity whose home is not told."""
+        process = self.asking()
+        if process is not None:
+            await store(self.world, process, entity, self._token(), is_told=False)
+
     def _say(self, entity: tuple[EntityType, str], command: str) -> Said:
         """Make up the arguments of a command."""
         entity_type, entity_id = entity

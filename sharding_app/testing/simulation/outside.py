@@ -29,9 +29,15 @@ if TYPE_CHECKING:
 
 
 async def store(
-    world: World, process: Process, entity: tuple[EntityType, str], token: str, *, is_timer: bool
+    world: World,
+    process: Process,
+    entity: tuple[EntityType, str],
+    token: str,
+    *,
+    is_timer: bool = False,
+    is_told: bool = True,
 ) -> None:
-    """Store a message or a timer with this token, and tell its home."""
+    """Store a message or a timer with this token, and tell its home, if it is told at all."""
     entity_type, entity_id = entity
     motions = world.witness.motions
     motions.sent_from_outside(
@@ -39,6 +45,8 @@ async def store(
     )
     if await _insert(world, process.incarnation, entity, token, is_timer=is_timer):
         motions.is_stored(token)
+        if not is_told:
+            return
         asked = process.ask(Call(entity_type.name, entity_id, DUE, b"", tell=True))
         asked.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     else:

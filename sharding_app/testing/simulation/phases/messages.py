@@ -7,13 +7,16 @@ from sharding_app.testing.simulation.motions import LONGEST_SECONDS
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.senders import ACCOUNT
 from sharding_app.testing.simulation.topology import Named
+from sharding_app.testing.simulation.virtual_node import DELIVERIES, DRIFT
 
 ARRIVED_SECONDS = 25.0
 """Twice the longest time until an overdue row is noticed, and the pauses after failures."""
 SET_SECONDS = 0.5
 KNOWN_SECONDS = 1.5
+OVERDUE_EVERY = 8
+FOUND_SECONDS = (DELIVERIES.overdue_seconds + DELIVERIES.net_seconds) * (1 + DRIFT) + 1.0
 FIRED_SECONDS = LONGEST_SECONDS + 1.5
-"""Both are less than the time after which a row counts as overdue."""
+"""This and KNOWN_SECONDS are less than the time after which a row counts as overdue."""
 
 
 def messages(stage: Stage) -> None:
@@ -31,6 +34,7 @@ def messages(stage: Stage) -> None:
     except PromiseBroken as error:
         world.broke(error)
     _is_in_doubt(stage)
+    _is_overdue(stage)
     _moves_with_its_shard(stage)
 
 
@@ -44,6 +48,21 @@ def _is_in_doubt(stage: Stage) -> None:
     world.conditions.lost_answers = 0.0
     stage.until(
         lambda: call.acknowledged and not motions.waiting(), KNOWN_SECONDS, "a message in doubt arrives", promise=15
+    )  # fmt: skip
+
+
+def _is_overdue(stage: Stage) -> None:
+    """Store a message of which no home is told: a node that looks for overdue rows finds it."""
+    world = stage.world
+    if world.seed % OVERDUE_EVERY or world.failure is not None:
+        return
+    client = world.clients[0]
+    account = next(each for each in world.cast.senders if each[0] is ACCOUNT)
+    stage.job(client.loop, client.caller.store_in_silence(account))
+    motions = world.witness.motions
+    stage.until(motions.waiting, SET_SECONDS, "a message is stored")
+    stage.until(
+        lambda: stage.is_idle and not motions.waiting(), FOUND_SECONDS, "an overdue message is found", promise=15
     )  # fmt: skip
 
 
