@@ -65,7 +65,7 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     # past.
     erase = live.manage("sharding_erase", "shop.Cart", "c2", "--yes", "--json")
     assert erase.returncode == 0, erase.stderr
-    assert json.loads(erase.stdout)["erased"] == {"events": 1, "snapshots": 0, "remembered": 0}
+    assert json.loads(erase.stdout)["erased"] == {"events": 1, "snapshots": 0, "remembered": 0, "messages": 0}
     assert rows(live, "SELECT FROM sharding_event WHERE entity = 'c2'") == []
     assert live.manage("shell", "-v0", "-c", TOTAL).stdout.strip() == "0"
     assert live.manage("shell", "-v0", "-c", BUY_AGAIN).stdout.strip() == "1"
@@ -108,12 +108,15 @@ def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None
     assert detail.endswith("(sharding_remove_data)")
 
     would = live.manage("sharding_erase", "shop.Cart", "c1", "--dry-run")
-    assert would.stdout == "Would be erased: 1 event, 0 snapshots, 0 remembered ids.\n"
+    assert would.stdout == "Would be erased: 1 event, 0 snapshots, 0 remembered ids, 0 messages.\n"
     rows(live, OPERATED)
     erased = live.manage("sharding_erase", "shop.Cart", "c1", "--yes", "--scrub")
     assert (erased.returncode, erased.stdout.splitlines()[:2]) == (
         0,
-        ["Erased: 1 event, 0 snapshots, 0 remembered ids.", "Scrubbed: 1 line of the admin's history."],
+        [
+            "Erased: 1 event, 0 snapshots, 0 remembered ids, 0 messages.",
+            "Scrubbed: 1 line of the admin's history.",
+        ],
     )
     told = rows(live, "SELECT change_message FROM django_admin_log ORDER BY 1")
     assert told == [("Passivate shop.Cart (erased): done",), ("Passivate shop.Cart c11: done",)]

@@ -34,7 +34,9 @@ def test_a_journal_is_deleted_aloud(live_tables: Live) -> None:
         assert alive.returncode == 1
         assert "shop.Cart is hosted by one. Roll out a release without the type" in alive.stderr
         would = live.manage("sharding_remove_journal", "shop.Cart", "--dry-run")
-        assert would.stdout == ("Would be deleted: 20 events, 0 snapshots, 0 remembered ids of shop.Cart.\n")
+        assert would.stdout == (
+            "Would be deleted: 20 events, 0 snapshots, 0 remembered ids, 0 messages of shop.Cart.\n"
+        )
         assert one.stop() == 0
 
     for arguments, told in (
@@ -67,7 +69,7 @@ def test_a_journal_is_deleted_aloud(live_tables: Live) -> None:
     assert json.loads(again.stdout) == {
         "done": True,
         "dry_run": False,
-        "deleted": {"events": 0, "snapshots": 0, "remembered": 0},
+        "deleted": {"events": 0, "snapshots": 0, "remembered": 0, "messages": 0},
     }
 
 
@@ -75,7 +77,10 @@ def typed(live: Live, word: str) -> int:
     """Run it on a terminal and type that word; the exit code."""
     with on_terminal(live, "sharding_remove_journal", "shop.Cart") as terminal:
         terminal.read_until(lambda seen: b"to continue:" in seen)
-        assert b"DELETE 20 events, 0 snapshots, 0 remembered ids of shop.Cart, permanently?" in terminal.seen
+        assert (
+            b"DELETE 20 events, 0 snapshots, 0 remembered ids, 0 messages of shop.Cart, permanently?"
+            in terminal.seen
+        )
         terminal.type(word)
         return terminal.exit_code()
 
