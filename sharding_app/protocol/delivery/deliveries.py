@@ -233,6 +233,8 @@ class Deliveries:
         "When the first timer that is not in memory is due, as far as is known."
         self._ragged: set[Pair] = set()
         "Pairs whose first message is set aside: those behind it may be in the journal only."
+        self._left: set[Pair] = set()
+        "Those of them that have left the memory since the page began that is being read."
         self._pairs: dict[Pair, list[Message]] = {}
         "In the order of staging; only the first of each may be under way."
         self._timers: dict[tuple[str, str], Message] = {}
@@ -274,6 +276,7 @@ class Deliveries:
     def read_begins(self) -> list[str]:
         """Take in that a page is being read; return the ids that it has to leave out."""
         self.reading, self._missed = True, False
+        self._left.clear()
         self._next_due = None
         return list(self.messages)
 
@@ -287,7 +290,7 @@ class Deliveries:
         if next_due is not None:
             self._later(next_due)
         for each in found:
-            if each.id in self.messages:
+            if each.id in self.messages or _pair(each) in self._left:
                 continue
             if not self._room():
                 self._more = True
@@ -428,6 +431,7 @@ class Deliveries:
             self._forget(each)
         if message.key is None:
             self._ragged.add(pair)
+            self._left.add(pair)
         self._later(due)
 
     def moved_on(self, message: Message, now: float) -> None:

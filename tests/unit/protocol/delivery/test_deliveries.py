@@ -387,6 +387,28 @@ def test_a_timer_whose_spec_cannot_be_read_here_fails_and_holds_up_no_other() ->
     assert [type(each) for each in found.out] == [SetAside, Park]
 
 
+def test_a_page_that_was_read_while_a_first_message_was_set_aside_has_none_of_those_behind_it() -> None:
+    """It was in memory when the page was read, so the page left those behind it in."""
+    found = machine()
+    first, second = message("m1"), message("m2", 2)
+    found.staged([first], 1.0)
+    found.look()
+    assert sent(found) == ["m1"]
+    assert found.read_begins() == ["m1"]
+    found.failed(first, FAILED, None, 1.0)
+    found.set_aside(first, 1, 60.0, 1.0)
+    found.page([second], more=False, next_due=None, now=1.0)
+    assert sent(found) == [] == [*found.messages], "it waits for the first one"
+    found.tick(60.5)
+    found.read_begins()
+    found.page([message("m1", due=61.0)], more=True, next_due=None, now=61.0)
+    assert sent(found) == ["m1"]
+    found.read_begins()
+    found.page([second], more=False, next_due=None, now=61.0)
+    found.done(found.messages["m1"], 61.0)
+    assert sent(found) == ["m2"]
+
+
 def test_a_page_that_cannot_be_read_now_wakes_nothing_up() -> None:
     found = machine()
     found.staged([timer("t1", 500.0)], 1.0)

@@ -40,7 +40,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 TYPE, SHARD = 1, 0
 OWNERS, TARGETS, KEYS = ("ann", "bob"), ("cat", "dog"), ("one", "two")
 BACK_OFF = BackOff(
-    failures=3, first_seconds=4.0, most_seconds=60.0, again_seconds=2.0, again_most_seconds=30.0
+    failures=4, first_seconds=6.0, most_seconds=60.0, again_seconds=2.0, again_most_seconds=30.0
 )
 EVERY = Recurrence(seconds=3.0, missed="all").encode()
 ROOM = 6
