@@ -46,8 +46,8 @@ def test_a_sample_keeps_all_promises_and_leaves_nothing_out() -> None:
 def test_one_seed_gives_one_history() -> None:
     first = run_seed(7)
     assert small(run_seed(7)) == small(first)
-    assert small(run_seed(6)) != small(first)
-    assert small(run_seed(6)) == small(run_seed(6)), "of the plain kind"
+    assert small(run_seed(4)) != small(first)
+    assert small(run_seed(4)) == small(run_seed(4)), "of the plain kind"
 
 
 def test_a_history_does_not_depend_on_the_settings_of_a_project() -> None:

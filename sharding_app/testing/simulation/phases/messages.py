@@ -13,7 +13,7 @@ ARRIVED_SECONDS = 25.0
 """Twice the longest time until an overdue row is noticed, and the pauses after failures."""
 SET_SECONDS = 0.5
 KNOWN_SECONDS = 1.5
-OVERDUE_EVERY = 8
+OVERDUE_OF_EIGHT = 4
 FOUND_SECONDS = (DELIVERIES.overdue_seconds + DELIVERIES.net_seconds) * (1 + DRIFT) + 1.0
 FIRED_SECONDS = LONGEST_SECONDS + 1.5
 """This and KNOWN_SECONDS are less than the time after which a row counts as overdue."""
@@ -54,7 +54,7 @@ def _is_in_doubt(stage: Stage) -> None:
 def _is_overdue(stage: Stage) -> None:
     """Store a message of which no home is told: a node that looks for overdue rows finds it."""
     world = stage.world
-    if world.seed % OVERDUE_EVERY or world.failure is not None:
+    if world.seed % 8 != OVERDUE_OF_EIGHT or world.failure is not None:
         return
     client = world.clients[0]
     account = next(each for each in world.cast.senders if each[0] is ACCOUNT)
