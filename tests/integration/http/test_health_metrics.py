@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from sharding_app.contrib.health_check import ShardingHealthCheck
 from sharding_app.errors import WrongContext
 from sharding_app.http import health, metrics
 from sharding_app.operations.cache import Unreachable
-from sharding_app.operations.snapshot import read_snapshot
+from sharding_app.operations.snapshot import MotionRow, read_snapshot
 from sharding_app.protocol.histogram import SECONDS
 from sharding_app.runtime.node import endpoint as endpoint_module
 from sharding_app.runtime.node.endpoint import MAX_CONNECTIONS, MAX_REQUEST_BYTES, NodeEndpoint
@@ -389,3 +390,23 @@ def test_the_check_for_django_health_check_says_what_is_wrong(monkeypatch: pytes
 
     monkeypatch.setattr(looks, "look", away)
     assert "PostgreSQL" in str(asyncio.run(ShardingHealthCheck().get_result()).error)
+
+
+@pytest.mark.usefixtures("rows")
+@pytest.mark.parametrize(
+    ("motion", "told"),
+    [
+        (MotionRow(type="shop.Cart", overdue=2, oldest_seconds=400.0), True),
+        (MotionRow(type="shop.Cart", overdue=2, oldest_seconds=100.0), False),
+        (MotionRow(type="shop.Cart", overdue=2, oldest_seconds=400.0, failing=1), False),
+        (MotionRow(type="shop.Cart", parked=9), False),
+    ],
+)
+def test_the_check_knows_an_overdue_backlog_that_no_failure_explains(
+    monkeypatch: pytest.MonkeyPatch, motion: MotionRow, told: bool
+) -> None:
+    rows = replace(read_snapshot(), motion=[motion])
+    looks = collector(FakeNodes(), HandClock(), read=lambda: rows)
+    monkeypatch.setattr("sharding_app.contrib.health_check.collector", looks)
+    result = asyncio.run(ShardingHealthCheck().get_result())
+    assert ("2 messages and timers of shop.Cart should have gone out" in str(result.error)) is told
