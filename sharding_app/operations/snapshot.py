@@ -68,7 +68,7 @@ class ClusterSnapshot:
     messages: int = 0
     "Messages and timers on their way, as the server's statistics know it."
     motion: Sequence[MotionRow] = ()
-    "Types that have ever set anything in motion."
+    "Types that have ever set anything in motion; empty if this role may not read their rows."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +85,13 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
     """Read all rows once."""
     alias = alias or journal_alias()
     with bounded_reads(alias), connections[alias].cursor() as cursor:
-        now, cluster_id, term, leader, elected, events, messages = run_query(cursor, "snapshot_cluster")[0]
+        row = run_query(cursor, "snapshot_cluster")[0]
+        now, cluster_id, term, leader, elected, events, messages, may_count = row
         nodes = run_query(cursor, "snapshot_nodes")
         types = run_query(cursor, "snapshot_types")
         shards = run_query(cursor, "snapshot_shards")
-        motion = run_query(cursor, "snapshot_motion", {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED})
+        limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
+        motion = run_query(cursor, "snapshot_motion", limits) if may_count else ()
     return ClusterSnapshot(
         now=now,
         cluster_id=cluster_id or "",

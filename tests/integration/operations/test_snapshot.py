@@ -10,6 +10,31 @@ from sharding_app.operations.snapshot import read_snapshot
 
 
 @pytest.mark.usefixtures("rows")
+@pytest.mark.parametrize(
+    ("granted", "counted"), [("", 0), ("SELECT (type_id, shard, parked, due, error)", 1)]
+)
+def test_a_role_that_may_not_read_messages_reads_the_rest(granted: str, counted: int) -> None:
+    """As docs/roles.md grants it to a site."""
+    name = f"site_{uuid4().hex[:12]}"
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_message (id, type_id, shard, entity, seq, position, target_type, target, command, args,"
+            " due, parked) VALUES ('1', 1, 0, 'e', 1, 0, 'shop.Cart', 'e', 'add', '', now(), true)"
+        )
+        cursor.execute(
+            f"CREATE ROLE {name};"
+            f" GRANT SELECT ON sharding_cluster, sharding_coordinator, sharding_node, sharding_type, sharding_shard TO {name}"
+        )
+        if granted:
+            cursor.execute(f"GRANT {granted} ON sharding_message TO {name}")
+        cursor.execute(f"SET LOCAL ROLE {name}")
+        found = read_snapshot()
+        cursor.execute("RESET ROLE")
+    assert len(found.shards) == 10
+    assert [each.parked for each in found.motion] == [1] * counted
+
+
+@pytest.mark.usefixtures("rows")
 def test_a_shared_lock_and_the_lock_of_a_stranger_are_no_sign_of_life() -> None:
     """The cluster itself counts neither: the pages show a node as its coordinator sees it."""
     ours, name = connection.get_connection_params(), f"stranger_{uuid4().hex[:12]}"

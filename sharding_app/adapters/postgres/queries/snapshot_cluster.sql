@@ -1,9 +1,11 @@
 -- The cluster as a whole. How many events and messages there are is known by the statistics: none is read. A journal may be
--- partitioned.
+-- partitioned. Not every role may count messages.
 SELECT now(), (SELECT cluster_id FROM sharding_cluster), c.term, c.incarnation, c.elected_at,
     (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_user_tables
         WHERE relid = 'sharding_event'::regclass
             OR relid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'sharding_event'::regclass)),
-    (SELECT n_live_tup FROM pg_stat_user_tables WHERE relid = 'sharding_message'::regclass)
+    (SELECT n_live_tup FROM pg_stat_user_tables WHERE relid = 'sharding_message'::regclass),
+    (SELECT bool_and(has_column_privilege('sharding_message', name, 'SELECT'))
+        FROM unnest('{type_id,shard,parked,due,error}'::text[]) AS needed (name))
 FROM (VALUES (1)) AS always (one)
 LEFT JOIN sharding_coordinator c ON true;
