@@ -28,7 +28,12 @@ class Register:
 def test_the_oldest_call_under_way_is_told(tmp_path: Path) -> None:
     async def run() -> None:
         register = Register()
-        load = Load(parse(["--out", str(tmp_path / "out.jsonl"), "--seed", "1"]), register, cast(Any, None))
+        load = Load(
+            parse(["--out", str(tmp_path / "out.jsonl"), "--seed", "1"]),
+            register,
+            cast(Any, None),
+            cast(Any, None),
+        )
         assert await load.obey("oldest") == "oldest none"
         before = asyncio.get_running_loop().time()
         first = asyncio.ensure_future(load.call("a", "append"))
@@ -45,5 +50,6 @@ def test_the_oldest_call_under_way_is_told(tmp_path: Path) -> None:
         await second
         assert await load.obey("oldest") == "oldest none"
         load.file.close()
+        load.payments._file.close()
 
     asyncio.run(run())

@@ -281,10 +281,12 @@ class SlowToFail(Scripted):
 
     seconds = 5.0
 
-    async def append(self, rows: Sequence[EventRow], *, on: int = 0) -> None:
+    async def append(
+        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+    ) -> datetime | None:
         if self.trouble(rows) is not None:
             await asyncio.sleep(self.seconds)
-        await super().append(rows)
+        return await super().append(rows, motion)
 
 
 async def fails_beside_others(writer: JournalWriter, entities: Entities, *names: str) -> None:
