@@ -150,12 +150,13 @@ async def test_an_operator_need_not_wait_for_the_end_of_a_pause(monkeypatch: pyt
 async def test_a_message_to_an_erased_entity_starts_one_without_a_past(cluster: MemoryCluster) -> None:
     """It is its sender's. What the erased entity has sent goes with it."""
     await Target.ref("b").take("before")
-    Target.failing = 1
+    Target.failing = 1000
     await Owner.ref("a").send_to("b", ["after"])
     await Owner.ref("b").schedule_in(3600.0, "never")
     for of, name in ((Target, "delivery.Target"), (Owner, "delivery.Owner")):
         host = cluster.nodes[cluster.home_of(of, "b")].hosts[name]
         assert isinstance(await host.erasing.erase(shard_of("b", 16), "b", "an operator"), Erasure)
+    Target.failing = 0
     await seen(Target, "b", ["after from a"])
     assert cluster.server.messages.rows == {}
 
