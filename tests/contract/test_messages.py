@@ -348,6 +348,20 @@ async def test_messages_wait_behind_one_that_was_set_aside(world: World) -> None
     assert ([each.id for each in found.messages], found.more) == (["behind"], False)
 
 
+async def test_messages_due_later_than_one_that_was_set_aside_wait_as_those_due_before(world: World) -> None:
+    """Else they went out before those between, which come with the next page."""
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.stage([message(type_id, "failing", seq=1), message(type_id, "between", seq=2)])
+    assert await journal.set_aside("failing", 1, 0.0, "no answer", (type_id, 0, 1))
+    now = (await page(journal, type_id)).now
+    await journal.stage([message(type_id, "last", seq=3, due=now + timedelta(seconds=HORIZON / 2))])
+    found = await page(journal, type_id)
+    assert ([each.id for each in found.messages], found.more) == (["failing"], True)
+    found = await page(journal, type_id, held=["failing"])
+    assert ([each.id for each in found.messages], found.more) == (["between", "last"], False)
+
+
 async def test_a_full_page_of_what_waits_behind_another_does_not_end_the_reading(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()

@@ -120,11 +120,10 @@ class MessageRows:
 
 
 def _waits(stored: Stored, aside: dict[tuple[int, str, str, str], list[Stored]]) -> bool:
-    """Tell whether an earlier message of the pair was set aside until later than this one."""
+    """Tell whether an earlier message of the pair was set aside and is not held."""
     row = stored.row
     return row.key is None and any(
-        each.due > stored.due and (each.row.seq, each.row.position) < (row.seq, row.position)
-        for each in aside.get(stored.pair, ())
+        (each.row.seq, each.row.position) < (row.seq, row.position) for each in aside.get(stored.pair, ())
     )
 
 

@@ -1,6 +1,6 @@
 -- What is due in some shards, in the order in which it goes out. A message waits for an earlier one of its owner to its
--- target that was set aside until later than itself: it comes with a page after the one that holds that. So there may be
--- more after a page with such a row.
+-- target that was set aside: it comes with a page after the one that holds that. So there may be more after a page with
+-- such a row.
 -- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
 -- only (`each`), so that no more is read than is needed: where one has more, there is more.
 WITH clock AS MATERIALIZED (
@@ -21,7 +21,7 @@ WITH clock AS MATERIALIZED (
                 SELECT FROM sharding_message aside
                 WHERE aside.type_id = m.type_id AND aside.entity = m.entity AND aside.target_type = m.target_type
                     AND aside.target = m.target AND aside.key IS NULL AND aside.error <> '' AND NOT aside.parked
-                    AND aside.due > m.due AND (aside.seq, aside.position) < (m.seq, m.position)
+                    AND (aside.seq, aside.position) < (m.seq, m.position)
                     AND aside.id NOT IN (SELECT held.id FROM held)))
         ORDER BY m.due, m.seq, m.position
         LIMIT %(each)s
