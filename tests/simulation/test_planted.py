@@ -52,6 +52,10 @@ OF_A_TEST = {
         "tests/unit/protocol/liveness/test_membership.py",
         "test_a_restart_gives_everyone_the_full_ttl",
     ),
+    "entities_call_without_ids": (
+        "tests/unit/runtime/execution/test_calls.py",
+        "test_an_entitys_call_under_the_same_id_takes_effect_once",
+    ),
     "erases_late": (
         "tests/unit/runtime/hosting/test_erase_at_home.py",
         "test_a_home_that_has_lost_its_shard_erases_nothing",

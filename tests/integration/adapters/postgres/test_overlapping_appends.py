@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 HOLD = "SELECT FROM sharding_shard WHERE shard = %s FOR UPDATE"
 OURS = (
     'SELECT array_agg(application_name ORDER BY application_name COLLATE "C") FROM pg_stat_activity'
-    " WHERE starts_with(application_name, 'sharding/')"
+    " WHERE datname = current_database() AND starts_with(application_name, 'sharding/')"
 )
 
 

@@ -36,8 +36,8 @@ class Player(Entity, name="entities.Player"):
         return await Player.ref(others[0], timeout=2).ask(others[1:])
 
     @command
-    async def ask_of_cart(self, cart_id: str) -> int:
-        return await Cart.ref(cart_id).add("book")
+    async def ask_of_cart(self, cart_id: str, command_id: str | None = None) -> int:
+        return await Cart.ref(cart_id, command_id=command_id).add("book")
 
     @command
     def tell(self, other: str, others: list[str]) -> None:
@@ -121,6 +121,12 @@ async def test_an_error_of_one_asked_is_the_askers_failure_and_a_rejection_passe
     cluster.fail_next_write(Cart, "c", reason="disk on fire")
     with pytest.raises(ValueError, match="disk on fire"):
         await Player.ref("a").ask_of_cart("c")
+
+
+async def test_an_entitys_call_under_the_same_id_takes_effect_once(cluster: MemoryCluster) -> None:
+    for _ in range(2):
+        assert await Player.ref("a").ask_of_cart("c", "order-7") == 1
+    assert len(cluster.events(Cart, "c")) == 1
 
 
 def _object(cluster: MemoryCluster, entity_id: str, kind: str = "entities.Player") -> object:
