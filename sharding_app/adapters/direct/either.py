@@ -10,9 +10,9 @@ Contract: a layer that is down or slow holds up no frame that has a direct way, 
 process: it is opened beside the direct transport, and again until it opens. Frames of both ways
 come out of one `receive`.
 
-Peers that are reached over the layer are counted only while it brings frames too. To a process that
-has ended, links send until they hear of its end, and a layer takes such frames: it answers for no
-peer. A peer that lives acknowledges them.
+A peer counts as reached over the layer once the layer has carried frames for it for some seconds,
+and only while it brings frames too. To a process that has ended, links send until they hear of its
+end, and a layer takes such frames: it answers for no peer. A peer that lives acknowledges them.
 """
 
 import asyncio
@@ -32,6 +32,8 @@ LATELY_SECONDS = 10.0
 """A peer for which the layer carried no frame for this time is not counted any more, and no peer is
 when the layer brought none.
 """
+LASTING_SECONDS = 5.0
+"""The end of a node is known to all before this time is over."""
 FULL_SECONDS = 0.01
 CLOSE_SECONDS = 3.0
 
@@ -44,8 +46,8 @@ class EitherTransport:
         self._layer = layer
         self._layer_job: asyncio.Task[None] | None = None
         self._layer_opens = False
-        self._by_layer: dict[str, float] = {}
-        "When the layer carried the last frame, by channel, oldest first."
+        self._by_layer: dict[str, tuple[float, float]] = {}
+        "When the layer carried the first and the last frame, by channel, by the last one."
         self._brought_at = float("-inf")
         "When the layer brought the last frame."
         self._opened_at = 0.0
@@ -94,7 +96,9 @@ class EitherTransport:
         both.update(self._layer.statistics())
         if not self._layer_opens:
             both["layer_away_seconds"] = int(now - self._opened_at)
-        peers = len(self._by_layer) if now - self._brought_at < LATELY_SECONDS else 0
+        peers = 0
+        if now - self._brought_at < LATELY_SECONDS:
+            peers = sum(last - first >= LASTING_SECONDS for first, last in self._by_layer.values())
         return {**both, **self._counters, "peers_by_layer": peers}
 
     async def _send_over_layer(self, channel: str, data: bytes, why: PeerUnreachable) -> None:
@@ -106,9 +110,10 @@ class EitherTransport:
             raise PeerUnreachable(f"{why}; nor over the channel layer: {error}") from error
         self._counters["frames_by_layer"] += 1
         self._forget()
-        is_new = self._by_layer.pop(channel, None) is None
-        self._by_layer[channel] = time.monotonic()
-        if is_new:
+        now = time.monotonic()
+        before = self._by_layer.pop(channel, None)
+        self._by_layer[channel] = (now if before is None else before[0], now)
+        if before is None:
             logger.info(
                 "the channel layer carries the frames for %s: %s",
                 channel,
@@ -119,7 +124,7 @@ class EitherTransport:
     def _forget(self) -> None:
         """Forget peers for which the layer carried nothing lately."""
         since = time.monotonic() - LATELY_SECONDS
-        while self._by_layer and next(iter(self._by_layer.values())) < since:
+        while self._by_layer and next(iter(self._by_layer.values()))[1] < since:
             del self._by_layer[next(iter(self._by_layer))]
 
     async def _over_layer(self, channel: str) -> None:

@@ -101,7 +101,10 @@ async def test_what_can_go_directly_never_sees_the_layer() -> None:
         assert "frames_by_layer" not in here.statistics()
 
 
-async def test_the_layer_carries_what_cannot_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_layer_carries_what_cannot_and_it_is_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(either, "LASTING_SECONDS", 0.0)
     caplog.set_level("INFO", "sharding.transport")
     world, one, two = World(), a_channel(), a_channel()
     async with world.opened(one) as (here, layer), world.opened(two, None) as (there, other):
@@ -203,6 +206,8 @@ async def test_a_peer_that_has_ended_is_not_said_to_be_reached_by_the_layer(
         assert here.statistics()["peers_by_layer"] == 0
         layer.bring(b"of a process that lives")
         await received_either(here)
+        assert here.statistics()["peers_by_layer"] == 0, "its end may not be known yet"
+        monkeypatch.setattr(either, "LASTING_SECONDS", 0.0)
         assert here.statistics()["peers_by_layer"] == 1
         monkeypatch.setattr(either, "LATELY_SECONDS", 0.0)
         await asyncio.sleep(0)
