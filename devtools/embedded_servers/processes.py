@@ -35,14 +35,19 @@ def _boot() -> str:
         return ""
 
 
-def _from_proc(pid: int) -> ProcessId | None:
+def _stat(pid: int) -> list[str]:
+    """Return the fields behind the command's name, or none where there is no such process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except (OSError, UnicodeDecodeError):
-        return None
-    # The command's name may hold spaces and parentheses: what follows the last one is regular.
-    fields = text.rpartition(")")[2].split()
-    if fields[0] in {"Z", "X"}:
+        return []
+    # The name may hold spaces and parentheses: what follows the last one is regular.
+    return text.rpartition(")")[2].split()
+
+
+def _from_proc(pid: int) -> ProcessId | None:
+    fields = _stat(pid)
+    if not fields or fields[0] in {"Z", "X"}:
         return None
     return ProcessId(pid, f"{_boot()}:{fields[19]}")
 
@@ -110,6 +115,15 @@ def command_name(pid: int) -> str:
     process.
     """
     return next((name for each, _, name in _table() if each == pid), "")
+
+
+def is_stopped(pid: int) -> bool:
+    """Tell whether a signal has stopped a process: it runs no further."""
+    if (_PROC / "self/stat").exists():
+        return _stat(pid)[:1] in (["T"], ["t"])
+    command = ["ps", "-o", "stat=", "-p", str(pid)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    return answer.stdout.strip().startswith("T")
 
 
 def send(process: ProcessId, number: signal.Signals) -> None:

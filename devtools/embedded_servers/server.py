@@ -16,7 +16,7 @@ from typing import ClassVar
 from devtools.embedded_servers.account import Account
 from devtools.embedded_servers.errors import ServersError
 from devtools.embedded_servers.ports import LOOPBACK
-from devtools.embedded_servers.processes import ProcessId, children, gone, identify, send
+from devtools.embedded_servers.processes import ProcessId, alive, children, gone, identify, is_stopped, send
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -114,6 +114,11 @@ class Server(ABC):
 
 def end(process: ProcessId, first: signal.Signals) -> None:
     """End a server's process and its children by signals alone: its files may be gone."""
+    if first == signal.SIGKILL:
+        # One that is stopped makes no more children between the list and its end.
+        send(process, signal.SIGSTOP)
+        while alive(process) and not is_stopped(process.pid):
+            time.sleep(0.001)
     helpers = children(process.pid)
     send(process, first)
     if first != signal.SIGKILL and not gone(process, STOP_SECONDS):

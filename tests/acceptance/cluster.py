@@ -92,6 +92,8 @@ class Servers:
 
     def new_database(self) -> str:
         """Return the URL of a fresh database with the cluster's tables."""
+        if not self.postgres.running:  # a scenario that failed has left it so
+            self.postgres.start()
         self.made += 1
         template = urlsplit(self.postgres.url).path.lstrip("/")
         with psycopg.connect(with_database(self.postgres.url, "postgres"), autocommit=True) as connection:

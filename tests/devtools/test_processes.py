@@ -19,6 +19,7 @@ from devtools.embedded_servers.processes import (
     command_name,
     gone,
     identify,
+    is_stopped,
     living,
     send,
 )
@@ -49,6 +50,20 @@ def test_a_process_is_known_until_it_ends_and_not_after() -> None:
 
 
 @pytest.mark.usefixtures("source")
+@pytest.mark.usefixtures("source")
+def test_a_process_that_a_signal_has_stopped_is_told_from_one_that_runs() -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        assert not is_stopped(child.pid)
+        child.send_signal(signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        assert is_stopped(child.pid)
+    finally:
+        child.kill()
+        child.wait()
+    assert not is_stopped(child.pid)
+
+
 def test_start_times_tell_processes_apart_that_had_the_same_pid() -> None:
     me = identify(os.getpid())
     assert me is not None
