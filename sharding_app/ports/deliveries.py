@@ -19,6 +19,13 @@ Claim = tuple[int, ShardId, Epoch]
 """A type's number, a shard, and the epoch at which its home acts."""
 
 
+PairKey = tuple[int, ShardId, str, str, str]
+"""Owner and target of messages: a type's number, a shard and an id; a type's name and an id."""
+
+ASIDE_PAIRS = 1000
+"""Most pairs of which a page says that a message of theirs was set aside."""
+
+
 class MessageRow(NamedTuple):
     """A message or a timer as it is staged, in the order of the table's columns.
 
@@ -117,6 +124,9 @@ class Page(NamedTuple):
     "There are further rows that are due, which were not held."
     next_due: datetime | None
     "When the first of the other rows is due."
+    aside: list[PairKey] | None
+    """The pairs that have a message beyond the horizon, which was set aside and is not held. None:
+    they are more than `ASIDE_PAIRS`."""
 
 
 class MessagesGone(Exception):

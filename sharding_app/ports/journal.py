@@ -371,8 +371,8 @@ class Journal(Protocol):
         """Read the rows of these shards that are due within the horizon and not parked, but those
         of `held`.
 
-        A message is left out while an earlier one of its owner to its target was set aside beyond
-        the horizon.
+        A message is left out while an earlier one of its owner to its target was set aside and is
+        not held. The page says which pairs wait for one that is beyond the horizon.
         """
         ...
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sharding_app.ports.deliveries import MessageRow, MessagesGone, Motion, Page, Pending, Taking
+from sharding_app.ports.deliveries import ASIDE_PAIRS, MessageRow, MessagesGone, Motion, Page, Pending, Taking
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
@@ -360,6 +360,42 @@ async def test_messages_due_later_than_one_that_was_set_aside_wait_as_those_due_
     assert ([each.id for each in found.messages], found.more) == (["failing"], True)
     found = await page(journal, type_id, held=["failing"])
     assert ([each.id for each in found.messages], found.more) == (["between", "last"], False)
+
+
+async def test_a_page_names_the_pairs_that_wait_for_one_beyond_its_horizon(world: World) -> None:
+    """A home that does not know them would send what is staged next past those that wait."""
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    rows = [
+        message(type_id, "1", "z", target="t"),
+        message(type_id, "2", "z", target="t", position=1),
+        message(type_id, "3", "b", shard=1, target="u"),
+        message(type_id, "soon", "c"),
+        timer(type_id, "timer", "k", seq=2),
+    ]
+    await journal.stage(rows)
+    for name, shard, delay in (
+        ("1", 0, 2.0), ("2", 0, 2.0), ("3", 1, 3.0), ("soon", 0, 0.1), ("timer", 0, 2.0)
+    ):  # fmt: skip
+        assert await journal.set_aside(name, 1, delay * HORIZON, "no answer", (type_id, shard, 1))
+    found = await page(journal, type_id)
+    assert found.aside == [(type_id, 0, "z", CART.name, "t"), (type_id, 1, "b", CART.name, "u")]
+    assert [each.id for each in found.messages] == ["soon"]
+    assert (await page(journal, type_id, held=["1", "2", "3"])).aside == []
+    assert await journal.park("3", "no answer", (type_id, 1, 1))
+    assert (await page(journal, type_id)).aside == [(type_id, 0, "z", CART.name, "t")]
+    assert (await journal.due([(type_id, 1)], HORIZON, 10)).aside == []
+
+
+async def test_a_page_does_not_name_more_pairs_than_it_may(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.stage([message(type_id, f"{each}", target=f"{each}") for each in range(ASIDE_PAIRS + 1)])
+    for each in range(ASIDE_PAIRS + 1):
+        if each == ASIDE_PAIRS:
+            assert len((await page(journal, type_id)).aside or ()) == ASIDE_PAIRS
+        assert await journal.set_aside(f"{each}", 1, 2 * HORIZON, "no answer", (type_id, 0, 1))
+    assert (await page(journal, type_id)).aside is None
 
 
 async def test_a_full_page_of_what_waits_behind_another_does_not_end_the_reading(world: World) -> None:

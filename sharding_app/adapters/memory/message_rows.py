@@ -4,7 +4,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sharding_app.ports.deliveries import MessageRow, Motion, Page, Pending, Taking, TimerKey
+from sharding_app.ports.deliveries import (
+    ASIDE_PAIRS,
+    MessageRow,
+    Motion,
+    Page,
+    PairKey,
+    Pending,
+    Taking,
+    TimerKey,
+)
 from sharding_app.ports.journal import RowRefused
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, ShardId
 
@@ -25,9 +34,9 @@ class Stored(NamedTuple):
         return self.due, self.row.seq, self.row.position, self.row.id
 
     @property
-    def pair(self) -> tuple[int, str, str, str]:
+    def pair(self) -> PairKey:
         row = self.row
-        return row.type_id, row.entity, row.target_type, row.target
+        return row.type_id, row.shard, row.entity, row.target_type, row.target
 
     @property
     def was_set_aside(self) -> bool:
@@ -99,7 +108,7 @@ class MessageRows:
             for each in self.rows.values()
             if (each.row.type_id, each.row.shard) in wanted and not each.parked and each.row.id not in known
         ]
-        aside: dict[tuple[int, str, str, str], list[Stored]] = {}
+        aside: dict[PairKey, list[Stored]] = {}
         for each in self.rows.values():
             if each.was_set_aside and each.row.id not in known:
                 aside.setdefault(each.pair, []).append(each)
@@ -116,10 +125,12 @@ class MessageRows:
             page.append(each)
         more = len(found) > len(page) or any(each.was_set_aside for each in page)
         later = min((each.due for each in there if each.due > horizon), default=None)
-        return Page(now, [_pending(each) for each in page], more, later)
+        beyond = {each.pair for each in there if each.was_set_aside and each.due > horizon}
+        told = None if len(beyond) > ASIDE_PAIRS else sorted(beyond)
+        return Page(now, [_pending(each) for each in page], more, later, told)
 
 
-def _waits(stored: Stored, aside: dict[tuple[int, str, str, str], list[Stored]]) -> bool:
+def _waits(stored: Stored, aside: dict[PairKey, list[Stored]]) -> bool:
     """Tell whether an earlier message of the pair was set aside and is not held."""
     row = stored.row
     return row.key is None and any(

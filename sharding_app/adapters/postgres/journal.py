@@ -35,6 +35,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
@@ -45,7 +46,17 @@ from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, ver
 from sharding_app.adapters.postgres.moving import append_moving, discard_parameters, in_utc, pending
 from sharding_app.adapters.postgres.outcomes import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.ports.deliveries import Claim, MessageRow, Motion, Overdue, Page, Taking, TimerKey
+from sharding_app.ports.deliveries import (
+    ASIDE_PAIRS,
+    Claim,
+    MessageRow,
+    Motion,
+    Overdue,
+    Page,
+    PairKey,
+    Taking,
+    TimerKey,
+)
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -73,6 +84,7 @@ PAGE_BYTES = 8 * 1024 * 1024
 """Most bytes of arguments in a page of what is due, after its first row."""
 PAGE_ROWS_EACH = 50
 """Least rows that such a page may have of one shard."""
+_pairs = msgspec.json.Decoder(list[PairKey]).decode
 _ROWS_AT_ONCE = 2000
 """Rows made into objects before the event loop may turn."""
 LEAST_BUSY = -1
@@ -410,11 +422,14 @@ class PostgresJournal:
             "bytes": PAGE_BYTES,
             "held": list(held),
             "each": _each(limit, len(shards)),
+            "pairs": ASIDE_PAIRS,
         }
         rows = await self._asked(self._beside.run(partial(_unprepared, "due", wanted)))
-        now, more, next_due = rows[0][:3]
-        found = [pending(row[3:]) for row in rows if row[3] is not None]
-        return Page(in_utc(now), found, more, next_due and in_utc(next_due))
+        now, more, next_due, named = rows[0][:4]
+        found = [pending(row[4:]) for row in rows if row[4] is not None]
+        pairs = _pairs(named or "[]")
+        aside = None if len(pairs) > ASIDE_PAIRS else sorted(pairs)
+        return Page(in_utc(now), found, more, next_due and in_utc(next_due), aside)
 
     async def set_aside(
         self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim

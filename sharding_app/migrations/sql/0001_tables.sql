@@ -149,7 +149,7 @@ CREATE TABLE sharding_message (
 CREATE INDEX sharding_message_due ON sharding_message (type_id, shard, parked, due, id);
 CREATE UNIQUE INDEX sharding_message_key ON sharding_message (type_id, entity, key) WHERE key IS NOT NULL;
 -- Messages that were set aside: those behind them wait. A message that never failed is in it at no time.
-CREATE INDEX sharding_message_aside ON sharding_message (type_id, entity, target_type, target)
+CREATE INDEX sharding_message_aside ON sharding_message (type_id, shard, entity, target_type, target)
     WHERE key IS NULL AND error <> '' AND NOT parked;
 -- For operators: what was set aside after a failure, timers too.
 CREATE INDEX sharding_message_failing ON sharding_message (type_id, due) WHERE error <> '' AND NOT parked;

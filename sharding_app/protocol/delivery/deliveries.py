@@ -24,7 +24,8 @@ in the end. One that was rejected is final at once.
 pages of the rest. While there may be messages in the journal that are not in memory, new ones are
 not taken in directly: they are read behind the earlier ones. A pair whose first message is set
 aside for long leaves the memory, until a page has that message again. The next page has those
-behind it.
+behind it. Each page names such pairs, for a home that did not set them aside itself: what is staged
+meanwhile waits behind them.
 
 Calls change the state and append effects to `out`, in order; the shell carries them out.
 """
@@ -232,9 +233,11 @@ class Deliveries:
         self._next_due: float | None = None
         "When the first timer that is not in memory is due, as far as is known."
         self._ragged: set[Pair] = set()
-        "Pairs whose first message is set aside: those behind it may be in the journal only."
+        "Pairs with a message that is set aside: those behind it are in the journal only."
+        self._unsure = False
+        "There are more of them than the page has told."
         self._left: set[Pair] = set()
-        "Those of them that have left the memory since the page began that is being read."
+        "Those of them that were set aside since the page began that is being read."
         self._pairs: dict[Pair, list[Message]] = {}
         "In the order of staging; only the first of each may be under way."
         self._timers: dict[tuple[str, str], Message] = {}
@@ -280,15 +283,26 @@ class Deliveries:
         self._next_due = None
         return list(self.messages)
 
-    def page(self, found: Iterable[Message], *, more: bool, next_due: float | None, now: float) -> None:
+    def page(
+        self,
+        found: Iterable[Message],
+        *,
+        more: bool,
+        next_due: float | None,
+        now: float,
+        aside: Iterable[Pair] | None = (),
+    ) -> None:
         """Take in a page. It has all rows that are due within the horizon and were not held, unless
-        there are `more`; `next_due` is the first time beyond it.
+        there are `more`; `next_due` is the first time beyond it. `aside` are the pairs with a
+        message beyond it that was set aside; None: too many to tell.
         """
         self.reading = False
         self._more = more or self._missed
         self._missed = False
         if next_due is not None:
             self._later(next_due)
+        self._ragged = self._left.union(aside or ())
+        self._unsure = aside is None
         for each in found:
             if each.id in self.messages or _pair(each) in self._left:
                 continue
@@ -296,8 +310,6 @@ class Deliveries:
                 self._more = True
                 break
             self._take_in(each, now)
-        if not self._more:
-            self._ragged -= self._pairs.keys()
         self.tick(now)
 
     def unread(self) -> None:
@@ -320,10 +332,10 @@ class Deliveries:
                     self.look()
                 else:
                     self._take_in(each, now)
-            elif _pair(each) in self._ragged:
-                pass  # it is read with those before it
             elif self._others_first(now):
                 self.look()  # an earlier one of its pair may be in the journal only
+            elif _pair(each) in self._ragged:
+                pass  # it is read behind the one that was set aside
             else:
                 self._take_in(each, now)
         self.tick(now)
@@ -526,12 +538,8 @@ class Deliveries:
 
     def _end(self, message: Message, now: float) -> None:
         """End a message, and let the next one of its pair go."""
-        pair = _pair(message)
         self._forget(message)
-        if pair in self._ragged:
-            self._ragged.discard(pair)
-            self.look()
-        queue = self._pairs.get(pair)
+        queue = self._pairs.get(_pair(message))
         if queue:
             self._wait(queue[0], max(queue[0].at, now))
 
@@ -562,7 +570,7 @@ class Deliveries:
         wait for it. Frequent timers, or a stream of messages, would keep these out for ever.
         """
         self._look_ahead(now)
-        return self._more or self._missed or not self._room()
+        return self._more or self._missed or self._unsure or not self._room()
 
     def _room(self) -> int:
         return self._memory.room(len(self.messages), self._bytes)

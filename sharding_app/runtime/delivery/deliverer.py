@@ -36,6 +36,7 @@ from sharding_app.protocol.delivery.deliveries import (
     Deliveries,
     Message,
     MoveOn,
+    Pair,
     Send,
     SetAside,
     Turn,
@@ -463,11 +464,19 @@ class Deliverer:
         found: dict[tuple[int, ShardId], list[Pending]] = {}
         for row in page.messages:
             found.setdefault((row.type_id, row.shard), []).append(row)
+        aside: dict[tuple[int, ShardId], list[Pair]] = {}
+        for type_id, shard, *pair in page.aside or ():
+            aside.setdefault((type_id, shard), []).append((pair[0], pair[1], pair[2]))
         next_due = None if page.next_due is None else page.next_due.timestamp()
         for key, home in homes.items():
             if home.alive:
-                rows = map(read, found.get(key, ()))
-                home.deliveries.page(rows, more=page.more, next_due=next_due, now=self._server_now())
+                home.deliveries.page(
+                    map(read, found.get(key, ())),
+                    more=page.more,
+                    next_due=next_due,
+                    aside=None if page.aside is None else aside.get(key, ()),
+                    now=self._server_now(),
+                )
                 self._touch(home)
         return True
 

@@ -1,6 +1,7 @@
 -- What is due in some shards, in the order in which it goes out. A message waits for an earlier one of its owner to its
 -- target that was set aside: it comes with a page after the one that holds that. So there may be more after a page with
--- such a row.
+-- such a row. The first row of the answer names the pairs that wait for one beyond the horizon, and one more than `pairs` if
+-- there are as many.
 -- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
 -- only (`each`), so that no more is read than is needed: where one has more, there is more.
 WITH clock AS MATERIALIZED (
@@ -19,8 +20,9 @@ WITH clock AS MATERIALIZED (
             AND m.id NOT IN (SELECT held.id FROM held)
             AND (m.key IS NOT NULL OR NOT EXISTS (
                 SELECT FROM sharding_message aside
-                WHERE aside.type_id = m.type_id AND aside.entity = m.entity AND aside.target_type = m.target_type
-                    AND aside.target = m.target AND aside.key IS NULL AND aside.error <> '' AND NOT aside.parked
+                WHERE aside.type_id = m.type_id AND aside.shard = m.shard AND aside.entity = m.entity
+                    AND aside.target_type = m.target_type AND aside.target = m.target
+                    AND aside.key IS NULL AND aside.error <> '' AND NOT aside.parked
                     AND (aside.seq, aside.position) < (m.seq, m.position)
                     AND aside.id NOT IN (SELECT held.id FROM held)))
         ORDER BY m.due, m.seq, m.position
@@ -43,12 +45,25 @@ WITH clock AS MATERIALIZED (
         ORDER BY m.due
         LIMIT 1
     ) first
+), beyond AS MATERIALIZED (
+    SELECT m.type_id, m.shard, m.entity, m.target_type, m.target
+    FROM clock CROSS JOIN asked
+    CROSS JOIN LATERAL (
+        SELECT DISTINCT m.type_id, m.shard, m.entity, m.target_type, m.target FROM sharding_message m
+        WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND m.key IS NULL AND m.error <> '' AND NOT m.parked
+            AND m.due > clock.horizon AND m.id NOT IN (SELECT held.id FROM held)
+        LIMIT %(pairs)s + 1
+    ) m
+    LIMIT %(pairs)s + 1
 )
 SELECT clock.now,
     (SELECT count(*) FROM found) > (SELECT count(*) FROM page)
         OR EXISTS (SELECT FROM page GROUP BY type_id, shard HAVING count(*) >= %(each)s)
         OR EXISTS (SELECT FROM page WHERE key IS NULL AND error <> ''),
     (SELECT later.due FROM later),
+    CASE WHEN COALESCE(page.place, 1) = 1 THEN (
+        SELECT json_agg(json_build_array(b.type_id, b.shard, b.entity, b.target_type, b.target)) FROM beyond b
+    ) END,
     page.id, page.type_id, page.shard, page.entity, page.seq, page.position, page.target_type, page.target,
     page.command, page.args, page.due, page.key, page.every, page.reply_to, page.on_failure, page.failures
 FROM clock LEFT JOIN page ON true

@@ -31,6 +31,8 @@ from tests.unit.protocol.delivery.harness import machine, message, sent, timer
 HOURLY = Recurrence(seconds=3600.0).encode()
 FREQUENT = Recurrence(seconds=5.0).encode()
 SKIPPING = Recurrence(seconds=5.0, missed="skip").encode()
+PAIR = ("a", "shop.Target", "b")
+"""Of the messages of `message`."""
 
 
 # -- Pairs -----------------------------------------------------------------------------------------
@@ -407,6 +409,73 @@ def test_a_page_that_was_read_while_a_first_message_was_set_aside_has_none_of_th
     found.page([second], more=False, next_due=None, now=61.0)
     found.done(found.messages["m1"], 61.0)
     assert sent(found) == ["m2"]
+
+
+def test_a_new_home_sends_nothing_past_a_message_that_a_former_one_set_aside() -> None:
+    found = machine(complete=False)
+    found.read_begins()
+    found.page([], more=False, next_due=300.0, aside=[PAIR], now=1.0)
+    found.staged([message("m3", 3), message("elsewhere", 4, target="c")], 1.0)
+    assert sent(found) == ["elsewhere"], "m3 is read behind the one that was set aside"
+    assert found.room_to_read(1.0) == 0
+
+
+def test_messages_staged_while_a_page_is_read_of_their_pair_are_read_with_the_next_one() -> None:
+    """The page may have been read before them: one staged later still went out first."""
+    found = machine(complete=False)
+    found.read_begins()
+    found.page([message("m1", 1)], more=True, next_due=None, aside=[PAIR], now=1.0)
+    assert sent(found) == ["m1"]
+    found.read_begins()
+    found.staged([message("m3", 3)], 1.0)
+    found.page([message("m2", 2)], more=False, next_due=None, now=1.0)
+    found.staged([message("m4", 4)], 1.0)
+    assert [*found.messages] == ["m1", "m2"]
+    assert found.room_to_read(1.0) > 0
+    found.read_begins()
+    found.page([message("m3", 3), message("m4", 4)], more=False, next_due=None, now=1.0)
+    for name, behind in (("m1", ["m2"]), ("m2", ["m3"]), ("m3", ["m4"])):
+        found.done(found.messages[name], 1.0)
+        assert sent(found) == behind
+
+
+def test_an_earlier_message_that_an_operator_retries_lets_none_pass_one_that_was_set_aside() -> None:
+    found, second = machine(), message("m2", 2)
+    found.staged([second], 1.0)
+    found.failed(second, FAILED, None, 1.0)
+    found.set_aside(second, 1, 60.0, 1.0)
+    sent(found)
+    found.look()
+    found.read_begins()
+    found.page([message("m1", 1)], more=False, next_due=61.0, aside=[PAIR], now=1.0)
+    assert sent(found) == ["m1"]
+    found.done(found.messages["m1"], 1.0)
+    found.staged([message("m3", 3)], 1.0)
+    assert sent(found) == []
+
+
+def test_a_pair_whose_message_is_gone_from_the_journal_waits_no_more() -> None:
+    """An operator has discarded it, or its owner was erased."""
+    found = machine(complete=False)
+    found.read_begins()
+    found.page([], more=False, next_due=300.0, aside=[PAIR], now=1.0)
+    found.look()
+    found.read_begins()
+    found.page([], more=False, next_due=None, aside=[], now=1.0)
+    found.staged([message("m3", 3)], 1.0)
+    assert sent(found) == ["m3"]
+
+
+def test_where_too_many_pairs_wait_to_be_told_all_messages_are_read() -> None:
+    found = machine(complete=False)
+    found.read_begins()
+    found.page([], more=False, next_due=300.0, aside=None, now=1.0)
+    found.staged([message("m1")], 1.0)
+    assert sent(found) == []
+    assert found.room_to_read(1.0) > 0
+    found.read_begins()
+    found.page([message("m1")], more=False, next_due=300.0, aside=None, now=1.0)
+    assert sent(found) == ["m1"]
 
 
 def test_a_page_that_cannot_be_read_now_wakes_nothing_up() -> None:

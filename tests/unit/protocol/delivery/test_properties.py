@@ -39,9 +39,9 @@ from sharding_app.runtime.delivery.rows import read, staged
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 TYPE, SHARD = 1, 0
 OWNERS, TARGETS, KEYS = ("ann", "bob"), ("cat", "dog"), ("one", "two")
-BACK_OFF = BackOff(
-    failures=4, first_seconds=6.0, most_seconds=60.0, again_seconds=2.0, again_most_seconds=30.0
-)
+SOON = BackOff(failures=4, first_seconds=6.0, most_seconds=60.0, again_seconds=2.0, again_most_seconds=30.0)
+LATE = BackOff(failures=4, first_seconds=12.0, most_seconds=60.0, again_seconds=2.0, again_most_seconds=30.0)
+"""What has failed once leaves the memory."""
 EVERY = Recurrence(seconds=3.0, missed="all").encode()
 ROOM = 6
 ROUNDS = 400
@@ -64,23 +64,31 @@ ACTIONS = st.tuples(
             ),
             *("done", "done", "done", "lost", "taken_and_lost", "unreached", "failed", "rejected", "partly"),
             *("change", "change", "changed_and_lost"),
+            *("new_home", "taken_late", "retry", "run", "discard"),
         ]
     ),
     st.integers(0, 11),
 )
 
+STEPS = (
+    *("send", "send_unseen", "set", "set_often", "cancel"),
+    *("new_home", "taken_late", "retry", "run", "discard"),
+)
+"""Actions that are methods of the story."""
+
 
 class Story:
     """One shard: its rows, its machine, and what is under way between them."""
 
-    def __init__(self, room: int, ahead: float) -> None:
+    def __init__(self, room: int, ahead: float, back_off: BackOff = SOON) -> None:
         self.now = 0.0
         self.ahead = ahead
         "So much later than the server's time is what the machine takes for it."
         self.table = MessageRows()
         self.memory = Memory(max_rows=room)
         self.numbers = count(1)
-        self.machine = Deliveries(self.memory, self.new_id, BACK_OFF, complete=True)
+        self.back_off = back_off
+        self.machine = Deliveries(self.memory, self.new_id, back_off, complete=True)
         self.sent: list[Message] = []
         "Deliveries without an answer."
         self.changes: list[Change] = []
@@ -91,6 +99,11 @@ class Story:
         self.failures: Counter[str] = Counter()
         self.not_before: dict[str, float] = {}
         "When each message may go out again."
+        self.former: list[Message] = []
+        "Deliveries of former homes: an answer reaches no machine."
+        self.stored_at: dict[str, datetime] = {}
+        self.retried: set[str] = set()
+        "Messages that an operator has retried: those behind them may be through."
 
     def new_id(self) -> str:
         return f"m{next(self.numbers):04}"
@@ -130,6 +143,7 @@ class Story:
         ]  # fmt: skip
         for row in rows:
             self.table.put(Stored(row, self.date))
+            self.stored_at[row.id] = self.date
         return rows
 
     def set(self, number: int, every: str | None = None) -> None:
@@ -151,7 +165,8 @@ class Story:
         owner, key = OWNERS[number % 2], KEYS[number // 2 % 2]
         self._end(owner, key)
         self.machine.cancelled(owner, key)
-        assert not any((each.entity, each.key) == (owner, key) for each in self.machine.messages.values())
+        held = [each for each in self.machine.messages.values() if (each.entity, each.key) == (owner, key)]
+        assert not any(each.id in self.table.rows for each in held)
 
     def _end(self, owner: str, key: str) -> None:
         former = self.table.timers.get((TYPE, owner, key))
@@ -170,7 +185,10 @@ class Story:
         else:
             found, self.page = self.page, None
             next_due = None if found.next_due is None else found.next_due.timestamp()
-            self.machine.page(map(read, found.messages), more=found.more, next_due=next_due, now=self.clock())
+            aside = None if found.aside is None else [each[2:] for each in found.aside]
+            self.machine.page(
+                map(read, found.messages), more=found.more, next_due=next_due, aside=aside, now=self.clock()
+            )
 
     def take(self, message: Message) -> str:
         """Let a delivery take effect if its row says so."""
@@ -185,6 +203,8 @@ class Story:
             self.table.pop(message.id)
         if message.key is None and message.target_type != "shop.Owner":
             done = self.effects.setdefault((message.entity, message.target), [])
+            if message.id in self.retried:
+                return "done"
             assert message.order not in done, f"{message} took effect twice"
             assert not done or done[-1] < message.order, f"{message} took effect after a later one"
             done.append(message.order)
@@ -230,10 +250,53 @@ class Story:
             self.table.replace(message.id, Stored(row, self.date))
             self.machine.turned(message, staged([row._replace(due=self.date)], self.date)[0], self.clock())
 
+    # -- What operators and other nodes do ---------------------------------------------------------
+
+    def new_home(self, number: int) -> None:
+        """Start the shard anew on another node. What the former home has sent is still on its way;
+        what it wants to change is refused.
+        """
+        self.former += self.sent
+        self.sent, self.changes, self.page = [], [], None
+        self.not_before = {}
+        self.machine.close()
+        self.machine = Deliveries(self.memory, self.new_id, self.back_off, complete=False)
+
+    def taken_late(self, number: int) -> None:
+        if self.former:
+            self.take(self.former.pop(number % len(self.former)))
+
+    def retry(self, number: int) -> None:
+        """Let an operator retry a parked message. The home may not learn of it."""
+        parked = [each for each in self.table.rows.values() if each.parked]
+        if parked:
+            self._run(parked[number % len(parked)], told=number % 3 > 0)
+
+    def run(self, number: int) -> None:
+        waiting = [each for each in self.table.rows.values() if not each.parked and each.row.key is None]
+        if waiting:
+            self._run(waiting[number % len(waiting)], told=number % 3 > 0)
+
+    def _run(self, found: Stored, *, told: bool) -> None:
+        message = found.row.id
+        at = self.date if found.row.key is not None else self.stored_at.get(message, found.due)
+        self.table.put(found._replace(parked=False, failures=0, error="", due=min(found.due, at)))
+        if found.parked:
+            self.retried.add(message)
+        self.not_before.pop(message, None)
+        if told:
+            self.machine.look()
+            self.machine.hurry(message, self.clock())
+
+    def discard(self, number: int) -> None:
+        if self.table.rows:
+            message = list(self.table.rows)[number % len(self.table.rows)]
+            self.table.pop(message)
+
     # -- The story ---------------------------------------------------------------------------------
 
     def act(self, action: str, number: int) -> None:
-        if action in ("send", "send_unseen", "set", "set_often", "cancel"):
+        if action in STEPS:
             getattr(self, action)(number)
         elif action == "page":
             self.page_comes()
@@ -280,10 +343,12 @@ class Story:
             if not isinstance(effect, Send):
                 self.changes.append(effect)
                 if isinstance(effect, SetAside):
-                    assert effect.failures <= message.failures + 1 < BACK_OFF.failures + 1
+                    assert effect.failures <= message.failures + 1 < self.back_off.failures + 1
                 continue
             assert message.due <= self.clock() + TICK, "it goes out before its time"
-            assert self.late + TICK >= self.not_before.get(message.id, 0.0), "it goes out before its pause"
+            assert self.late + TICK >= self.not_before.get(message.id, self.late), (
+                "it goes out before its pause"
+            )
             self.sent.append(message)
         held = self.machine.messages.values()
         at_work = Counter(
@@ -321,11 +386,16 @@ class Story:
         raise AssertionError(f"forgotten: {left}")
 
 
-@given(st.lists(ACTIONS, max_size=60), st.sampled_from([1, 2, ROOM, 100]), st.sampled_from([0.0, -0.5, 0.2]))
+@given(
+    st.lists(ACTIONS, max_size=60),
+    st.sampled_from([1, 2, ROOM, 100]),
+    st.sampled_from([0.0, -0.5, 0.2]),
+    st.sampled_from([SOON, LATE]),
+)
 def test_whatever_happens_messages_go_out_in_order_in_time_and_none_is_forgotten(
-    actions: list[tuple[str, int]], room: int, ahead: float
+    actions: list[tuple[str, int]], room: int, ahead: float, back_off: BackOff
 ) -> None:
-    story = Story(room, ahead)
+    story = Story(room, ahead, back_off)
     for action, number in actions:
         story.act(action, number)
     story.calm_down()
