@@ -1,12 +1,13 @@
 """Columns of many rows as the server's binary arrays: packed at once, and sent as they are.
 
-psycopg adapts a list element by element, in Python: twice as long as this for an append's columns.
+psycopg adapts a list element by element, in Python: several times as long as this for an append's
+columns. Most columns of an append hold one value, or none.
 """
 
 import struct
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.pq import Format
@@ -15,54 +16,62 @@ _HEAD = struct.Struct("!iiIii")
 """Number of dimensions, whether there are nulls, the elements' type, their number, the first
 index."""
 _EMPTY = struct.Struct("!iiI")
-_SIZE = struct.Struct("!i")
-_NULL = _SIZE.pack(-1)
+_size = struct.Struct("!i").pack
+_SIZES = [_size(size) for size in range(1024)]
+_NULL = _size(-1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Array:
-    """One value of an array's type, in the server's binary form."""
+    """The values of one column in the server's binary form. Without any value it is empty."""
 
     __slots__ = ("data",)
-    element = 0
-    oid = 0
+    element: ClassVar[int] = 0
+    oid: ClassVar[int] = 0
 
-    def __init__(self, items: Sequence[bytes | None]) -> None:
-        if not items:
+    def __init__(self, values: Sequence[Any]) -> None:
+        count = len(values)
+        first = values[0] if count else None
+        same = bool(count) and values.count(first) == count
+        if first is None and (same or not count):
             self.data = _EMPTY.pack(0, 0, self.element)
             return
-        parts = [b""]
-        nulls = 0
-        for item in items:
-            if item is None:
-                nulls = 1
-                parts.append(_NULL)
-            else:
-                parts.append(_SIZE.pack(len(item)))
-                parts.append(item)
-        parts[0] = _HEAD.pack(1, nulls, self.element, len(items), 1)
-        self.data = b"".join(parts)
+        if same:
+            body = self.packed((first,)) * count
+        elif None in values:
+            body = b"".join([_NULL if value is None else self.packed((value,)) for value in values])
+        else:
+            body = self.packed(values)
+        self.data = _HEAD.pack(1, None in values, self.element, count, 1) + body
+
+    @classmethod
+    def packed(cls, values: Sequence[Any]) -> bytes:
+        """Return each value behind its size."""
+        items = cls.encoded(values)
+        sizes = list(map(len, items))
+        parts = [b""] * (2 * len(items))
+        parts[::2] = map(_SIZES.__getitem__ if max(sizes) < len(_SIZES) else _size, sizes)
+        parts[1::2] = items
+        return b"".join(parts)
+
+    @classmethod
+    def encoded(cls, values: Sequence[Any]) -> Sequence[bytes]:
+        return values
 
 
 class _Packed(Array):
     """An array of numbers of one size."""
 
     __slots__ = ()
-    letter = ""
-    size = 0
+    letter: ClassVar[str] = ""
+    size: ClassVar[int] = 0
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        if None in values:
-            pack = struct.Struct(f"!{self.letter}").pack
-            super().__init__([None if value is None else pack(value) for value in values])
-        elif values:
-            flat = [self.size] * (2 * len(values))
-            flat[1::2] = values
-            head = _HEAD.pack(1, 0, self.element, len(values), 1)
-            self.data = head + struct.pack("!" + f"i{self.letter}" * len(values), *flat)
-        else:
-            super().__init__(())
+    @classmethod
+    def packed(cls, values: Sequence[Any]) -> bytes:
+        flat = [cls.size] * (2 * len(values))
+        flat[1::2] = values
+        return struct.pack("!" + f"i{cls.letter}" * len(values), *flat)
 
 
 class Integers(_Packed):
@@ -91,16 +100,18 @@ class Times(_Packed):
     __slots__ = ()
     element, oid, letter, size = 1184, 1185, "q", 8
 
-    def __init__(self, values: Iterable[datetime | None]) -> None:
-        super().__init__([None if each is None else (each - _EPOCH) // _MICROSECOND for each in values])
+    @classmethod
+    def packed(cls, values: Iterable[datetime]) -> bytes:
+        return super().packed([(each - _EPOCH) // _MICROSECOND for each in values])
 
 
 class Texts(Array):
     __slots__ = ()
     element, oid = 25, 1009
 
-    def __init__(self, values: Iterable[str | None]) -> None:
-        super().__init__([None if each is None else each.encode() for each in values])
+    @classmethod
+    def encoded(cls, values: Sequence[str]) -> Sequence[bytes]:
+        return list(map(str.encode, values))
 
 
 class Documents(Array):

@@ -58,9 +58,9 @@ def append_parameters(
     try:
         return [
             *_columns(_EVENT, rows),
-            Texts(each.id for each in takes),
-            Texts(each.id for each in takes if each.resumed),
-            Texts(each.id for each in takes if each.park),
+            Texts([each.id for each in takes]),
+            Texts([each.id for each in takes if each.resumed]),
+            Texts([each.id for each in takes if each.park]),
             *_columns((Texts, Texts, Times), again),
             *_columns(_KEY, keys),
             *_columns(_MESSAGE, motion.sends),

@@ -8,7 +8,9 @@ CREATE FUNCTION @schema@.sharding_moves_v1() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $moves$
 BEGIN
     IF EXISTS (
-        SELECT FROM new_rows n JOIN @schema@.sharding_type t ON t.id = n.type_id WHERE NOT t.sets_in_motion
+        SELECT FROM (SELECT DISTINCT n.type_id FROM new_rows n) n
+        JOIN @schema@.sharding_type t ON t.id = n.type_id
+        WHERE NOT t.sets_in_motion
     ) THEN
         PERFORM 1 FROM @schema@.sharding_type t
             WHERE t.id IN (SELECT n.type_id FROM new_rows n) AND NOT t.sets_in_motion
@@ -27,7 +29,10 @@ CREATE TRIGGER sharding_moves AFTER INSERT ON @schema@.sharding_message
 -- taken must be there, be due, and be parked only if this handler has parked it. Otherwise SH003 names all that are not,
 -- each with the seconds that it has left, or null where it is gone.
 -- Without events (`repeated`) it stores messages that may be there already, from a call whose answer was lost.
--- The table may be empty when a plan is made and large when the plan is used: no plan may read all of it.
+-- The table may be empty when a plan is made and large when the plan is used: no plan may read all of it, or lock rows in
+-- another order than that of their ids. A plan for these very arrays would cost more than it saves.
+-- Many rows come as one array for each column. An array may be empty where no row has a value. They are unnested in a
+-- SELECT's list: in FROM each of them would be copied first.
 CREATE FUNCTION @schema@.sharding_append_v1(
     event_types integer[], event_entities text[], event_seqs bigint[], event_shards integer[], event_epochs bigint[],
     event_names text[], event_versions integer[], event_payloads text[], event_command_ids text[],
@@ -38,12 +43,17 @@ CREATE FUNCTION @schema@.sharding_append_v1(
     target_types text[], targets text[], commands text[], arguments bytea[], dues timestamptz[],
     delays double precision[], timers text[], everies text[], replies_to text[], on_failures text[],
     repeated boolean
-) RETURNS timestamptz LANGUAGE plpgsql SET enable_seqscan = off AS $append$
+) RETURNS timestamptz LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $append$
 #variable_conflict use_column
 DECLARE
     present timestamptz := clock_timestamp();
+    only_ends boolean := cardinality(keys) + cardinality(resumed) + cardinality(parking) + cardinality(repeating) = 0;
     touched text[] := taken;
     matched bigint;
+    found_ids text[];
+    found_dues timestamptz[];
+    found_parked boolean[];
     missing json;
 BEGIN
     IF cardinality(keys) > 0 THEN
@@ -56,28 +66,38 @@ BEGIN
                 LIMIT 1
             ) former);
     END IF;
-    IF cardinality(touched) > 0 THEN
+    IF cardinality(touched) = 0 THEN
+        NULL;
+    ELSIF only_ends THEN
+        -- It goes along the primary key, so it locks in the order of ids. What must not go is brought back by the error.
+        WITH gone AS (
+            DELETE FROM @schema@.sharding_message m WHERE m.id = ANY (taken) RETURNING m.id, m.due, m.parked
+        )
+        SELECT count(*) FILTER (WHERE gone.due <= clock_timestamp() AND NOT gone.parked),
+                array_agg(gone.id), array_agg(gone.due), array_agg(gone.parked)
+            INTO matched, found_ids, found_dues, found_parked
+            FROM gone;
+    ELSE
         SELECT count(*) FILTER (WHERE held.id = ANY (taken) AND held.due <= clock_timestamp()
-                AND held.parked = (held.id = ANY (resumed)))
-            INTO matched
+                    AND held.parked = (held.id = ANY (resumed))),
+                array_agg(held.id), array_agg(held.due), array_agg(held.parked)
+            INTO matched, found_ids, found_dues, found_parked
             FROM (
                 SELECT m.id, m.due, m.parked FROM @schema@.sharding_message m
                 WHERE m.id = ANY (touched) ORDER BY m.id FOR UPDATE
             ) held;
     END IF;
-    IF cardinality(taken) > 0 THEN
-        IF matched <> cardinality(taken) THEN
-            SELECT json_agg(json_build_array(wanted.id, CASE WHEN wanted.times = 1 AND m.parked = (m.id = ANY (resumed))
-                    THEN greatest(extract(epoch FROM m.due - present), 0) END) ORDER BY wanted.id)
-                INTO missing
-                FROM (SELECT w.id, count(*) AS times FROM unnest(taken) AS w (id) GROUP BY w.id) wanted
-                LEFT JOIN LATERAL (
-                    SELECT kept.* FROM @schema@.sharding_message kept WHERE kept.id = wanted.id LIMIT 1
-                ) m ON true
-                WHERE m.id IS NULL OR wanted.times > 1 OR m.due > present OR m.parked <> (m.id = ANY (resumed));
-            RAISE EXCEPTION 'sharding: % message(s) do not wait to be taken', cardinality(taken) - matched
-                USING ERRCODE = 'SH003', DETAIL = COALESCE(missing::text, '[]');
-        END IF;
+    IF cardinality(taken) > 0 AND matched <> cardinality(taken) THEN
+        SELECT json_agg(json_build_array(wanted.id, CASE WHEN wanted.times = 1 AND m.parked = (m.id = ANY (resumed))
+                THEN greatest(extract(epoch FROM m.due - present), 0) END) ORDER BY wanted.id)
+            INTO missing
+            FROM (SELECT w.id, count(*) AS times FROM unnest(taken) AS w (id) GROUP BY w.id) wanted
+            LEFT JOIN unnest(found_ids, found_dues, found_parked) AS m (id, due, parked) ON m.id = wanted.id
+            WHERE m.id IS NULL OR wanted.times > 1 OR m.due > present OR m.parked <> (m.id = ANY (resumed));
+        RAISE EXCEPTION 'sharding: % message(s) do not wait to be taken', cardinality(taken) - matched
+            USING ERRCODE = 'SH003', DETAIL = COALESCE(missing::text, '[]');
+    END IF;
+    IF cardinality(taken) > 0 AND NOT only_ends THEN
         DELETE FROM @schema@.sharding_message m
             WHERE m.id = ANY (taken) AND m.id <> ALL (parking) AND m.id <> ALL (repeating);
         IF cardinality(parking) > 0 THEN
@@ -109,23 +129,28 @@ BEGIN
                 type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply, partial)
             SELECT e.type_id, e.entity, e.seq, e.shard, e.epoch, e.name, e.version, e.payload::json, e.command_id,
                 e.command, e.reply, e.partial
-            FROM unnest(
-                event_types, event_entities, event_seqs, event_shards, event_epochs, event_names, event_versions,
-                event_payloads, event_command_ids, event_commands, event_replies, event_partials)
-                AS e (type_id, entity, seq, shard, epoch, name, version, payload, command_id, command, reply, partial);
+            FROM (
+                SELECT unnest(event_types) AS type_id, unnest(event_entities) AS entity, unnest(event_seqs) AS seq,
+                    unnest(event_shards) AS shard, unnest(event_epochs) AS epoch, unnest(event_names) AS name,
+                    unnest(event_versions) AS version, unnest(event_payloads) AS payload,
+                    unnest(event_command_ids) AS command_id, unnest(event_commands) AS command,
+                    unnest(event_replies) AS reply, unnest(event_partials) AS partial
+            ) e;
     END IF;
     IF cardinality(ids) > 0 THEN
         INSERT INTO @schema@.sharding_message (
                 id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, key, every,
                 reply_to, on_failure)
             SELECT m.id, m.type_id, m.shard, m.entity, m.epoch, m.seq, m.position, m.target_type, m.target, m.command,
-                m.args, COALESCE(m.due, present + m.delay * interval '1 second'), m.key, m.every, m.reply_to,
-                m.on_failure
-            FROM unnest(
-                ids, types, shards, entities, epochs, seqs, positions, target_types, targets, commands, arguments, dues,
-                delays, timers, everies, replies_to, on_failures)
-                AS m (id, type_id, shard, entity, epoch, seq, position, target_type, target, command, args, due, delay,
-                    key, every, reply_to, on_failure)
+                m.args, COALESCE(m.due, present + m.delay * interval '1 second'), m.key, m.every,
+                m.reply_to, m.on_failure
+            FROM (
+                SELECT unnest(ids) AS id, unnest(types) AS type_id, unnest(shards) AS shard, unnest(entities) AS entity,
+                    unnest(epochs) AS epoch, unnest(seqs) AS seq, unnest(positions) AS position,
+                    unnest(target_types) AS target_type, unnest(targets) AS target, unnest(commands) AS command,
+                    unnest(arguments) AS args, unnest(dues) AS due, unnest(delays) AS delay, unnest(timers) AS key,
+                    unnest(everies) AS every, unnest(replies_to) AS reply_to, unnest(on_failures) AS on_failure
+            ) m
             WHERE NOT (repeated AND EXISTS (SELECT FROM @schema@.sharding_message kept WHERE kept.id = m.id));
     END IF;
     RETURN present;
