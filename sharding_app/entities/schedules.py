@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import get_args
 from zoneinfo import ZoneInfo
 
@@ -12,6 +12,8 @@ from sharding_app.protocol.delivery.recurrence import Missed, Recurrence
 
 LEAST_INTERVAL = timedelta(seconds=1)
 MOST_SECONDS = timedelta(days=366 * 100).total_seconds()
+_FIRST = datetime(1900, 1, 1, tzinfo=UTC)
+_LAST = datetime(9900, 1, 1, tzinfo=UTC)
 
 
 class Daily:
@@ -52,6 +54,9 @@ def moment(at: object, after: object) -> tuple[datetime | None, float]:
             f"at={at.isoformat()!r} has no time zone, so it names no moment: use an aware datetime,"
             " such as django.utils.timezone.now() + timedelta(days=1)"
         )
+    # Near the ends of the calendar a time may have no date in the zone of the server.
+    if not _FIRST <= at <= _LAST:
+        raise InvalidCall(f"at={at.isoformat()!r} must be from {_FIRST:%Y-%m-%d} to {_LAST:%Y-%m-%d}")
     return at, 0.0
 
 

@@ -3,7 +3,7 @@ the virtual server.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -121,6 +121,23 @@ async def test_a_given_time_is_kept_to_the_microsecond(world: World) -> None:
     await journal.append([event_row(type_id, "a", 1)], Motion([row]))
     found = (await page(journal, type_id)).messages[0]
     assert (found.due, found.key, found.every) == (LONG_AGO, "k", '{"seconds": 5}')
+
+
+@pytest.mark.parametrize(
+    "due",
+    [
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-12))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=12))),
+    ],
+    ids=["year 10000", "before year 1"],
+)
+async def test_a_time_that_python_cannot_show_keeps_no_other_row_from_its_home(
+    world: World, due: datetime
+) -> None:
+    type_id = await homed(world, {0: 1, 1: 1})
+    journal = world.journal()
+    await journal.stage([timer(type_id, "far", "k", due=due), message(type_id, "other", shard=1)])
+    assert "other" in await waiting(journal, type_id)
 
 
 async def test_a_timer_replaces_the_one_of_its_key(world: World) -> None:

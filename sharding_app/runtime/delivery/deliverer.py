@@ -454,12 +454,14 @@ class Deliverer:
         try:
             horizon = self._settings.horizon_seconds
             page = await self._journal.due(list(homes), horizon, min(limit, PAGE_ROWS), held)
-        except JournalUnavailable:
+        except BaseException as error:
             for home in homes.values():
                 if home.alive:
                     home.deliveries.unread()
                     self._wanting[home] = None
-            return False
+            if isinstance(error, JournalUnavailable):
+                return False
+            raise  # the next wake-up reads them
         self.clock.heard(page.now.timestamp(), self._now())
         found: dict[tuple[int, ShardId], list[Pending]] = {}
         for row in page.messages:

@@ -201,6 +201,8 @@ def test_the_entity_s_own_ref() -> None:
         (lambda a: a.schedule(a.ref.close, key="a", at=NOW, after=1), "at= or after=, not both"),
         (lambda a: a.schedule(a.ref.close, key="a", at=NOW, every=timedelta(1)), "every= alone repeats"),
         (lambda a: a.schedule(a.ref.close, key="a", at=NOW.replace(tzinfo=None)), "has no time zone"),
+        (lambda a: a.schedule(a.ref.close, key="a", at=datetime.max.replace(tzinfo=UTC)), "to 9900-01-01"),
+        (lambda a: a.schedule(a.ref.close, key="a", at=datetime.min.replace(tzinfo=UTC)), "from 1900-01-01"),
         (lambda a: a.schedule(a.ref.close, key="a", at=5), "must be a datetime"),
         (lambda a: a.schedule(a.ref.close, key="a", after=-1), "from 0 seconds"),
         (lambda a: a.schedule(a.ref.close, key="a", after=float("nan")), "from 0 seconds"),

@@ -2,6 +2,8 @@
 -- target that was set aside: it comes with a page after the one that holds that. So there may be more after a page with
 -- such a row. The first row of the answer names the pairs that wait for one beyond the horizon, and one more than `pairs` if
 -- there are as many.
+-- A time that another writer has stored, and that has no date of Python's, is answered as one far away: it must not keep the
+-- page's other rows from their homes.
 -- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
 -- only (`each`), so that no more is read than is needed: where one has more, there is more.
 WITH clock AS MATERIALIZED (
@@ -36,7 +38,7 @@ WITH clock AS MATERIALIZED (
     WHERE place <= %(limit)s AND (place = 1 OR size <= %(bytes)s)
 ), later AS MATERIALIZED (
     -- It depends on the clock: as a part of the SELECT it would be computed for each row of the page.
-    SELECT min(first.due) AS due
+    SELECT min(least(first.due, '9999-01-01 00:00Z')) AS due
     FROM clock CROSS JOIN asked
     CROSS JOIN LATERAL (
         SELECT m.due FROM sharding_message m
@@ -65,6 +67,6 @@ SELECT clock.now,
         SELECT json_agg(json_build_array(b.type_id, b.shard, b.entity, b.target_type, b.target)) FROM beyond b
     ) END,
     page.id, page.type_id, page.shard, page.entity, page.seq, page.position, page.target_type, page.target,
-    page.command, page.args, page.due, page.key, page.every, page.reply_to, page.on_failure, page.failures
+    page.command, page.args, greatest(page.due, '0002-01-01 00:00Z'), page.key, page.every, page.reply_to, page.on_failure, page.failures
 FROM clock LEFT JOIN page ON true
 ORDER BY page.place;
