@@ -27,8 +27,8 @@ WITH waiting AS MATERIALIZED (
     (
         SELECT m.id, m.due
         FROM sharding_message m
-        WHERE m.type_id = %(type_id)s AND m.shard = %(shard)s AND m.entity = %(entity)s AND m.key IS NULL
-            AND m.error <> '' AND NOT m.parked
+        WHERE m.type_id = %(type_id)s AND (%(shard)s < 0 OR m.shard = %(shard)s) AND m.entity = %(entity)s
+            AND m.key IS NULL AND m.error <> '' AND NOT m.parked
         LIMIT %(limit)s
     )
 )
