@@ -298,7 +298,9 @@ def _use(portal: Portal) -> None:
 
 def make_gateway() -> ClusterGateway:
     """Return the gateway of this process."""
-    return ClusterGateway(portal(), DjangoOutside(get_settings().database))
+    settings = get_settings()
+    outside = DjangoOutside(settings.database)
+    return ClusterGateway(portal(), outside, max_message_bytes=settings.link_max_message_bytes)
 
 
 def portal() -> Portal:

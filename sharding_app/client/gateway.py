@@ -8,10 +8,11 @@ from typing import Protocol
 
 from sharding_app.client.portal import Portal
 from sharding_app.client.region_queries import ANSWER_SECONDS, inspect
-from sharding_app.entities.staging import StagedMessage
+from sharding_app.entities.staging import StagedMessage, args_limit, refuse_too_large
 from sharding_app.errors import ShardingError, WrongContext
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
+from sharding_app.protocol.link.limits import LinkLimits
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.telemetry import tracing
 
@@ -32,9 +33,16 @@ class Outside(Protocol):
 class ClusterGateway:
     """The target of refs (`entities.gateway.Gateway`)."""
 
-    def __init__(self, portal: Portal, outside: Outside | None = None) -> None:
+    def __init__(
+        self,
+        portal: Portal,
+        outside: Outside | None = None,
+        *,
+        max_message_bytes: int = LinkLimits().max_message_bytes,
+    ) -> None:
         self._portal = portal
         self._outside = outside
+        self._max_args = args_limit(max_message_bytes)
         tracing.look()
 
     def ask(self, call: Call) -> Awaitable[bytes]:
@@ -55,12 +63,13 @@ class ClusterGateway:
         self._portal.tell(call)
 
     def store(self, message: StagedMessage) -> Awaitable[None]:
-        return self._storage().store_async(message, self._wake(message))
+        return self._storage(message).store_async(message, self._wake(message))
 
     def store_sync(self, message: StagedMessage) -> None:
-        self._storage().store(message, self._wake(message))
+        self._storage(message).store(message, self._wake(message))
 
-    def _storage(self) -> Outside:
+    def _storage(self, message: StagedMessage) -> Outside:
+        refuse_too_large(message.target_type, message.command, message.args, self._max_args)
         if self._outside is None:
             raise WrongContext("no database is known here in which a message could be stored")
         return self._outside

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
+from sharding_app.errors import NotSerializable
+
 #: One staged event: its name, version and JSON for the journal, and the event itself.
 Record: TypeAlias = tuple[str, int, bytes, object]
 
@@ -38,6 +40,23 @@ class StagedMessage(NamedTuple):
     delay: float = 0.0
     #: How a timer repeats: the JSON of a `protocol.delivery.recurrence.Recurrence`.
     every: str | None = None
+
+
+def args_limit(max_message_bytes: int) -> int:
+    """Return the most bytes of the arguments of a durable message. It also carries the names of
+    its sender and its target.
+    """
+    return max(max_message_bytes - 4096, max_message_bytes // 2)
+
+
+def refuse_too_large(type_name: str, command: str, args: bytes, limit: int) -> None:
+    """Raise the error for arguments that fit into the journal, but into no message of a link."""
+    if len(args) > limit:
+        raise NotSerializable(
+            f"{type_name}.{command}: the arguments have {len(args)} bytes, more than the {limit} of a durable"
+            " message: send less at a time, or store the data elsewhere and send a reference",
+            code="arguments_too_large",
+        )
 
 
 class Staging:

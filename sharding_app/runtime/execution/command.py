@@ -36,7 +36,7 @@ from typing import Any, cast
 
 from sharding_app.entities.entity_type import EntityType, Handler
 from sharding_app.entities.event_codec import FINISHED
-from sharding_app.entities.staging import Record, Staging
+from sharding_app.entities.staging import Record, Staging, refuse_too_large
 from sharding_app.errors import NotSerializable, Rejected, ShardingError, WrongContext
 from sharding_app.ports.deliveries import MessagesGone, Motion
 from sharding_app.ports.journal import (
@@ -356,6 +356,9 @@ class Command(LastCommit):
             value = handler.encode_result(result)
         else:
             value, self.reply = DONE, reply_args(motion, result)
+            if motion.reply_to is not None and self.reply is not None:
+                refuse_too_large(motion.reply_to[0], motion.reply_to[2], self.reply, services.max_args)
+        services.refuse_too_large(staging)
         if services.durable is not None and not handler.is_query and self.is_current():
             services.durable.stage(self.slot, staging)
         if staging.records and len(value) > services.max_reply:
@@ -395,6 +398,7 @@ class Command(LastCommit):
     def _begin_step(self, staging: Staging) -> asyncio.Future[datetime | None] | None:
         """Put all that is staged so far on its way to the journal. None: nothing is staged."""
         services, slot = self.services, self.slot
+        services.refuse_too_large(staging)
         if services.durable is not None:
             services.durable.stage(slot, staging)
         records: list[Record]
@@ -927,6 +931,7 @@ class Services:
         command_window_seconds: float,
         pipeline_limit: int,
         max_reply_bytes: int,
+        max_args_bytes: int,
         max_state_bytes: int,
         together: Together | None = None,
     ) -> None:
@@ -940,6 +945,7 @@ class Services:
         self.journal = journal
         self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds, max_state_bytes)
         self.max_reply = max_reply_bytes
+        self.max_args = max_args_bytes
         self.failures = HandlerFailures(entity_type, owner, meter, self.counters)
         self.replies = Replies(entity_type, owner, meter, self.counters, self.failures.did_well)
         self.earlier_attempts = EarlierAttempts(
@@ -979,6 +985,11 @@ class Services:
         handler = self.type.commands.get(message.command)
         is_query = handler is not None and handler.is_query
         return not self.is_memory or is_query or bool(message.command_id)
+
+    def refuse_too_large(self, staging: Staging) -> None:
+        """Raise an error if a message could be stored, but not be sent to another node."""
+        for each in staging.messages:
+            refuse_too_large(each.target_type, each.command, each.args, self.max_args)
 
     def reply_too_large(self, message: Deliver, value: bytes) -> NotSerializable:
         """Return the error for a reply that is too large to be kept beside the events."""

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.staging import args_limit
 from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId
 from sharding_app.ports.deliveries import Motion
 from sharding_app.ports.journal import JournalUnavailable
@@ -100,6 +101,7 @@ class TypeHost:
             entity_type, type_id, writer, ports.journal, self, ports.watch, self.meter,
             command_window_seconds=config.command_window_seconds, pipeline_limit=config.mailbox_size,
             max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
+            max_args_bytes=args_limit(config.links.max_message_bytes),
             max_state_bytes=config.max_state_bytes, together=ports.together,
         )  # fmt: skip
         self.loader = tracing.part(Loader)(

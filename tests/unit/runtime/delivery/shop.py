@@ -44,6 +44,18 @@ class Owner(EventSourced, name="delivery.Owner"):
         raise Rejected("changed my mind")
 
     @command
+    async def send_large(self, target: str, count: int, at_once: bool) -> None:
+        if not at_once:
+            await self.persist(Took("first"))
+        self.send(Target.ref(target).take, "x" * count)
+        if not at_once:
+            await self.persist(Took("second"))
+
+    @command
+    def ask_for(self, target: str, text: str, times: int) -> None:
+        self.send(Target.ref(target).repeat_to, text, times).reply_to(self.remind).on_failure(self.refused)
+
+    @command
     def replied(self, number: int) -> None:
         self.persist(Took(f"reply {number}"))
 
@@ -113,6 +125,11 @@ class Target(EventSourced, name="delivery.Target"):
         await self.persist(Took(f"{text} 1"))
         await self.persist(Took(f"{text} 2"))
         return 2
+
+    @command
+    def repeat_to(self, text: str, times: int) -> str:
+        self.persist(Took(text))
+        return text * times
 
     @query
     def seen(self) -> list[str]:

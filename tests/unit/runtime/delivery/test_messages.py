@@ -8,11 +8,13 @@ import pytest
 import pytest_asyncio
 
 from sharding_app import Rejected
+from sharding_app.errors import NotSerializable, PartiallyApplied
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.link.limits import LinkLimits
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.asyncio
 SETTINGS = DeliverySettings(
     back_off=BackOff(failures=3, first_seconds=0.05, again_seconds=0.02), answer_seconds=2.0
 )
+TOO_LARGE = LinkLimits().max_message_bytes
 CONFIG = NodeConfig(deliveries=SETTINGS, number_of_shards=16)
 
 
@@ -90,6 +93,28 @@ async def test_a_command_that_fails_sends_nothing(cluster: MemoryCluster) -> Non
     assert rows(cluster) == []
     await Owner.ref("a").send_to("b", ["after"])
     await seen(Target, "b", ["after from a"])
+
+
+async def test_a_message_that_is_too_large_to_be_delivered_is_not_stored(cluster: MemoryCluster) -> None:
+    """It would fail at each attempt, and end up before an operator."""
+    with pytest.raises(NotSerializable, match="send less at a time") as caught:
+        await Owner.ref("a").send_large("b", TOO_LARGE, True)
+    assert caught.value.code == "arguments_too_large"
+    with pytest.raises(PartiallyApplied, match="send less at a time"):
+        await Owner.ref("b").send_large("b", TOO_LARGE, False)
+    with pytest.raises(NotSerializable, match="send less at a time"):
+        await Target.ref("b").take.durably("x" * TOO_LARGE)
+    await Owner.ref("a").send_large("b", TOO_LARGE - 10_000, True)
+    await no_rows(cluster)
+    assert await Owner.ref("a").seen() == []
+    assert await Owner.ref("b").seen() == ["first"]
+
+
+async def test_a_reply_that_is_too_large_to_be_delivered_is_a_failure(cluster: MemoryCluster) -> None:
+    await Owner.ref("a").ask_for("b", "x", TOO_LARGE)
+    await seen(Owner, "a", ["refused arguments_too_large x"])
+    assert await Target.ref("b").seen() == []
+    await no_rows(cluster)
 
 
 async def test_a_reply_comes_back_as_a_command(cluster: MemoryCluster) -> None:
