@@ -69,7 +69,7 @@ TABLES: dict[str, tuple[Callable[[Line], bool], list[Column]]] = {
         ours("django", "hot", "wide", "recover", "remembered"),
         [WHAT, *TIMES, ("ratio", lambda line: _pairs(line.get("ratio"))), NOTE],
     ),
-    "motion": (
+    "messages": (
         ours("messages", "timers"),
         [WHAT, ("nodes", key("nodes")), ("pending", key("entities")), ("count", key("count")), *TIMES,
          ("ratio", lambda line: _pairs(line.get("ratio"))), ("s", key("balanced_s")), ("node MB", key("node_mb")), NOTE],

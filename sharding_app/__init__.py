@@ -8,6 +8,7 @@ from sharding_app.entities.base import Entity as Entity
 from sharding_app.entities.base import EventSourced as EventSourced
 from sharding_app.entities.base import Singleton as Singleton
 from sharding_app.entities.context import EntityContext as EntityContext
+from sharding_app.entities.durable_calls import Sent as Sent
 from sharding_app.entities.events import applies as applies
 from sharding_app.entities.events import event as event
 from sharding_app.entities.events import upcasts as upcasts
@@ -22,7 +23,6 @@ from sharding_app.entities.handlers import command as command
 from sharding_app.entities.handlers import every as every
 from sharding_app.entities.handlers import query as query
 from sharding_app.entities.messages import message as message
-from sharding_app.entities.motion import Sent as Sent
 from sharding_app.entities.refs import Ref as Ref
 from sharding_app.entities.remote import Remote as Remote
 from sharding_app.entities.schedules import Daily as Daily

@@ -2,8 +2,8 @@
 
 Contract: each action has a permission of its own, asked at the page and at the POST. Nothing is
 changed here: the coordinator or a node decides, and its answer is shown as it is. Messages and
-timers are rows, which one statement changes (`operations.motion`). The request and its outcome are
-kept in the admin's history.
+timers are rows, which one statement changes (`operations.messages`). The request and its outcome
+are kept in the admin's history.
 """
 
 from __future__ import annotations

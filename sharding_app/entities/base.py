@@ -15,13 +15,13 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar, overload
 from uuid import UUID
 
-from sharding_app.entities import motion
+from sharding_app.entities import durable_calls
 from sharding_app.entities.declare import declare
+from sharding_app.entities.durable_calls import Sent
 from sharding_app.entities.entity_type import EntityType, Kind
 from sharding_app.entities.event_codec import Happening
 from sharding_app.entities.handlers import Command
 from sharding_app.entities.identifiers import declared_name
-from sharding_app.entities.motion import Sent
 from sharding_app.entities.registry import registry
 from sharding_app.entities.remote import Bound, Remote
 from sharding_app.entities.schedules import Daily
@@ -73,7 +73,7 @@ class _Ref:
     @overload
     def __get__(self, instance: T, owner: type[T]) -> type[T]: ...
     def __get__(self, instance: Any, owner: Any) -> Any:
-        return owner._sharding_ref if instance is None else motion.own_ref(instance)
+        return owner._sharding_ref if instance is None else durable_calls.own_ref(instance)
 
 
 class Entity:
@@ -136,7 +136,7 @@ class Entity:
 
         It is stored with the events of this command, or not at all, and takes effect exactly once.
         """
-        return motion.send(self, call, args, kwargs)
+        return durable_calls.send(self, call, args, kwargs)
 
     @overload
     def schedule(self, call: Callable[[], object] | Bound, *, key: str, at: datetime) -> None: ...
@@ -166,11 +166,11 @@ class Entity:
         It is stored with the events of this command, and calls a command of this entity at its
         time. There is one timer for a key: a later one takes its place.
         """
-        motion.schedule(self, call, key, at, after, every, missed)
+        durable_calls.schedule(self, call, key, at, after, every, missed)
 
     def cancel(self, key: str) -> None:
         """Stage the end of the timer with that key, if there is one."""
-        motion.cancel(self, key)
+        durable_calls.cancel(self, key)
 
     def after_commit(self, function: Callable[[], object]) -> None:
         """Run a function once this command's events are stored; its failure changes nothing.
@@ -178,7 +178,7 @@ class Entity:
         A plain function runs in a thread, an async one on the event loop. It may be lost with its
         node: use `send` for what must happen.
         """
-        motion.after_commit(self, function)
+        durable_calls.after_commit(self, function)
 
     def receive(self, message: object) -> object:
         """Handle a message from a region; return the reply, or None for no reply. May be async."""

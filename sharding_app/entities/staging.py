@@ -1,4 +1,4 @@
-"""`Staging`: holds what a command has persisted and set in motion, until the host commits it.
+"""`Staging`: holds what a command has persisted and sent, until the host commits it.
 
 The host attaches one to an entity before it runs a command handler and takes it away afterwards;
 without one, `persist` and `send` refuse. The host reads `records`, `messages`, `cancelled` and

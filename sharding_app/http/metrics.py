@@ -130,7 +130,7 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             "Durable messages and timers that are overdue, failing or parked; of each type and state up to 1000.",
             [
                 Sample({"type": each.type, "state": state}, count)
-                for each in rows.motion
+                for each in rows.message_counts
                 for state, count in (
                     ("overdue", each.overdue), ("failing", each.failing), ("parked", each.parked)
                 )
@@ -139,6 +139,6 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
         Family(
             "sharding_messages_oldest_seconds", "gauge",
             "For how long the oldest of the overdue ones has been due; 0: none is overdue.",
-            [Sample({"type": each.type}, each.oldest_seconds) for each in rows.motion],
+            [Sample({"type": each.type}, each.oldest_seconds) for each in rows.message_counts],
         ),
     ]  # fmt: skip

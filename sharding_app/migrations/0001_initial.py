@@ -110,7 +110,7 @@ class Migration(migrations.Migration):
                         ("store_mode", models.TextField()),
                         ("changeable", models.BooleanField()),
                         ("locations_change", models.BigIntegerField(default=0)),
-                        ("sets_in_motion", models.BooleanField(default=False)),
+                        ("uses_messages", models.BooleanField(default=False)),
                         ("registered_at", models.DateTimeField()),
                     ],
                     options={

@@ -99,7 +99,7 @@ class EntityType(ReadOnlyModel):
     store_mode = models.TextField()
     changeable = models.BooleanField()
     locations_change = models.BigIntegerField(default=0)
-    sets_in_motion = models.BooleanField(default=False)
+    uses_messages = models.BooleanField(default=False)
     registered_at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):

@@ -35,7 +35,7 @@ MOST_COUNTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MotionRow:
+class MessageCounts:
     """The messages and timers of one type's entities that need attention. Each count ends at
     MOST_COUNTED.
     """
@@ -67,8 +67,8 @@ class ClusterSnapshot:
     "Shards that are not at home on a node with a row: seconds since their rows were written."
     messages: int = 0
     "Messages and timers on their way, as the server's statistics know it."
-    motion: Sequence[MotionRow] = ()
-    "Types that have ever set anything in motion; empty if this role may not read their rows."
+    message_counts: Sequence[MessageCounts] = ()
+    "Types that have ever stored a message or timer; empty if this role may not read their rows."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         types = run_query(cursor, "snapshot_types")
         shards = run_query(cursor, "snapshot_shards")
         limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
-        motion = run_query(cursor, "snapshot_motion", limits) if may_count else ()
+        counts = run_query(cursor, "snapshot_messages", limits) if may_count else ()
     return ClusterSnapshot(
         now=now,
         cluster_id=cluster_id or "",
@@ -104,11 +104,11 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         shards=[ShardRow(*row[:5]) for row in shards],
         unsettled={(row[0], row[1]): row[5] for row in shards if row[5] is not None},
         messages=messages or 0,
-        motion=[
-            MotionRow(
+        message_counts=[
+            MessageCounts(
                 type=name, overdue=overdue, oldest_seconds=oldest or 0.0, failing=failing, parked=parked
             )
-            for name, overdue, oldest, failing, parked in motion
+            for name, overdue, oldest, failing, parked in counts
         ],
     )
 

@@ -17,7 +17,7 @@ from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis import examinations
 from sharding_app.operations.diagnosis.finding import Finding
 from sharding_app.operations.diagnosis.look import Limits, Look
-from sharding_app.operations.snapshot import ClusterSnapshot, MotionRow, NodeAnswers
+from sharding_app.operations.snapshot import ClusterSnapshot, MessageCounts, NodeAnswers
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.liveness.membership import member_names
 from sharding_app.protocol.records import Member, TypeConfig
@@ -179,7 +179,9 @@ def _type(
         region for each in nodes.regions.values() for region in each.regions if region.type == config.name
     ]
     handing_off = sum(row.step == "handoff" for row in rows)
-    motion = next((each for each in cluster.motion if each.type == config.name), MotionRow(type=config.name))
+    counts = next(
+        (each for each in cluster.message_counts if each.type == config.name), MessageCounts(type=config.name)
+    )
     return TypeStatus(
         name=config.name,
         kind=config.kind,
@@ -199,7 +201,7 @@ def _type(
             for each in region.failed_starts
         },
         cannot_start_count=sum(region.cannot_start for region in regions),
-        messages_overdue=motion.overdue,
-        messages_failing=motion.failing,
-        messages_parked=motion.parked,
+        messages_overdue=counts.overdue,
+        messages_failing=counts.failing,
+        messages_parked=counts.parked,
     )

@@ -82,7 +82,7 @@ class Taking(NamedTuple):
     "`discard` alone stores it, if it finds the row. In an append the reply is one of `sends`."
 
 
-class Motion(NamedTuple):
+class MessageChanges(NamedTuple):
     """The messages and timers of an append: rows that are taken, then cancelled, then stored."""
 
     sends: Sequence[MessageRow] = ()
@@ -159,37 +159,37 @@ PARTLY_APPLIED = "partly applied: the handler has committed in its middle, and d
 """The error of a row that a commit in the middle of a handler has parked."""
 
 
-def joined(motions: Sequence[Motion | None]) -> tuple[Motion | None, int]:
-    """Join the motions of the first commits of a batch, as many as may share an append, and return
+def joined(parts: Sequence[MessageChanges | None]) -> tuple[MessageChanges | None, int]:
+    """Join the changes of the first commits of a batch, as many as may share an append, and return
     their number.
 
     A commit has to wait for the next append if it takes a row that an earlier one of the batch
     takes, cancels or replaces: the server then finds the row gone. Of all that the commits do with
     the key of a timer the last one counts.
     """
-    if not any(motions):
-        return None, len(motions)
+    if not any(parts):
+        return None, len(parts)
     sends: list[MessageRow] = []
     timers: dict[TimerKey, MessageRow | None] = {}
     takes: dict[str, Taking] = {}
-    for count, motion in enumerate(motions):
-        if not motion:
+    for count, changes in enumerate(parts):
+        if not changes:
             continue
-        if any(each.id in takes or each.timer in timers for each in motion.takes):
-            return _motion(sends, timers, takes), count
-        takes |= {each.id: each for each in motion.takes}
-        timers |= dict.fromkeys(motion.cancels)
-        for row in motion.sends:
+        if any(each.id in takes or each.timer in timers for each in changes.takes):
+            return _changes(sends, timers, takes), count
+        takes |= {each.id: each for each in changes.takes}
+        timers |= dict.fromkeys(changes.cancels)
+        for row in changes.sends:
             if row.timer is None:
                 sends.append(row)
             else:
                 timers[row.timer] = row
-    return _motion(sends, timers, takes), len(motions)
+    return _changes(sends, timers, takes), len(parts)
 
 
-def _motion(
+def _changes(
     sends: list[MessageRow], timers: Mapping[TimerKey, MessageRow | None], takes: Mapping[str, Taking]
-) -> Motion:
+) -> MessageChanges:
     rows = [row for row in timers.values() if row is not None]
     cancels = [key for key, row in timers.items() if row is None]
-    return Motion([*sends, *rows], cancels, list(takes.values()))
+    return MessageChanges([*sends, *rows], cancels, list(takes.values()))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from sharding_app.ports.deliveries import Claim, MessageRow, Motion, Overdue, Page, Taking, TimerKey
+from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Overdue, Page, Taking, TimerKey
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Lineage
 
@@ -202,7 +202,7 @@ class Journal(Protocol):
         ...
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         """Commit all rows or none, on the connection of that number. Raises ShardsFenced,
         ShardsLocked, RowRefused, MessagesGone, JournalUnavailable.
@@ -213,7 +213,7 @@ class Journal(Protocol):
         If the shard's next home has taken a number already, it raises ShardsFenced: the row itself
         is not at fault.
 
-        Messages and timers (`motion`) are taken, cancelled and stored in the same transaction;
+        Messages and timers (`changes`) are taken, cancelled and stored in the same transaction;
         there is at least one event with them. With some it returns the server's time from which
         `delay` was counted, otherwise None. A row that it takes must be there, due and not parked.
         """

@@ -5,7 +5,7 @@ home.
 import msgspec
 
 from sharding_app.protocol.ids import EntityId
-from sharding_app.protocol.messages import Takes
+from sharding_app.protocol.messages import Delivery
 
 
 class Call(msgspec.Struct, gc=False):
@@ -27,5 +27,5 @@ class Call(msgspec.Struct, gc=False):
     "Entities whose commands led to this call, as 'type/id', outermost first."
     trace: str = ""
     "The caller's span, as it travels in an envelope."
-    motion: Takes | None = None
+    delivery: Delivery | None = None
     "It delivers a durable message or timer, whose row goes with its effect."

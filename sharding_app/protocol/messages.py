@@ -40,7 +40,7 @@ class OfShards(Message):
 # -- Envelopes: between the region of the asker and the shard's home -------------------------------
 
 
-class Takes(msgspec.Struct, array_like=True, gc=False):
+class Delivery(msgspec.Struct, array_like=True, gc=False):
     """The durable message or timer that a command carries: its row goes with the command's
     effect.
     """
@@ -81,7 +81,7 @@ class Deliver(Message, tag=1):
     chain: tuple[str, ...] = ()
     "Entities whose commands led to this one, as 'type/id', outermost first."
     trace: str = ""
-    motion: Takes | None = None
+    delivery: Delivery | None = None
     "Of a durable message or timer."
 
 

@@ -96,7 +96,7 @@ class ShardRow(msgspec.Struct, frozen=True):
     epoch: Epoch
     home: Incarnation | None
     step: ShardStep
-    sets_in_motion: bool = False
+    uses_messages: bool = False
     "An entity of the type has stored a message or a timer. Not told in the answer to a decision."
 
 
@@ -129,7 +129,7 @@ class News(msgspec.Struct, frozen=True):
     state: MemberState | None
     "The state in the node's row; None: there is no row."
     deaf: bool
-    sets_in_motion: bool = False
+    uses_messages: bool = False
     "An entity of some type has stored a message or a timer."
 
 

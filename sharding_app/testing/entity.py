@@ -4,8 +4,8 @@
         events=[ItemAdded("book", 2)], reply=3, state={"items": {"book": 3}}
     )
 
-What a call set in motion is there too: ``sent`` are its durable messages, ``timers`` the durable
-timers that wait, and ``advance(60)`` lets a minute pass, in which timers fire:
+``sent`` are the durable messages of a call, and ``timers`` the durable timers that wait.
+``advance(60)`` lets a minute pass, in which timers fire:
 
     given(Opened()).when(Auction.bid, "ann", 5).then(
         sent=[Bidder.ref("bob").outbid.bind(5)], timers={"closing": Auction.ref("1").close.bind()}

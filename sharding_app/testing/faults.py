@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sharding_app.adapters.memory import MemoryJournal, MemoryServer, Plan
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, RowRefused
 
 
@@ -69,10 +69,10 @@ class BreakableJournal(MemoryJournal):
         self._gate = gate
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         waits = self._gate()
         if waits is not None:
             await waits  # type: ignore[misc]
         self._failures.check(rows)
-        return await super().append(rows, motion, on=on)
+        return await super().append(rows, changes, on=on)

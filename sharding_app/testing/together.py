@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, Journal
 
 logger = logging.getLogger("sharding.journal")
@@ -32,7 +32,7 @@ class MemoryTogether:
         self,
         rows: Sequence[EventRow],
         functions: Sequence[Callable[[], object]],
-        motion: Motion | None = None,
+        changes: MessageChanges | None = None,
     ) -> datetime | None:
         loop = asyncio.get_running_loop()
         hooks_run = False
@@ -48,7 +48,7 @@ class MemoryTogether:
                 with self._atomic(begin_hooks):
                     for function in functions:
                         function()
-                    append = self._journal.append(rows, motion)
+                    append = self._journal.append(rows, changes)
                     at = asyncio.run_coroutine_threadsafe(append, loop).result()
             except Exception:
                 if not hooks_run:

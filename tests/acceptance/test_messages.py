@@ -14,13 +14,13 @@ from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.torture.processes import Process, until
 from tests.acceptance.cluster import ROOT, Cluster, python
 from tests.acceptance.conftest import NewScenario
-from tests.acceptance.motion.apps import HELD
+from tests.acceptance.timers.apps import HELD
 
 pytestmark = pytest.mark.acceptance
 
-APPS = "project.sagas,tests.acceptance.motion"
+APPS = "project.sagas,tests.acceptance.timers"
 ACCOUNT, ORDER, ROOM, PARCEL = (f"sagas.{each}" for each in ("Account", "Order", "Room", "Parcel"))
-CLOCK, DIGEST = "motion.Clock", f"{SINGLETON}motion.Digest"
+CLOCK, DIGEST = "timers.Clock", f"{SINGLETON}timers.Digest"
 SECONDS = 20.0
 RANG = (
     "SELECT e.payload->>'key', (e.payload->>'process')::int, (e.payload->>'instance')::int,"

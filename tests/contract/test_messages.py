@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from sharding_app.ports.deliveries import ASIDE_PAIRS, MessageRow, MessagesGone, Motion, Page, Pending, Taking
+from sharding_app.ports.deliveries import (
+    ASIDE_PAIRS,
+    MessageChanges,
+    MessageRow,
+    MessagesGone,
+    Page,
+    Pending,
+    Taking,
+)
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
@@ -58,7 +66,7 @@ async def test_a_message_is_stored_with_the_events_and_taken_with_those_of_its_t
     type_id = await homed(world, {0: 1, 1: 1})
     journal = world.journal()
     sent = message(type_id, "one", reply_to="paid", on_failure="refused", args=b"\x00\xff", seq=7, position=3)
-    at = await journal.append([event_row(type_id, "a", 1)], Motion([sent]))
+    at = await journal.append([event_row(type_id, "a", 1)], MessageChanges([sent]))
     assert at is not None
     found = await page(journal, type_id)
     assert found.messages == [
@@ -69,18 +77,18 @@ async def test_a_message_is_stored_with_the_events_and_taken_with_those_of_its_t
     assert (found.more, found.next_due) == (False, None)
     assert at <= found.now
     taken = [event_row(type_id, "target", 1, shard=1), event_row(type_id, "target", 2, shard=1)]
-    await journal.append(taken, Motion(takes=[Taking("one")]))
+    await journal.append(taken, MessageChanges(takes=[Taking("one")]))
     assert await waiting(journal, type_id) == []
     assert await events(journal, type_id, "target") == [1, 2]
 
 
-async def test_an_append_without_motion_says_no_time(world: World) -> None:
+async def test_an_append_without_messages_says_no_time(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()
     assert await journal.append([event_row(type_id, "a", 1)]) is None
-    assert await journal.append([event_row(type_id, "a", 2)], Motion()) is None
+    assert await journal.append([event_row(type_id, "a", 2)], MessageChanges()) is None
     rows = await world.store().homes(CART.name, [0])
-    assert not rows[0].sets_in_motion
+    assert not rows[0].uses_messages
 
 
 async def test_a_row_is_taken_once(world: World) -> None:
@@ -88,9 +96,9 @@ async def test_a_row_is_taken_once(world: World) -> None:
     type_id = await homed(world, {0: 1, 1: 1})
     journal = world.journal()
     sends = [message(type_id, name) for name in ("one", "two")]
-    await journal.append([event_row(type_id, "a", 1)], Motion(sends))
-    await journal.append([event_row(type_id, "b", 1, shard=1)], Motion(takes=[Taking("one")]))
-    again = Motion([message(type_id, "three")], takes=[Taking("two"), Taking("one"), Taking("never")])
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges(sends))
+    await journal.append([event_row(type_id, "b", 1, shard=1)], MessageChanges(takes=[Taking("one")]))
+    again = MessageChanges([message(type_id, "three")], takes=[Taking("two"), Taking("one"), Taking("never")])
     with pytest.raises(MessagesGone) as refused:
         await journal.append([event_row(type_id, "a", 2), event_row(type_id, "b", 2, shard=1)], again)
     assert refused.value.gone == {"one", "never"}
@@ -103,10 +111,12 @@ async def test_a_row_that_is_not_due_yet_is_there_but_cannot_be_taken(world: Wor
     type_id = await homed(world, {0: 1})
     journal = world.journal()
     soon = [timer(type_id, "soon", "k", 600.0), timer(type_id, "later", "l", 7200.0)]
-    at = await journal.append([event_row(type_id, "a", 1)], Motion(soon))
+    at = await journal.append([event_row(type_id, "a", 1)], MessageChanges(soon))
     assert at is not None
     with pytest.raises(MessagesGone) as refused:
-        await journal.append([event_row(type_id, "a", 2)], Motion(takes=[Taking("soon"), Taking("x")]))
+        await journal.append(
+            [event_row(type_id, "a", 2)], MessageChanges(takes=[Taking("soon"), Taking("x")])
+        )
     assert refused.value.gone == {"x"}
     assert 0.0 < refused.value.early["soon"] <= 600.0
     found = await page(journal, type_id)
@@ -118,7 +128,7 @@ async def test_a_given_time_is_kept_to_the_microsecond(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()
     row = timer(type_id, "one", "k", due=LONG_AGO, every='{"seconds": 5}')
-    await journal.append([event_row(type_id, "a", 1)], Motion([row]))
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges([row]))
     found = (await page(journal, type_id)).messages[0]
     assert (found.due, found.key, found.every) == (LONG_AGO, "k", '{"seconds": 5}')
 
@@ -144,11 +154,11 @@ async def test_a_timer_replaces_the_one_of_its_key(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()
     first = [timer(type_id, "1", "k"), timer(type_id, "2", "l"), timer(type_id, "3", "k", entity="b")]
-    await journal.append([event_row(type_id, "a", 1)], Motion(first))
-    await journal.append([event_row(type_id, "a", 2)], Motion([timer(type_id, "4", "k", 1.0)]))
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges(first))
+    await journal.append([event_row(type_id, "a", 2)], MessageChanges([timer(type_id, "4", "k", 1.0)]))
     assert sorted(await waiting(journal, type_id)) == ["2", "3", "4"]
     with pytest.raises(MessagesGone) as refused:
-        await journal.append([event_row(type_id, "a", 3)], Motion(takes=[Taking("1")]))
+        await journal.append([event_row(type_id, "a", 3)], MessageChanges(takes=[Taking("1")]))
     assert refused.value.gone == {"1"}
 
 
@@ -156,8 +166,8 @@ async def test_a_timer_is_cancelled_with_the_events_or_not_at_all(world: World) 
     type_id = await homed(world, {0: 1})
     journal = world.journal()
     both = [timer(type_id, "1", "k"), timer(type_id, "2", "k", entity="b")]
-    await journal.append([event_row(type_id, "a", 1)], Motion(both))
-    cancel = Motion(cancels=[(type_id, "a", "k"), (type_id, "a", "unknown")])
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges(both))
+    cancel = MessageChanges(cancels=[(type_id, "a", "k"), (type_id, "a", "unknown")])
     with pytest.raises(RowRefused):
         await journal.append([event_row(type_id, "a", 1)], cancel)
     assert sorted(await waiting(journal, type_id)) == ["1", "2"]
@@ -169,14 +179,15 @@ async def test_a_timer_that_fires_may_be_scheduled_anew_or_cancelled_in_the_same
     type_id = await homed(world, {0: 1})
     journal = world.journal()
     await journal.append(
-        [event_row(type_id, "a", 1)], Motion([timer(type_id, "1", "k"), timer(type_id, "2", "l", every="e")])
+        [event_row(type_id, "a", 1)],
+        MessageChanges([timer(type_id, "1", "k"), timer(type_id, "2", "l", every="e")]),
     )
-    motion = Motion(
+    changes = MessageChanges(
         [timer(type_id, "3", "k")],
         [(type_id, "a", "l")],
         [Taking("1", (type_id, "a", "k")), Taking("2", (type_id, "a", "l"), again=("4", LONG_AGO))],
     )
-    await journal.append([event_row(type_id, "a", 2)], motion)
+    await journal.append([event_row(type_id, "a", 2)], changes)
     assert await waiting(journal, type_id) == ["3"]
 
 
@@ -184,34 +195,38 @@ async def test_a_repeating_timer_goes_on_under_a_new_id(world: World) -> None:
     """The same occasion cannot be taken twice, and the next one only when it is due."""
     type_id = await homed(world, {0: 1})
     journal = world.journal()
-    await journal.append([event_row(type_id, "a", 1)], Motion([timer(type_id, "1", "k", every="e")]))
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges([timer(type_id, "1", "k", every="e")]))
     now = (await page(journal, type_id)).now
     await journal.append(
-        [event_row(type_id, "a", 2)], Motion(takes=[Taking("1", again=("2", now + NEXT_YEAR))])
+        [event_row(type_id, "a", 2)], MessageChanges(takes=[Taking("1", again=("2", now + NEXT_YEAR))])
     )
     for name in ("1", "2"):
         with pytest.raises(MessagesGone) as refused:
-            await journal.append([event_row(type_id, "a", 3)], Motion(takes=[Taking(name)]))
+            await journal.append([event_row(type_id, "a", 3)], MessageChanges(takes=[Taking(name)]))
         assert refused.value.ids == {name}
         assert (name in refused.value.gone) is (name == "1")
     found = await page(journal, type_id)
     assert (found.messages, found.next_due) == ([], now + NEXT_YEAR)
-    await journal.append([event_row(type_id, "a", 3)], Motion([timer(type_id, "3", "k")]))
+    await journal.append([event_row(type_id, "a", 3)], MessageChanges([timer(type_id, "3", "k")]))
     assert await waiting(journal, type_id) == ["3"]
 
 
 async def test_a_commit_in_the_middle_parks_the_row_for_its_own_handler(world: World) -> None:
     type_id = await homed(world, {0: 1, 1: 1})
     journal = world.journal()
-    await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "1")]))
-    await journal.append([event_row(type_id, "b", 1, shard=1)], Motion(takes=[Taking("1", park=True)]))
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges([message(type_id, "1")]))
+    await journal.append(
+        [event_row(type_id, "b", 1, shard=1)], MessageChanges(takes=[Taking("1", park=True)])
+    )
     assert await waiting(journal, type_id) == []
     with pytest.raises(MessagesGone) as refused:
-        await journal.append([event_row(type_id, "b", 2, shard=1)], Motion(takes=[Taking("1")]))
+        await journal.append([event_row(type_id, "b", 2, shard=1)], MessageChanges(takes=[Taking("1")]))
     assert refused.value.gone == {"1"}
-    middle = Motion(takes=[Taking("1", park=True, resumed=True)])
+    middle = MessageChanges(takes=[Taking("1", park=True, resumed=True)])
     await journal.append([event_row(type_id, "b", 2, shard=1)], middle)
-    await journal.append([event_row(type_id, "b", 3, shard=1)], Motion(takes=[Taking("1", resumed=True)]))
+    await journal.append(
+        [event_row(type_id, "b", 3, shard=1)], MessageChanges(takes=[Taking("1", resumed=True)])
+    )
     with pytest.raises(MessagesGone):
         await journal.append([event_row(type_id, "b", 4, shard=1)], middle)
 
@@ -219,9 +234,9 @@ async def test_a_commit_in_the_middle_parks_the_row_for_its_own_handler(world: W
 async def test_messages_are_fenced_as_events_are(world: World) -> None:
     type_id = await homed(world, {0: 1, 1: 1})
     store, journal = world.store(), world.journal()
-    await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "1")]))
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges([message(type_id, "1")]))
     await store.decide(1, [HomeChange(CART.name, 0, 1, 2, "n2", "home")])
-    stale = Motion([message(type_id, "2")])
+    stale = MessageChanges([message(type_id, "2")])
     with pytest.raises(ShardsFenced) as fenced:
         await journal.append([event_row(type_id, "a", 2)], stale)
     assert fenced.value.shards == {(type_id, 0)}
@@ -252,11 +267,11 @@ async def test_a_message_from_outside_has_no_epoch_and_passes_the_fence(world: W
 async def test_a_type_that_has_stored_a_message_is_known_by_its_rows(world: World) -> None:
     type_id = await homed(world, {0: 1})
     store, journal = world.store(), world.journal()
-    assert [row.sets_in_motion for row in await store.shards()] == [False]
+    assert [row.uses_messages for row in await store.shards()] == [False]
     await journal.stage([message(type_id, "1")])
-    assert [row.sets_in_motion for row in await store.shards()] == [True]
-    await journal.append([event_row(type_id, "b", 1)], Motion(takes=[Taking("1")]))
-    assert [row.sets_in_motion for row in await store.homes(CART.name, [0])] == [True]
+    assert [row.uses_messages for row in await store.shards()] == [True]
+    await journal.append([event_row(type_id, "b", 1)], MessageChanges(takes=[Taking("1")]))
+    assert [row.uses_messages for row in await store.homes(CART.name, [0])] == [True]
 
 
 async def test_staging_may_be_repeated(world: World) -> None:
@@ -277,9 +292,9 @@ async def test_staging_may_be_repeated(world: World) -> None:
 async def test_an_append_stores_no_id_twice(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()
-    await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "1")]))
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges([message(type_id, "1")]))
     with pytest.raises(RowRefused):
-        await journal.append([event_row(type_id, "a", 2)], Motion([message(type_id, "1")]))
+        await journal.append([event_row(type_id, "a", 2)], MessageChanges([message(type_id, "1")]))
     assert await events(journal, type_id) == [1]
 
 
@@ -466,10 +481,10 @@ async def test_shards_with_overdue_rows_are_found_at_their_home(world: World) ->
     home = next(row.home for row in await store.shards() if row.shard == 0)
     assert home is not None
     assert await journal.overdue(home, 0.0, 10) == []
-    assert not (await store.news(home)).sets_in_motion
+    assert not (await store.news(home)).uses_messages
     rows = [message(type_id, str(shard), shard=shard, due=LONG_AGO) for shard in (0, 1)]
     await journal.stage([*rows, message(type_id, "2", shard=2)])
-    assert (await store.news(home)).sets_in_motion
+    assert (await store.news(home)).uses_messages
     assert [each.shard for each in await journal.overdue(home, 0.0, 10)] == [0, 1, 2]
     assert await journal.overdue(home, 3600.0, 10) == [(type_id, 0, 1), (type_id, 1, 1)]
     assert await journal.overdue(home, 3600.0, 1) == [(type_id, 0, 1)]
@@ -493,19 +508,19 @@ async def test_what_no_column_takes_is_refused_with_all_of_the_append(world: Wor
         timer(type_id, "1", "k" * 513),
     ):
         with pytest.raises(RowRefused):
-            await journal.append([event_row(type_id, "a", 1)], Motion([message(type_id, "0"), bad]))
+            await journal.append([event_row(type_id, "a", 1)], MessageChanges([message(type_id, "0"), bad]))
         with pytest.raises(RowRefused):
             await journal.stage([bad])
     assert await events(journal, type_id) == []
     assert await waiting(journal, type_id) == []
 
 
-async def test_an_append_with_motion_settles_as_any_other(world: World) -> None:
+async def test_an_append_with_messages_settles_as_any_other(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()
     rows = [event_row(type_id, "a", 1)]
     assert not await journal.settle(rows)
-    await journal.append(rows, Motion([message(type_id, "1")]))
+    await journal.append(rows, MessageChanges([message(type_id, "1")]))
     assert await journal.settle(rows)
 
 
@@ -515,7 +530,7 @@ async def test_an_append_waits_in_vain_for_a_shard_and_takes_nothing(world: Worl
     await journal.stage([message(type_id, "1")])
     async with world.holding(type_id, 1):
         with pytest.raises(JournalUnavailable) as locked:
-            await journal.append([event_row(type_id, "b", 1, shard=1)], Motion(takes=[Taking("1")]))
+            await journal.append([event_row(type_id, "b", 1, shard=1)], MessageChanges(takes=[Taking("1")]))
         assert locked.value.answered
     assert await waiting(journal, type_id) == ["1"]
 
@@ -529,7 +544,7 @@ async def test_an_erased_entity_leaves_no_message_and_no_timer(world: World) -> 
         message(type_id, "3", position=1),
         message(type_id, "kept", entity="b", target="a"),
     ]
-    await journal.append([event_row(type_id, "a", 1), event_row(type_id, "a", 2)], Motion(sends))
+    await journal.append([event_row(type_id, "a", 1), event_row(type_id, "a", 2)], MessageChanges(sends))
     assert await journal.park("3", "no answer", (type_id, 0, 1))
     first = await journal.erase(type_id, 0, 1, "a", at_most=1, before=Erasure(), by="operator")
     assert (first.events, first.messages, first.whole) == (1, 0, False)

@@ -29,7 +29,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
-from sharding_app.ports.deliveries import MessageRow, Motion, Taking
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, Mark
 from sharding_app.ports.lease import Leases
 from sharding_app.ports.lifeline import LifelineSession, SessionLost
@@ -275,7 +275,7 @@ class Overlaps(History):
             events = [event_row(side.type_id, row["entity"], row["seq"], **rest_of(row)) for row in rows]
             stored = {each.timer or each.id: each for each in (made(side) for made in sends)}
             gone = [(side.type_id, entity, "k") for entity in cancels]
-            at = await side.journal.append(events, Motion(list(stored.values()), gone, takes))
+            at = await side.journal.append(events, MessageChanges(list(stored.values()), gone, takes))
             return at is not None
 
         return f"move {rows} {takes} {len(sends)} {cancels}", move

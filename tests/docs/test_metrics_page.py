@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from sharding_app.http.metrics import cluster_families, own_families
-from sharding_app.operations.snapshot import MotionRow
+from sharding_app.operations.snapshot import MessageCounts
 from sharding_app.protocol.histogram import ROWS, SECONDS
 from sharding_app.protocol.records import CoordinatorRow, ShardRow
 from sharding_app.runtime.telemetry.exposition import Family
@@ -53,7 +53,7 @@ def of_the_site() -> Described:
         coordinator=CoordinatorRow(1, None),
         events=1,
         messages=1,
-        motion=[MotionRow(type="shop.Cart")],
+        message_counts=[MessageCounts(type="shop.Cart")],
     )
     own = own_families(client)
     return {**of([*own, *cluster_families(rows)]), "sharding_database_up": ("gauge", frozenset())}

@@ -26,12 +26,12 @@ from typing import NamedTuple, assert_never, cast
 from django.db import InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from sharding_app.adapters.postgres.appending_messages import append_within
 from sharding_app.adapters.postgres.connection import application_name, cut
 from sharding_app.adapters.postgres.errors import has_failed
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.adapters.postgres.moving import append_within
 from sharding_app.adapters.postgres.within import Connection, Replication, prepare_within, watched
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 from sharding_app.protocol.records import Backend, Lineage
 from sharding_app.redaction import traceable
@@ -58,7 +58,7 @@ class _Work(NamedTuple):
     """What one transaction does."""
 
     rows: Sequence[EventRow]
-    motion: Motion | None
+    message_changes: MessageChanges | None
     functions: Sequence[Callable[[], object]]
     lineage: Lineage | None
 
@@ -92,12 +92,12 @@ class DjangoTogether:
         self,
         rows: Sequence[EventRow],
         functions: Sequence[Callable[[], object]],
-        motion: Motion | None = None,
+        changes: MessageChanges | None = None,
     ) -> datetime | None:
         # The lineage of the object that these rows follow. It may be another one when a thread
         # begins.
         lineage = self._journal.lineage
-        work = _Work(rows, motion, functions, lineage)
+        work = _Work(rows, changes, functions, lineage)
         run = functools.partial(contextvars.copy_context().run, self._run, work)
         try:
             doubt, at = await asyncio.get_running_loop().run_in_executor(self._pool, run)
@@ -168,7 +168,7 @@ class DjangoTogether:
                     function()
                 phase = Phase.APPEND
                 with connection.cursor() as cursor:
-                    at = append_within(cursor.cursor, work.rows, work.motion)
+                    at = append_within(cursor.cursor, work.rows, work.message_changes)
                 phase = Phase.COMMIT
         except Exception as error:
             match phase:

@@ -32,11 +32,11 @@ class ClusterRows:
     """
 
     def __init__(
-        self, is_locked: Callable[[int], bool], is_in_motion: Callable[[int], bool] = lambda _: False
+        self, is_locked: Callable[[int], bool], uses_messages: Callable[[int], bool] = lambda _: False
     ) -> None:
-        """`is_in_motion`: whether entities of that type have stored messages or timers."""
+        """`uses_messages`: whether entities of that type have stored messages or timers."""
         self._is_locked = is_locked
-        self._is_in_motion = is_in_motion
+        self._uses_messages = uses_messages
         self.types: dict[str, TypeConfig] = {}
         self.type_ids: dict[str, int] = {}
         self.members: dict[Incarnation, Member] = {}
@@ -166,14 +166,14 @@ class ClusterRows:
 
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
         return [
-            msgspec.structs.replace(row, sets_in_motion=self._is_in_motion(self.type_ids[row.type]))
+            msgspec.structs.replace(row, uses_messages=self._uses_messages(self.type_ids[row.type]))
             for key, row in sorted(self.shards.items())
             if types is None or key[0] in types
         ]
 
-    def sets_in_motion(self) -> bool:
+    def any_uses_messages(self) -> bool:
         """Tell whether an entity of any type has stored a message or a timer."""
-        return any(map(self._is_in_motion, self.type_ids.values()))
+        return any(map(self._uses_messages, self.type_ids.values()))
 
     def after(self, changes: Sequence[HomeChange], due: Sequence[HomeChange]) -> list[ShardRow]:
         """Return the rows of a decision as they are when its due changes are written."""

@@ -11,7 +11,7 @@ from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError, Session
 from sharding_app.adapters.memory.steps import Steps, at_once
-from sharding_app.ports.deliveries import Claim, MessageRow, Motion, Overdue, Page, Taking, TimerKey
+from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Overdue, Page, Taking, TimerKey
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -78,10 +78,10 @@ class MemoryJournal:
             raise JournalUnavailable(str(error)) from error
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         batch = list(rows)
-        return await self._write("append", lambda: self._writes.append(batch, motion), on)
+        return await self._write("append", lambda: self._writes.append(batch, changes), on)
 
     async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
         writer = self._writers[on]
@@ -184,8 +184,8 @@ class MemoryJournal:
         )
 
     async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
-        motion = Motion(list(sends), list(cancels))
-        return await self._after_late_ones("stage", lambda: self._writes.messages.stage(motion))
+        changes = MessageChanges(list(sends), list(cancels))
+        return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
         taken = list(takes)

@@ -16,7 +16,7 @@ from sharding_app.adapters.memory.locks import Key, Lock
 from sharding_app.adapters.memory.message_writes import MessageWrites, message_key
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.adapters.memory.steps import LOCK_TIMEOUT, Pause, Steps
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import Erasure, EventRow, Former, Mark, RowRefused, ShardsLocked, Snapshot
 from sharding_app.protocol.ids import Epoch, ShardId
 
@@ -37,23 +37,25 @@ class JournalWrites:
         self._rows = server.journal
         self.messages = MessageWrites(server, self.fence)
 
-    def append(self, rows: Sequence[EventRow], motion: Motion | None = None) -> Steps[datetime | None]:
+    def append(
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None
+    ) -> Steps[datetime | None]:
         """Append all rows or none. A number that the shard's next home has taken counts as fenced,
         not as refused.
         """
         at, date = self._server.now(), self._server.date()
         ended: set[str] = set()
         try:
-            if motion:
-                ended = yield from self.messages.take(motion)
+            if changes:
+                ended = yield from self.messages.take(changes)
             yield from self._insert(rows)
             yield Pause.WORK
             yield from self.fence(claims_of(rows))
-            if motion:
+            if changes:
                 index = 0 if len(rows) == 1 else None
-                yield from self.messages.insert(motion, ended, claims_of(rows), index)
+                yield from self.messages.insert(changes, ended, claims_of(rows), index)
         except RowRefused as refused:
-            if not motion or len(rows) == 1:
+            if not changes or len(rows) == 1:
                 raise
             raise RowRefused(refused.reason) from refused  # the server does not say which row it was
         except ServerError as error:
@@ -63,9 +65,9 @@ class JournalWrites:
             raise
         yield Pause.COMMIT
         self._rows.store(rows, at)
-        if not motion:
+        if not changes:
             return None
-        self.messages.store(motion, ended, date)
+        self.messages.store(changes, ended, date)
         return date
 
     def _insert(self, rows: Sequence[EventRow]) -> Steps[None]:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from sharding_app.ports.deliveries import (
     ASIDE_PAIRS,
+    MessageChanges,
     MessageRow,
-    Motion,
     Page,
     PairKey,
     Pending,
@@ -49,10 +49,10 @@ class MessageRows:
         "By id."
         self.timers: dict[TimerKey, str] = {}
         "Ids of those with a key."
-        self.in_motion: set[int] = set()
+        self.types: set[int] = set()
         "Numbers of the types whose entities have stored some."
-        self.on_motion: Callable[[Motion, datetime], None] | None = None
-        """Called with each motion that is written, at the moment of its commit, and the time from
+        self.on_changes: Callable[[MessageChanges, datetime], None] | None = None
+        """Called with all changes of an append, at the moment of its commit, and the time from
         which its delays count: for checks."""
 
     def put(self, stored: Stored) -> None:

@@ -15,9 +15,9 @@ from sharding_app.adapters.memory.steps import Pause, Steps
 from sharding_app.ports.deliveries import (
     PARTLY_APPLIED,
     Claim,
+    MessageChanges,
     MessageRow,
     MessagesGone,
-    Motion,
     Overdue,
     Taking,
     TimerKey,
@@ -43,26 +43,26 @@ class MessageWrites:
 
     # -- Parts of an append ------------------------------------------------------------------------
 
-    def take(self, motion: Motion, *, repeated: bool = False) -> Steps[set[str]]:
+    def take(self, changes: MessageChanges, *, repeated: bool = False) -> Steps[set[str]]:
         """Lock the rows that it takes or replaces, and return those that it replaces or cancels.
         Raises MessagesGone.
         """
-        keys = _keys(motion)
-        touched = {each.id for each in motion.takes}
+        keys = _keys(changes)
+        touched = {each.id for each in changes.takes}
         touched.update(self._rows.timers[key] for key in keys if key in self._rows.timers)
         yield from self._hold(touched)
-        missing = self._rows.missing(motion.takes, self._server.date())
+        missing = self._rows.missing(changes.takes, self._server.date())
         if missing:
             gone = frozenset(message for message, left in missing.items() if left is None)
             raise MessagesGone(gone, {each: left for each, left in missing.items() if left is not None})
-        kept = {row.id for row in motion.sends} if repeated else frozenset[str]()
+        kept = {row.id for row in changes.sends} if repeated else frozenset[str]()
         ended = {self._rows.timers[key] for key in keys if key in self._rows.timers} - kept
         yield from self._hold(ended)
         return ended
 
     def insert(
         self,
-        motion: Motion,
+        changes: MessageChanges,
         ended: set[str],
         claims: Iterable[Claim] = (),
         index: int | None = None,
@@ -72,9 +72,9 @@ class MessageWrites:
         """Hold the ids and keys of new rows, and check their fence. An id or a key that the next
         home of a shard of `claims` has taken counts as fenced, not as refused.
         """
-        for row in motion.sends:
+        for row in changes.sends:
             check_message(row, index)
-        sends = self._new(motion, repeated=repeated)
+        sends = self._new(changes, repeated=repeated)
         keys: set[TimerKey] = set()
         for row in sends:
             yield Lock(message_key(row.id))
@@ -89,30 +89,32 @@ class MessageWrites:
         yield from self._fence((row.type_id, row.shard, row.epoch) for row in sends if row.epoch is not None)
         names = {number: name for name, number in self._server.cluster.type_ids.items()}
         for type_id in sorted({row.type_id for row in sends} & names.keys()):
-            if type_id not in self._rows.in_motion:
+            if type_id not in self._rows.types:
                 yield Lock(("type", names[type_id]))
 
     def _is_free(self, key: TimerKey, ended: set[str]) -> bool:
         return self._rows.timers.get(key) is None or self._rows.timers[key] in ended
 
-    def store(self, motion: Motion, ended: Iterable[str], now: datetime, *, repeated: bool = False) -> None:
+    def store(
+        self, changes: MessageChanges, ended: Iterable[str], now: datetime, *, repeated: bool = False
+    ) -> None:
         """Write all of it, at the moment of the commit."""
         rows = self._rows
-        for each in motion.takes:
+        for each in changes.takes:
             self._end(each)
-        sends = self._new(motion, repeated=repeated)
-        renamed = {each.id: each.again[0] for each in motion.takes if each.again is not None}
+        sends = self._new(changes, repeated=repeated)
+        renamed = {each.id: each.again[0] for each in changes.takes if each.again is not None}
         for former in ended:
             rows.pop(renamed.get(former, former))
         for row in sends:
             due = now + timedelta(seconds=row.delay) if row.due is None else row.due
             rows.put(Stored(row, due))
-            rows.in_motion.add(row.type_id)
-        if rows.on_motion is not None:
-            rows.on_motion(motion, now)
+            rows.types.add(row.type_id)
+        if rows.on_changes is not None:
+            rows.on_changes(changes, now)
 
-    def _new(self, motion: Motion, *, repeated: bool) -> Sequence[MessageRow]:
-        return [row for row in motion.sends if not (repeated and row.id in self._rows.rows)]
+    def _new(self, changes: MessageChanges, *, repeated: bool) -> Sequence[MessageRow]:
+        return [row for row in changes.sends if not (repeated and row.id in self._rows.rows)]
 
     def _end(self, taking: Taking) -> None:
         stored = self._rows.rows[taking.id]
@@ -126,12 +128,12 @@ class MessageWrites:
 
     # -- Requests ----------------------------------------------------------------------------------
 
-    def stage(self, motion: Motion) -> Steps[datetime]:
+    def stage(self, changes: MessageChanges) -> Steps[datetime]:
         now = self._server.date()
-        ended = yield from self.take(motion, repeated=True)
-        yield from self.insert(motion, ended, repeated=True)
+        ended = yield from self.take(changes, repeated=True)
+        yield from self.insert(changes, ended, repeated=True)
         yield Pause.COMMIT
-        self.store(motion, ended, now, repeated=True)
+        self.store(changes, ended, now, repeated=True)
         return now
 
     def discard(self, takes: Sequence[Taking]) -> Steps[list[str]]:
@@ -140,7 +142,7 @@ class MessageWrites:
         yield from self._hold(there)
         held = there - self._rows.missing(takes, self._server.date()).keys()
         taken = [each for each in takes if each.id in held]
-        replies = Motion([each.reply for each in taken if each.reply is not None])
+        replies = MessageChanges([each.reply for each in taken if each.reply is not None])
         yield from self.insert(replies, set())
         yield Pause.COMMIT
         for each in taken:
@@ -217,8 +219,8 @@ class MessageWrites:
                 yield Lock(message_key(message))
 
 
-def _keys(motion: Motion) -> list[TimerKey]:
-    return [*motion.cancels, *(row.timer for row in motion.sends if row.timer is not None)]
+def _keys(changes: MessageChanges) -> list[TimerKey]:
+    return [*changes.cancels, *(row.timer for row in changes.sends if row.timer is not None)]
 
 
 def _place(stored: Stored) -> tuple[int, int]:

@@ -68,7 +68,7 @@ class MemoryServer:
         self.messages = MessageRows()
         self.cluster = ClusterRows(
             lambda key: self.sessions.holder(key) is not None,
-            lambda type_id: type_id in self.messages.in_motion,
+            lambda type_id: type_id in self.messages.types,
         )
         self.journal = JournalRows(self.cluster.epochs)
         self.leases: dict[str, LeaseRow] = {}

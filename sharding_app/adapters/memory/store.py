@@ -93,10 +93,10 @@ class MemoryStore:
     async def news(self, incarnation: Incarnation) -> News:
         def news() -> News:
             row, member = self._rows.coordinator, self._rows.members.get(incarnation)
-            moves = self._rows.sets_in_motion()
+            used = self._rows.any_uses_messages()
             if member is None:
-                return News(row.term, row.incarnation, None, None, False, moves)
-            return News(row.term, row.incarnation, member.asked, member.state, member.deaf, moves)
+                return News(row.term, row.incarnation, None, None, False, used)
+            return News(row.term, row.incarnation, member.asked, member.state, member.deaf, used)
 
         return await self._ask("news", news)
 

@@ -40,17 +40,22 @@ import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
 from sharding_app.adapters.postgres.appending import append_events, write_bytes_at_once
+from sharding_app.adapters.postgres.appending_messages import (
+    append_with_messages,
+    discard_parameters,
+    in_utc,
+    pending,
+)
 from sharding_app.adapters.postgres.arrays import register_arrays
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
-from sharding_app.adapters.postgres.moving import append_moving, discard_parameters, in_utc, pending
 from sharding_app.adapters.postgres.outcomes import Lookups
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.ports.deliveries import (
     ASIDE_PAIRS,
     Claim,
+    MessageChanges,
     MessageRow,
-    Motion,
     Overdue,
     Page,
     PairKey,
@@ -205,12 +210,12 @@ class PostgresJournal:
             raise JournalUnavailable(explain(error)) from error
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         if not rows:
             return None
         try:
-            return await self._appends[on].run(lambda connection: self._append(connection, rows, motion, on))
+            return await self._appends[on].run(lambda connection: self._append(connection, rows, changes, on))
         except RowRefused as refused:
             await self.look_for_the_next_home(refused, rows)
             raise
@@ -395,10 +400,10 @@ class PostgresJournal:
         return Erasure(*rows[0])
 
     async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
-        motion = Motion(sends, cancels)
+        changes = MessageChanges(sends, cancels)
 
         async def work(connection: Connection) -> datetime:
-            return await append_moving(connection, (), motion, repeated=True)
+            return await append_with_messages(connection, (), changes, repeated=True)
 
         return await self._alone(work)
 
@@ -455,14 +460,14 @@ class PostgresJournal:
             await line.close()
 
     async def _append(
-        self, connection: Connection, rows: Sequence[EventRow], motion: Motion | None, on: int
+        self, connection: Connection, rows: Sequence[EventRow], changes: MessageChanges | None, on: int
     ) -> datetime | None:
         """Append; unless the server itself says that the statement failed, its outcome is
         unknown.
         """
         try:
-            if motion:
-                return await append_moving(connection, rows, motion)
+            if changes:
+                return await append_with_messages(connection, rows, changes)
             await append_events(connection, rows)
         except RowRefused:
             raise

@@ -183,8 +183,8 @@ class PostgresStore:
 
     async def news(self, incarnation: Incarnation) -> News:
         rows = await self._rows("news", {"incarnation": incarnation})
-        term, coordinator, asked, state, deaf, sets_in_motion = rows[0]
-        return News(term or 0, coordinator, asked, state, bool(deaf), sets_in_motion)
+        term, coordinator, asked, state, deaf, uses_messages = rows[0]
+        return News(term or 0, coordinator, asked, state, bool(deaf), uses_messages)
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
         return await self._shards(types=None if types is None else list(types))

@@ -12,13 +12,13 @@ from django.utils.translation import gettext as _
 
 from sharding_app.adapters.django.database import READ_SECONDS, ReadTooLong, bounded_reads
 from sharding_app.admin.operator_plans.plan import Plan, Refused
-from sharding_app.dashboard import motion as shown
+from sharding_app.dashboard import messages as shown
 from sharding_app.dashboard import words
-from sharding_app.dashboard.pages.messages import moving_types
+from sharding_app.dashboard.pages.messages import types_with_messages
 from sharding_app.models import Message
-from sharding_app.operations import motion
+from sharding_app.operations import messages
 from sharding_app.operations.cache import Look
-from sharding_app.operations.motion import Changed
+from sharding_app.operations.messages import Changed
 from sharding_app.ports.deliveries import PARTLY_APPLIED
 
 MOST = 500
@@ -34,7 +34,7 @@ def run(look: Look, given: QueryDict) -> Plan:
             _("A message that has to wait for an earlier one of its sender to the same target goes on waiting for that one."),
             *([_("A timer that repeats every so often goes on from now. A daily one fires at its next time of day too.")] if chosen.repeats else []),
         ],
-        partial(motion.run_now, chosen.ids, parked=False),
+        partial(messages.run_now, chosen.ids, parked=False),
     )  # fmt: skip
 
 
@@ -47,7 +47,7 @@ def retry(look: Look, given: QueryDict) -> Plan:
             _("Messages of the same sender to the same target that were sent later have gone ahead of it."),
             *([_("{} of these took effect in part: their handlers run again from the beginning. Check first what is stored already.").format(chosen.partly)] if chosen.partly else []),
         ],
-        partial(motion.run_now, chosen.ids, parked=True),
+        partial(messages.run_now, chosen.ids, parked=True),
         danger=bool(chosen.partly),
     )  # fmt: skip
 
@@ -62,7 +62,7 @@ def discard(look: Look, given: QueryDict) -> Plan:
             *([_("A timer that repeats ends. One of a singleton's schedule (@every) is set again when the singleton next starts.")] if chosen.repeats else []),
             _("This cannot be undone."),
         ],
-        partial(motion.discard, chosen.ids),
+        partial(messages.discard, chosen.ids),
         danger=True,
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ class _Chosen:
         state, number, entity = (self._given.get(each, "") for each in ("state", "type", "entity"))
         if state not in shown.STATES:
             raise Refused(_("Choose at least one message or timer."))
-        types = [each for each in moving_types(self._look) if number in ("", str(each.number))]
+        types = [each for each in types_with_messages(self._look) if number in ("", str(each.number))]
         if not entity:
             return shown.read_page(types, state, None, MOST)[0]
         found = [message for each in types for message in shown.read_entity(each, entity).messages]

@@ -5,11 +5,11 @@ from urllib.parse import urlencode
 from django.http import Http404
 from django.utils.translation import gettext as _
 
-from sharding_app.dashboard import motion, words
+from sharding_app.dashboard import messages, words
 from sharding_app.dashboard.jsontext import pretty
 from sharding_app.dashboard.keyset import storable
 from sharding_app.dashboard.pages.page import Asked, Page, page
-from sharding_app.dashboard.presenters import motion as shown
+from sharding_app.dashboard.presenters import messages as shown
 from sharding_app.dashboard.presenters.homes import View
 from sharding_app.models import Message
 from sharding_app.operations.cache import Look
@@ -19,35 +19,35 @@ from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES
 
 def messages_page(look: Look, asked: Asked) -> Page:
     query = asked.query
-    state = query.get("state", motion.PENDING)
-    if state not in motion.STATES:
+    state = query.get("state", messages.PENDING)
+    if state not in messages.STATES:
         raise Http404(_("There is no such page."))
-    moving = moving_types(look)
+    types = types_with_messages(look)
     number, entity = query.get("type", ""), query.get("entity", "")
-    chosen = [each for each in moving if number in ("", str(each.number))]
+    chosen = [each for each in types if number in ("", str(each.number))]
     if number and not any(str(each.number) == number for each in look.cluster.types):
         raise Http404(_("The cluster knows no entity type of this number."))
     context: View = {
         "counts": shown.counts(look),
         "state": state,
-        "states": motion.STATES,
+        "states": messages.STATES,
         "type_number": number,
-        "moving": [{"number": str(each.number), "name": each.config.name} for each in moving],
+        "types_shown": [{"number": str(each.number), "name": each.config.name} for each in types],
         "entity": entity,
         "filters": urlencode({"state": state, "type": number, "entity": entity}),
-        "moved": [],
+        "message_rows": [],
         "note": "",
         "next": None,
         "first": "after" in query,
     }
     if not asked.live:
         context |= _found(look, asked, chosen, state, entity)
-    return page(look, asked, "messages", _("Messages and timers"), ("motion_table",), context)
+    return page(look, asked, "messages", _("Messages and timers"), ("message_counts",), context)
 
 
-def moving_types(look: Look) -> list[TypeRow]:
-    """Return the types whose entities have ever set anything in motion."""
-    names = {each.type for each in look.cluster.motion}
+def types_with_messages(look: Look) -> list[TypeRow]:
+    """Return the types whose entities have ever stored a message or timer."""
+    names = {each.type for each in look.cluster.message_counts}
     return [each for each in look.cluster.types if each.config.name in names]
 
 
@@ -56,12 +56,12 @@ def _found(look: Look, asked: Asked, types: list[TypeRow], state: str, entity: s
         return _of_entity(look, asked, types, state, entity)
     after = None
     if "after" in asked.query:
-        after = motion.parse_place(asked.query["after"])
+        after = messages.parse_place(asked.query["after"])
         if after is None:
             raise Http404(_("There is no such page."))
-    found, following = motion.read_page(types, state, after)
+    found, following = messages.read_page(types, state, after)
     return {
-        "moved": shown.message_rows(look, found, payloads=asked.rights.payloads),
+        "message_rows": shown.message_rows(look, found, payloads=asked.rights.payloads),
         "next": None if following is None else following.text,
     }
 
@@ -74,12 +74,12 @@ def _of_entity(look: Look, asked: Asked, types: list[TypeRow], state: str, entit
     rows: list[View] = []
     whole = True
     for each in types:
-        found = motion.read_entity(each, entity)
+        found = messages.read_entity(each, entity)
         whole = whole and found.whole
         rows += shown.message_rows(
-            look, motion.in_state(found.messages, state, look.cluster.now), payloads=asked.rights.payloads
+            look, messages.in_state(found.messages, state, look.cluster.now), payloads=asked.rights.payloads
         )
-    return {"moved": rows, "note": "" if whole else not_whole()}
+    return {"message_rows": rows, "note": "" if whole else not_whole()}
 
 
 def not_whole() -> str:
@@ -88,18 +88,18 @@ def not_whole() -> str:
 
 def of_entity(look: Look, row: TypeRow, entity: str, *, payloads: bool) -> View:
     """Return what the page of an entity shows of its messages and timers."""
-    if row not in moving_types(look):
-        return {"moved": [], "moved_note": ""}
-    found = motion.read_entity(row, entity)
+    if row not in types_with_messages(look):
+        return {"message_rows": [], "messages_note": ""}
+    found = messages.read_entity(row, entity)
     return {
-        "moved": shown.message_rows(look, found.messages, payloads=payloads),
-        "moved_note": "" if found.whole else not_whole(),
+        "message_rows": shown.message_rows(look, found.messages, payloads=payloads),
+        "messages_note": "" if found.whole else not_whole(),
     }
 
 
 def message_page(look: Look, asked: Asked) -> Page:
     wanted = asked.query.get("id", "")
-    found = motion.read_one(wanted) if wanted and motion.is_id(wanted) else None
+    found = messages.read_one(wanted) if wanted and messages.is_id(wanted) else None
     context: View = {"message": None}
     if found is not None:
         context = {
@@ -117,4 +117,4 @@ def message_page(look: Look, asked: Asked) -> Page:
 def _arguments(found: Message) -> str:
     if found.shown_args is None:  # type: ignore[attr-defined] # annotated
         return _("Too long to be shown.")
-    return pretty(motion.arguments(found))
+    return pretty(messages.arguments(found))

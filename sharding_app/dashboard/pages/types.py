@@ -12,7 +12,7 @@ from sharding_app.dashboard.pages.messages import of_entity
 from sharding_app.dashboard.pages.page import Asked, Page, Trail, page
 from sharding_app.dashboard.presenters import shard_map, trouble, types
 from sharding_app.dashboard.presenters.homes import View, homes
-from sharding_app.dashboard.presenters.motion import counts
+from sharding_app.dashboard.presenters.messages import counts
 from sharding_app.operations.cache import Look
 from sharding_app.operations.snapshot import TypeRow
 
@@ -42,7 +42,7 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
         "windows": shard_map.windows(every, first, MAX_CELLS),
         "hottest": types.hottest(look, row.config.name),
         "troubles": trouble.troubles(look, row.config.name),
-        "motion": next((each for each in counts(look) if each["name"] == row.config.name), None),
+        "message_counts": next((each for each in counts(look) if each["name"] == row.config.name), None),
     }
     parts = "type_detail", "map_legend", "hottest", "troubles"
     return page(
@@ -83,7 +83,7 @@ def entity_page(look: Look, asked: Asked, number: str) -> Page:
     context: View = {
         "type": types.one(look, row),
         **found,
-        **_motion(look, row, asked, found),
+        **_messages(look, row, asked, found),
         "news": _news(asked.query.get("seen", ""), last),
     }
     return page(
@@ -92,7 +92,7 @@ def entity_page(look: Look, asked: Asked, number: str) -> Page:
     )  # fmt: skip
 
 
-def _motion(look: Look, row: TypeRow, asked: Asked, found: View) -> View:
+def _messages(look: Look, row: TypeRow, asked: Asked, found: View) -> View:
     if asked.live or not found["entity"] or found["refused"]:
         return {}
     return of_entity(look, row, found["entity"], payloads=asked.rights.payloads)

@@ -101,13 +101,13 @@ def tiles(look: Look) -> list[View]:
             else _("{} waiting").format(words.count(who["queued"])),
             bad=not who["rebalancing"],
         ),
-        *_motion(look),
+        *_messages(look),
     ]  # fmt: skip
 
 
-def _motion(look: Look) -> list[View]:
+def _messages(look: Look) -> list[View]:
     """Return a tile about messages and timers, where there have ever been any."""
-    rows = look.cluster.motion
+    rows = look.cluster.message_counts
     if not rows:
         return []
     overdue, parked = sum(each.overdue for each in rows), sum(each.parked for each in rows)

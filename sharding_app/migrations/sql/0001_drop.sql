@@ -2,7 +2,7 @@ DROP TABLE @schema@.sharding_cluster, @schema@.sharding_coordinator, @schema@.sh
     @schema@.sharding_shard, @schema@.sharding_event, @schema@.sharding_snapshot, @schema@.sharding_remembered, @schema@.sharding_message,
     @schema@.sharding_lease, @schema@.sharding_decision, @schema@.sharding_location;
 DROP FUNCTION @schema@.sharding_fence_v1();
-DROP FUNCTION @schema@.sharding_moves_v1();
+DROP FUNCTION @schema@.sharding_uses_messages_v1();
 DROP FUNCTION @schema@.sharding_append_v1;
 DROP FUNCTION @schema@.sharding_locate_v1(text, integer[], text[]);
 DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], bigint[], text[], text[]);

@@ -4,28 +4,28 @@
 
 -- A type whose entities store messages and timers is known by its row: others are never asked about. Not every role that
 -- stores from outside may write that row, so it is written as the owner of the tables.
-CREATE FUNCTION @schema@.sharding_moves_v1() RETURNS trigger LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $moves$
+CREATE FUNCTION @schema@.sharding_uses_messages_v1() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $uses_messages$
 BEGIN
     IF EXISTS (
         SELECT FROM (SELECT DISTINCT n.type_id FROM new_rows n) n
         JOIN @schema@.sharding_type t ON t.id = n.type_id
-        WHERE NOT t.sets_in_motion
+        WHERE NOT t.uses_messages
     ) THEN
         PERFORM 1 FROM @schema@.sharding_type t
-            WHERE t.id IN (SELECT n.type_id FROM new_rows n) AND NOT t.sets_in_motion
+            WHERE t.id IN (SELECT n.type_id FROM new_rows n) AND NOT t.uses_messages
             ORDER BY t.id FOR NO KEY UPDATE;
-        UPDATE @schema@.sharding_type t SET sets_in_motion = true
-            WHERE t.id IN (SELECT n.type_id FROM new_rows n) AND NOT t.sets_in_motion;
+        UPDATE @schema@.sharding_type t SET uses_messages = true
+            WHERE t.id IN (SELECT n.type_id FROM new_rows n) AND NOT t.uses_messages;
     END IF;
     RETURN NULL;
 END
-$moves$;
+$uses_messages$;
 
-CREATE TRIGGER sharding_moves AFTER INSERT ON @schema@.sharding_message
-    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_moves_v1();
+CREATE TRIGGER sharding_uses_messages AFTER INSERT ON @schema@.sharding_message
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_uses_messages_v1();
 
--- Appends events together with what they set in motion: rows that are taken, then cancelled, then stored. A row that is
+-- Appends events together with messages and timers: rows that are taken, then cancelled, then stored. A row that is
 -- taken must be there, be due, and be parked only if this handler has parked it. Otherwise SH003 names all that are not,
 -- each with the seconds that it has left, or null where it is gone.
 -- Without events (`repeated`) it stores messages that may be there already, from a call whose answer was lost.

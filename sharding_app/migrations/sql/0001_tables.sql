@@ -57,7 +57,7 @@ CREATE TABLE sharding_type (
     registered_at timestamptz NOT NULL DEFAULT now(),
     locations_change bigint NOT NULL DEFAULT 0,
     -- An entity of the type has stored a message or a timer: nodes look for those that are due.
-    sets_in_motion boolean NOT NULL DEFAULT false
+    uses_messages boolean NOT NULL DEFAULT false
 );
 
 CREATE TABLE sharding_shard (

@@ -1,1 +1,1 @@
-"""What entities have set in motion: durable messages and timers, from their commit to their end."""
+"""Delivery of durable messages and timers, from their commit to their end."""

@@ -1,4 +1,4 @@
-"""What one shard has set in motion, at its home: which message or timer goes out when.
+"""The durable messages and timers of one shard, at its home: which one goes out when.
 
     Message (or one firing of a timer)
 

@@ -102,7 +102,7 @@ class Outbox:
         deadline = 0 if call.tell else int(pending.deadline * 1000) or 1
         message = Deliver(
             call.type, pending.shard, pending.epoch, call.entity, pending.request, call.command, call.args,
-            command_id, pending.attempt, int(pending.born * 1000), deadline, call.chain, call.trace, call.motion,
+            command_id, pending.attempt, int(pending.born * 1000), deadline, call.chain, call.trace, call.delivery,
         )  # fmt: skip
         try:
             return self.links.put(home, message)

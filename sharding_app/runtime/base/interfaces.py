@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow
 from sharding_app.ports.lifeline import Pulse
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
@@ -153,7 +153,7 @@ class Together(Protocol):
         self,
         rows: Sequence[EventRow],
         functions: Sequence[Callable[[], object]],
-        motion: Motion | None = None,
+        changes: MessageChanges | None = None,
     ) -> datetime | None: ...
 
     async def close(self) -> None: ...

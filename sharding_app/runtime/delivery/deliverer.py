@@ -1,11 +1,11 @@
 """The deliveries of a node: the shell around `protocol.delivery.deliveries`, for all shards here.
 
 Contract: nothing is sent while the node's lease is lost. A shard that stops, or is dropped, is
-forgotten: its next home reads its rows. A shard whose type has never set anything in motion costs
+forgotten: its next home reads its rows. A shard whose type has never stored a message costs
 nothing, and is known here from its first message on.
 
 Wake-ups may be lost: those of processes that store messages from outside. Once any
-type has set something in motion, the node asks now and then which of its shards have rows that are
+type has stored a message, the node asks now and then which of its shards have rows that are
 overdue.
 """
 
@@ -23,7 +23,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.failure import failure_of
 from sharding_app.entities.registry import registry
 from sharding_app.errors import ShardingError, Unavailable
-from sharding_app.ports.deliveries import Claim, Motion, Pending, Taking
+from sharding_app.ports.deliveries import Claim, MessageChanges, Pending, Taking
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.clock import ServerClock
@@ -76,7 +76,7 @@ class Figures:
 
 
 class Home:
-    """One shard that is at home here, with what it has set in motion."""
+    """One shard that is at home here, with its messages and timers."""
 
     __slots__ = ("alive", "deliveries", "epoch", "shard", "timer", "type", "type_id", "wake_at")
 
@@ -138,7 +138,7 @@ class Deliverer:
         self._reading = False
         self._resumed = asyncio.Event()
         self._net_at: float | None = None
-        "When to look for what is overdue; None: no type has set anything in motion."
+        "When to look for what is overdue; None: no type has stored any message."
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -164,7 +164,7 @@ class Deliverer:
     # -- From the hosts ----------------------------------------------------------------------------
 
     def begin(self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch) -> None:
-        """Deliver what the rows of a shard say that has started here: its type sets in motion."""
+        """Deliver the stored messages of a shard that has started here."""
         self._touch(self._home(entity_type, type_id, shard, epoch, complete=False))
 
     def forget(self, type_id: int, shard: ShardId) -> None:
@@ -184,18 +184,18 @@ class Deliverer:
         shard: ShardId,
         epoch: Epoch,
         entity: EntityId,
-        motion: Motion,
+        changes: MessageChanges,
         at: datetime | None,
     ) -> None:
         """Take in what an entity has committed just now; `at`: the server's time then, if known."""
         home = self._home(entity_type, type_id, shard, epoch, complete=True)
-        for _, _, key in motion.cancels:
+        for _, _, key in changes.cancels:
             home.deliveries.cancelled(entity, key)
         if at is None:
             home.deliveries.look()
-        elif motion.sends:
+        elif changes.sends:
             self.clock.heard(at.timestamp(), self._now())
-            home.deliveries.staged(staged(motion.sends, at), self._server_now())
+            home.deliveries.staged(staged(changes.sends, at), self._server_now())
         self._touch(home)
 
     def look(
@@ -222,9 +222,9 @@ class Deliverer:
         self._send_ready()
         self._read_soon()
 
-    def told(self, *, sets_in_motion: bool) -> None:
-        """Take from the rows whether any type has set something in motion."""
-        if not sets_in_motion:
+    def told(self, *, uses_messages: bool) -> None:
+        """Take from the rows whether any type has stored messages."""
+        if not uses_messages:
             self._net_at = None
         elif self._net_at is None:
             self._net_at = self._now() + self._settings.net_seconds

@@ -15,7 +15,7 @@ from sharding_app.protocol.delivery.deliveries import (
     Failure,
     Message,
 )
-from sharding_app.protocol.messages import Takes
+from sharding_app.protocol.messages import Delivery
 from sharding_app.redaction import told
 from sharding_app.runtime.base.call_chain import TOLD
 
@@ -56,7 +56,7 @@ def call_of(message: Message, owner_type: str, timeout: float) -> Call:
         timeout,
         # The owner does not wait. A timer, and what was stored from outside, has no sender.
         chain=() if to_itself else (f"{TOLD}{owner_type}/{message.entity}",),
-        motion=Takes(message.id, reply_to, again, message.key, message.attempt),
+        delivery=Delivery(message.id, reply_to, again, message.key, message.attempt),
     )
 
 

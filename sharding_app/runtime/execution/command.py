@@ -38,7 +38,7 @@ from sharding_app.entities.entity_type import EntityType, Handler
 from sharding_app.entities.event_codec import FINISHED
 from sharding_app.entities.staging import Record, Staging, refuse_too_large
 from sharding_app.errors import NotSerializable, Rejected, ShardingError, WrongContext
-from sharding_app.ports.deliveries import MessagesGone, Motion
+from sharding_app.ports.deliveries import MessageChanges, MessagesGone
 from sharding_app.ports.journal import (
     EventRow,
     Journal,
@@ -59,15 +59,15 @@ from sharding_app.runtime.base.threads import depth_of, sendable
 from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.earlier_attempts import EarlierAttempts, as_stored
 from sharding_app.runtime.execution.failures import HandlerFailures
-from sharding_app.runtime.execution.message_handler import MessageHandler
-from sharding_app.runtime.execution.motion import (
-    motion_of,
+from sharding_app.runtime.execution.message_changes import (
+    changes_messages,
+    message_changes,
     needs_time,
     reply_args,
     reply_row,
     run_after_commit,
-    sets_in_motion,
 )
+from sharding_app.runtime.execution.message_handler import MessageHandler
 from sharding_app.runtime.execution.owner import Owner
 from sharding_app.runtime.execution.replies import Replies
 from sharding_app.runtime.journal.commits import (
@@ -137,7 +137,7 @@ class Command(LastCommit):
     then: Callable[[], None] | None = None
     "Called at the end of the handler: the object is out of date."
     staged: Staging | None = None
-    "Set for a command that sets something in motion, or that something follows."
+    "Set for a command that changes messages, or that something follows."
     reply: bytes | None = None
     "The arguments of the command that the sender of a durable message wants the result as."
 
@@ -247,10 +247,10 @@ class Command(LastCommit):
             services.watch.running = None
             entity._sharding_staging = None
         if (
-            message.motion is not None or staging.messages or staging.cancelled or staging.after_commit
-        ):  # as `sets_in_motion`, without a call
+            message.delivery is not None or staging.messages or staging.cancelled or staging.after_commit
+        ):  # as `changes_messages`, without a call
             services.staging = Staging(commit_too_late)
-            return self._set_in_motion(staging)
+            return self._store_messages(staging)
         if staging.in_transaction:
             services.staging = Staging(commit_too_late)
             services.owner.spawn(self._commit_together(staging))
@@ -310,15 +310,15 @@ class Command(LastCommit):
         if not self.is_current():
             self._abandon(ran=True)
             return
-        if sets_in_motion(self.message, staging) or staging.after_commit:
+        if changes_messages(self.message, staging) or staging.after_commit:
             self.staged = staging
             if needs_time(staging):
                 await self.services.owner.know_server_time()
-            if self.services.is_memory and sets_in_motion(self.message, staging):
+            if self.services.is_memory and changes_messages(self.message, staging):
                 await self._store_without_events(staging)
                 return
         if (
-            self.steps or staging.in_transaction or sets_in_motion(self.message, staging)
+            self.steps or staging.in_transaction or changes_messages(self.message, staging)
         ) and not staging.records:
             staging.records = [self._last_word()]
         if staging.in_transaction:
@@ -351,13 +351,13 @@ class Command(LastCommit):
         services = self.services
         if staging.broken is not None:
             raise staging.broken
-        motion = self.message.motion
-        if motion is None:
+        delivery = self.message.delivery
+        if delivery is None:
             value = handler.encode_result(result)
         else:
-            value, self.reply = DONE, reply_args(motion, result)
-            if motion.reply_to is not None and self.reply is not None:
-                refuse_too_large(motion.reply_to[0], motion.reply_to[2], self.reply, services.max_args)
+            value, self.reply = DONE, reply_args(delivery, result)
+            if delivery.reply_to is not None and self.reply is not None:
+                refuse_too_large(delivery.reply_to[0], delivery.reply_to[2], self.reply, services.max_args)
         services.refuse_too_large(staging)
         if services.durable is not None and not handler.is_query and self.is_current():
             services.durable.stage(self.slot, staging)
@@ -407,9 +407,9 @@ class Command(LastCommit):
         if not (records or functions or staging.messages or staging.cancelled):
             return None
         rows = self._rows(records or [self._last_word()], None, partial=True)
-        motion: Motion | None = None
-        if sets_in_motion(self.message, staging):
-            motion = motion_of(
+        changes: MessageChanges | None = None
+        if changes_messages(self.message, staging):
+            changes = message_changes(
                 services.owner,
                 services.type_id,
                 slot,
@@ -420,12 +420,12 @@ class Command(LastCommit):
             )
         future: asyncio.Future[datetime | None]
         if functions:
-            future = asyncio.ensure_future(self._append_together(rows, functions, motion))
+            future = asyncio.ensure_future(self._append_together(rows, functions, changes))
         else:
             future = asyncio.get_running_loop().create_future()
-            self.put(StepCommit(slot, rows, motion, future))
-        if motion is not None or staging.after_commit:
-            future.add_done_callback(functools.partial(self._step_followed, motion, staging.after_commit))
+            self.put(StepCommit(slot, rows, changes, future))
+        if changes is not None or staging.after_commit:
+            future.add_done_callback(functools.partial(self._step_followed, changes, staging.after_commit))
             staging.messages, staging.cancelled, staging.after_commit = [], [], []
         return future
 
@@ -458,12 +458,12 @@ class Command(LastCommit):
 
     def _step_followed(
         self,
-        motion: Motion | None,
+        changes: MessageChanges | None,
         functions: Sequence[Callable[[], object]],
         future: asyncio.Future[datetime | None],
     ) -> None:
         if not future.cancelled() and future.exception() is None:
-            self._follow_up(motion, future.result(), functions)
+            self._follow_up(changes, future.result(), functions)
 
     async def _steps_settled(self) -> None:
         """Wait until no such commit is under way.
@@ -482,11 +482,13 @@ class Command(LastCommit):
         self.rows = self._rows(records, self.value, partial=False)
         self.snapshot = services.snapshots.due(slot, records[-1])
         if self.staged is not None:
-            self.motion = self._motion(self.staged)
+            self.message_changes = self._message_changes(self.staged)
         self.phase = PHASES[self.phase][COMMITTING]
         self.put(self)
         overlaps = (
-            services.is_pipelined and not self.snapshot and not (self.motion and _is_alone(self.motion))
+            services.is_pipelined
+            and not self.snapshot
+            and not (self.message_changes and _is_alone(self.message_changes))
         )
         if overlaps and slot.pending < services.pipeline_limit:
             self.overlapping = True
@@ -505,11 +507,11 @@ class Command(LastCommit):
         self.rows = self._rows(records, self.value, partial=False)
         self.snapshot = services.snapshots.due(slot, records[-1])
         if self.staged is not None:
-            self.motion = self._motion(staging)
+            self.message_changes = self._message_changes(staging)
         self.phase = PHASES[self.phase][COMMITTING]
         task = asyncio.current_task()
         try:
-            self.at = await self._append_together(self.rows, staging.in_transaction, self.motion)
+            self.at = await self._append_together(self.rows, staging.in_transaction, self.message_changes)
         except StepFailed as failed:
             self.early = failed.early
             self.not_committed(failed.why, failed.detail)
@@ -525,7 +527,10 @@ class Command(LastCommit):
             self.committed()
 
     async def _append_together(
-        self, rows: Sequence[EventRow], functions: Sequence[Callable[[], object]], motion: Motion | None
+        self,
+        rows: Sequence[EventRow],
+        functions: Sequence[Callable[[], object]],
+        changes: MessageChanges | None,
     ) -> datetime | None:
         together = self.services.together
         if together is None:
@@ -537,7 +542,7 @@ class Command(LastCommit):
         if generation != self.slot.generation:
             raise StepFailed(NotCommitted.SUPERSEDED)
         try:
-            return await together(rows, [sendable(each) for each in functions], motion)
+            return await together(rows, [sendable(each) for each in functions], changes)
         except MessagesGone as gone:
             early = max(gone.early.values(), default=0.0)
             raise StepFailed(NotCommitted.TAKEN, early=early) from gone
@@ -574,15 +579,15 @@ class Command(LastCommit):
 
     # -- Without events ----------------------------------------------------------------------------
 
-    def _set_in_motion(self, staging: Staging) -> bool:
-        """Store what a handler that did not wait has set in motion, with its records.
+    def _store_messages(self, staging: Staging) -> bool:
+        """Store the messages of a handler that did not wait, with its records.
 
         True: the entity may go on.
         """
-        services, moves = self.services, sets_in_motion(self.message, staging)
+        services, moves = self.services, changes_messages(self.message, staging)
         self.staged = staging
         if needs_time(staging) and not services.owner.knows_server_time:
-            services.owner.spawn(self._set_in_motion_later(staging))
+            services.owner.spawn(self._store_messages_later(staging))
             return False
         if services.is_memory and moves:
             services.owner.spawn(self._store_without_events(staging))
@@ -597,17 +602,17 @@ class Command(LastCommit):
             return True
         return self._commit(staging.records or [self._last_word()])
 
-    async def _set_in_motion_later(self, staging: Staging) -> None:
+    async def _store_messages_later(self, staging: Staging) -> None:
         """Store it once the server's time is known, on which the first time of a timer depends."""
         owner, slot = self.services.owner, self.slot
         await owner.know_server_time()
         if not self.is_current():
             self._abandon(ran=True)
-        elif self._set_in_motion(staging):
+        elif self._store_messages(staging):
             owner.finished(slot)
 
     async def _store_without_events(self, staging: Staging) -> None:
-        """Store what a command of an in-memory entity has set in motion; then end its own message.
+        """Store the messages of a command of an in-memory entity; then end its own message.
 
         Both may be repeated. If this node dies in between, the message is delivered once more.
         """
@@ -618,19 +623,21 @@ class Command(LastCommit):
             return
         slot.seq += 1
         seq = owner.new_message_place(slot.shard.epoch)
-        motion = self.motion = motion_of(owner, services.type_id, slot, self.message, staging, seq=seq)
-        takes = motion.takes
-        if self.reply is not None and self.message.motion is not None:
+        changes = self.message_changes = message_changes(
+            owner, services.type_id, slot, self.message, staging, seq=seq
+        )
+        takes = changes.takes
+        if self.reply is not None and self.message.delivery is not None:
             reply = reply_row(
-                owner, services.type_id, slot, self.message.motion, self.reply, seq, len(motion.sends)
+                owner, services.type_id, slot, self.message.delivery, self.reply, seq, len(changes.sends)
             )
             takes = [each._replace(reply=reply) for each in takes]
         self.phase = PHASES[self.phase][COMMITTING]
-        staged = not (motion.sends or motion.cancels)
+        staged = not (changes.sends or changes.cancels)
         while True:
             try:
                 if not staged:
-                    self.at = await journal.stage(motion.sends, motion.cancels)
+                    self.at = await journal.stage(changes.sends, changes.cancels)
                     staged = True
                 if takes and not await journal.discard(takes):
                     self.value = GONE  # it was delivered before, and is handled once more
@@ -649,25 +656,25 @@ class Command(LastCommit):
         if takes and takes[0].reply is not None:
             # The reply was stored by the end of the message. Its time is not known: it is read.
             self.at = None
-            self.motion = motion._replace(sends=[*motion.sends, takes[0].reply])
+            self.message_changes = changes._replace(sends=[*changes.sends, takes[0].reply])
         self.committed()
 
-    def _motion(self, staging: Staging) -> Motion | None:
+    def _message_changes(self, staging: Staging) -> MessageChanges | None:
         """Return what goes with the last commit, besides its rows."""
         services, message = self.services, self.message
-        if not sets_in_motion(message, staging):
+        if not changes_messages(message, staging):
             return None
-        return motion_of(
+        return message_changes(
             services.owner, services.type_id, self.slot, message, staging, self.reply, resumed=self.steps > 0
         )
 
     def _follow_up(
-        self, motion: Motion | None, at: datetime | None, functions: Sequence[Callable[[], object]]
+        self, changes: MessageChanges | None, at: datetime | None, functions: Sequence[Callable[[], object]]
     ) -> None:
         """Deliver what was committed, and run what follows."""
         services = self.services
-        if motion is not None and (motion.sends or motion.cancels):
-            services.owner.staged(self.slot, motion, at)
+        if changes is not None and (changes.sends or changes.cancels):
+            services.owner.staged(self.slot, changes, at)
         if functions:
             after = run_after_commit(
                 services.owner, services.type, self.message.command, functions, services.counters
@@ -725,7 +732,7 @@ class Command(LastCommit):
         self.services.replies.answer(self.source, self.message, self.value)
         self.phase = over
         if self.staged is not None:
-            self._follow_up(self.motion, self.at, self.staged.after_commit)
+            self._follow_up(self.message_changes, self.at, self.staged.after_commit)
 
     def _was_taken(self, early: float) -> None:
         """Answer the delivery of a message that has taken effect before, or is not due yet.
@@ -902,11 +909,11 @@ class Command(LastCommit):
             self.services.owner.reload(self.slot)
 
 
-def _is_alone(motion: Motion) -> bool:
-    """Whether no later commit of the entity may share an append with this motion: their order would
-    be lost.
+def _is_alone(changes: MessageChanges) -> bool:
+    """Whether no later commit of the entity may share an append with these changes: their order
+    would be lost.
     """
-    return bool(motion.takes or motion.cancels) or any(each.key is not None for each in motion.sends)
+    return bool(changes.takes or changes.cancels) or any(each.key is not None for each in changes.sends)
 
 
 async def commit_too_late(staging: Staging) -> None:

@@ -36,7 +36,7 @@ class Execution(Services):
             try:
                 if handler is None:
                     handler = self.type.handler(message.command)  # raises, and names the commands there are
-                if message.motion is not None and handler.is_query:
+                if message.delivery is not None and handler.is_query:
                     raise InvalidCall(f"{handler.name} is a query: a durable message needs a command")
                 args = handler.decode(message.args)
             except ShardingError as error:
@@ -46,7 +46,7 @@ class Execution(Services):
                 command.refuse(self.type.failed(slot.id, message.command, error))
                 return True
             is_retryable = message.command_id and not handler.is_query and not self.is_memory
-            if message.motion is not None:
+            if message.delivery is not None:
                 is_retryable = False  # its row tells whether it has taken effect
             if not is_retryable or self.earlier_attempts.is_fresh(slot, message):
                 return command.start(handler, args)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Protocol
 
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.protocol.ids import Epoch, Incarnation
 from sharding_app.protocol.messages import AnyMessage, Deliver
 from sharding_app.runtime.base.interfaces import Listener
@@ -71,7 +71,7 @@ class Owner(Protocol):
 
     async def know_server_time(self) -> None: ...
 
-    def staged(self, slot: Resident, motion: Motion, at: datetime | None) -> None:
+    def staged(self, slot: Resident, changes: MessageChanges, at: datetime | None) -> None:
         """Deliver what the entity has committed; `at`: the server's time then, if known."""
 
     async def at_home(self, slot: Resident) -> bool:

@@ -212,7 +212,7 @@ class NodeHost:
                     # It needs a new epoch.
                     self._say_stopped(message.type, {row.shard: row.epoch}, given_up=True)
                 elif host.shard_life.admits(row.shard, row.epoch):
-                    host.shard_life.start(row.shard, row.epoch, sets_in_motion=row.sets_in_motion)
+                    host.shard_life.start(row.shard, row.epoch, uses_messages=row.uses_messages)
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
         if started:
             epochs = [told[each] for each in started]

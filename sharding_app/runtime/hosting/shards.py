@@ -53,7 +53,7 @@ class ShardHost(Protocol):
     def row_gone(self, number: ShardId, epoch: Epoch) -> None: ...
 
     def begin_deliveries(self, shard: ResidentShard) -> None:
-        """Deliver what a shard's entities had set in motion before it came here."""
+        """Deliver the messages and timers that a shard's entities have stored on former homes."""
 
     def forget_deliveries(self, shard: ResidentShard) -> None: ...
 
@@ -103,7 +103,7 @@ class ShardLife:
                 break
         if row is None:
             host.row_gone(number, epoch)
-        if row is None or not here or not self.start(number, epoch, sets_in_motion=row.sets_in_motion):
+        if row is None or not here or not self.start(number, epoch, uses_messages=row.uses_messages):
             shard = host.shards.get(number)
             if shard is None or shard.epoch != epoch:
                 self.never_again(number, epoch)
@@ -123,9 +123,9 @@ class ShardLife:
             return True
         return gate.admits(number, epoch)
 
-    def start(self, number: ShardId, epoch: Epoch, *, sets_in_motion: bool = False) -> bool:
+    def start(self, number: ShardId, epoch: Epoch, *, uses_messages: bool = False) -> bool:
         """Host a shard whose row names us at that epoch. There may be messages and timers of its
-        entities if its type sets anything in motion.
+        entities if its type uses messages.
 
         False: it was stopped here at that epoch.
         """
@@ -141,7 +141,7 @@ class ShardLife:
         host.entity_life.shards_changed()
         host.listener.shard_started(host.type, number, epoch)
         self._begin(shard)
-        if sets_in_motion:
+        if uses_messages:
             host.begin_deliveries(shard)
         return True
 

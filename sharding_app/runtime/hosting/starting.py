@@ -13,7 +13,7 @@ from inspect import isawaitable
 from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.ports.deliveries import MessageRow, Motion, Pending, TimerKey
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Pending, TimerKey
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
 from sharding_app.protocol.delivery.recurrence import first
 from sharding_app.runtime.base import call_chain
@@ -42,7 +42,7 @@ class StartingHost(Protocol):
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
 
-    def staged(self, slot: Resident, motion: Motion, at: Any) -> None: ...
+    def staged(self, slot: Resident, changes: MessageChanges, at: Any) -> None: ...
 
     def new_message_id(self) -> str: ...
 
@@ -109,4 +109,4 @@ class Starting:
         cancels: list[TimerKey] = [(type_id, slot.id, key) for key in stored]
         if rows or cancels:
             at = await host.journal.stage(rows, cancels)
-            host.staged(slot, Motion(rows, cancels), at)
+            host.staged(slot, MessageChanges(rows, cancels), at)

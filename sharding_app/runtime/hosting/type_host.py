@@ -17,7 +17,7 @@ from typing import Any
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.staging import args_limit
 from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
 from sharding_app.protocol.builtin_commands import DUE
@@ -401,11 +401,11 @@ class TypeHost:
     def knows_server_time(self) -> bool:
         return self._deliverer.clock.known
 
-    def staged(self, slot: Resident, motion: Motion, at: datetime | None) -> None:
+    def staged(self, slot: Resident, changes: MessageChanges, at: datetime | None) -> None:
         shard = slot.shard
         if self.shards.get(shard.number) is shard and not shard.stopping:
             self._deliverer.staged(
-                self.type, self.execution.type_id, shard.number, shard.epoch, slot.id, motion, at
+                self.type, self.execution.type_id, shard.number, shard.epoch, slot.id, changes, at
             )
 
     def begin_deliveries(self, shard: ResidentShard) -> None:

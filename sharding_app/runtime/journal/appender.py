@@ -107,7 +107,7 @@ class Appender:
         loop = asyncio.get_running_loop()
         losses = 0
         while batch := self._current(batch):
-            motion, together = joined([commit.motion for commit in batch])
+            changes, together = joined([commit.message_changes for commit in batch])
             if together < len(batch):
                 # A later one depends on a timer that an earlier one changes.
                 await self._write(batch[:together], stuck=stuck, parted=parted)
@@ -117,7 +117,7 @@ class Appender:
             self._figures.appends += 1
             began = loop.time()
             try:
-                at = await self._journal.append(rows, motion, on=self._number)
+                at = await self._journal.append(rows, changes, on=self._number)
             except (ShardsFenced, ShardsLocked, MessagesGone) as error:
                 batch = self._without(batch, error)
             except RowRefused as refused:
@@ -172,7 +172,7 @@ class Appender:
         self._figures.rows += rows
         if at is not None:
             for commit in batch:
-                if commit.motion is not None:
+                if commit.message_changes is not None:
                     commit.at = at
         _resolve(batch, None)
 
@@ -193,7 +193,11 @@ class Appender:
         ids = gone.ids
         failed = []
         for commit in batch:
-            taken = [each.id for each in commit.motion.takes if each.id in ids] if commit.motion else []
+            taken = (
+                [each.id for each in commit.message_changes.takes if each.id in ids]
+                if commit.message_changes
+                else []
+            )
             if taken:
                 commit.early = max(gone.early.get(each, 0.0) for each in taken)
                 failed.append(commit)

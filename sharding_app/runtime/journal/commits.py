@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from sharding_app.entities.staging import Record
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, fast_maker
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.shard import Shard, Slot
@@ -75,7 +75,7 @@ ResidentShard: TypeAlias = Shard[Resident]
 class Commit:
     """The rows that one command staged. Subclasses handle the outcome."""
 
-    motion: Motion | None = None
+    message_changes: MessageChanges | None = None
     "Messages and timers that go with the rows."
     at: datetime | None = None
     "The server's time of a commit with some; None: its answer was lost."
@@ -129,11 +129,11 @@ class StepCommit(Commit):
         self,
         slot: Resident,
         rows: Sequence[EventRow],
-        motion: Motion | None,
+        changes: MessageChanges | None,
         future: "asyncio.Future[datetime | None]",
     ) -> None:
         super().__init__(slot, rows)
-        self.motion = motion
+        self.message_changes = changes
         self.future = future
 
     def resolved(self, why: NotCommitted | None, detail: str = "") -> None:

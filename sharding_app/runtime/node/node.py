@@ -240,7 +240,7 @@ class Node(Process):
         self.lifeline.told_term(news.term)
         if self._coordinated:
             self.locator.coordinator_told(news.coordinator, news.term)
-        self.hosting.deliverer.told(sets_in_motion=news.sets_in_motion)
+        self.hosting.deliverer.told(uses_messages=news.uses_messages)
         self.all_stops = news.asked in ("prepare", "stop")
         if news.asked in ("leave", "stop") and self.state in ("up", "leaving"):
             self.asked_to_leave.set()

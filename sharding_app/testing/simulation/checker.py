@@ -37,7 +37,7 @@ from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation import promises
 from sharding_app.testing.simulation.clients import MUST_FAIL
 from sharding_app.testing.simulation.loop import Process
-from sharding_app.testing.simulation.motions import Motions
+from sharding_app.testing.simulation.message_checker import MessageChecker
 from sharding_app.testing.simulation.overlaps import BOUND_SECONDS, Overlap
 from sharding_app.testing.simulation.promises import Call, Entry, PromiseBroken
 from sharding_app.testing.simulation.registry import Instance
@@ -175,7 +175,7 @@ class Witness:
         self._tails = Tails()
         self.states = States()
         self.timers = Timers(world.broke)
-        self.motions = Motions(world)
+        self.messages = MessageChecker(world)
         self.stubborn = Stubborn(lambda: world.now)
 
     # -- The journal -------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Witness:
                     1, "one_writer", f"{writer} wrote at epoch {row.epoch}, whose home is {home}", entity
                 )
             if type_name in SENDERS:
-                self.motions.committed(entity, new, self._server.journal.began(row))
+                self.messages.committed(entity, new, self._server.journal.began(row))
             for token in (each.token for each in new):
                 if (call := self.by_token.get(token)) is not None:
                     promises.others_have_stored(call, self.journal)
@@ -343,7 +343,7 @@ class Witness:
             self.world.registry.went_back()
             self._last.clear()
             self._lost_rows = True
-            self.motions.tail_is_lost()
+            self.messages.tail_is_lost()
 
     def _own_rows_went_back(self) -> None:
         for token in [each for each in self.own_rows if each not in self._server.journal.beside]:
@@ -534,7 +534,7 @@ class Witness:
                 raise PromiseBroken(3, "acknowledged_is_stored", f"no row of {call.books!r}", call.entity)
             return
         if call.command == "send_on":
-            self.motions.is_stored(str(call.value))
+            self.messages.is_stored(str(call.value))
             return
         entries = self.journal.get(call.entity, ())
         if call.began <= self._erased_at.get(call.entity, -1.0):

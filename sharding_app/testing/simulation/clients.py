@@ -261,7 +261,7 @@ class Caller:
                 await each
 
     async def _send(self, process: Asking, random: Random) -> None:
-        """Have an entity set something in motion, or store a message for it."""
+        """Have an entity send messages and set timers, or store a message for it."""
         cast = self.world.cast
         command = random.choice(SENDING)
         able = [each for each in cast.senders if command in (*each[0].commands, *OUTSIDE)]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def look_back(world: World) -> None:
     witness = world.witness
     try:
-        witness.motions.look_back()
+        witness.messages.look_back()
         check_history(
             [call for call in witness.calls if call.ended is not None and id(call) not in witness.past],
             witness.journal,

@@ -15,7 +15,7 @@ from sharding_app.protocol.shard import Slot
 from sharding_app.runtime.journal.stuck import Stuck
 from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation.fault_policy import TROUBLES
-from sharding_app.testing.simulation.motions import MESSAGE, OUTCOMES
+from sharding_app.testing.simulation.message_checker import MESSAGE, OUTCOMES
 from sharding_app.testing.simulation.phases.in_the_way import WAYS
 from sharding_app.testing.simulation.trace import Coverage
 

@@ -15,12 +15,12 @@ from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError
 from sharding_app.adapters.memory.steps import Steps
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.ports.deliveries import MessageRow, Motion
+from sharding_app.ports.deliveries import MessageChanges, MessageRow
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.runtime.node.process import Process
-from sharding_app.testing.simulation.motions import seconds_of
+from sharding_app.testing.simulation.message_checker import seconds_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,18 +39,18 @@ async def store(
 ) -> None:
     """Store a message or a timer with this token, and tell its home, if it is told at all."""
     entity_type, entity_id = entity
-    motions = world.witness.motions
-    motions.sent_from_outside(
+    checker = world.witness.messages
+    checker.sent_from_outside(
         process.incarnation, token, f"{entity_type.name}/{entity_id}", is_timer=is_timer
     )
     if await _insert(world, process.incarnation, entity, token, is_timer=is_timer):
-        motions.is_stored(token)
+        checker.is_stored(token)
         if not is_told:
             return
         asked = process.ask(Call(entity_type.name, entity_id, DUE, b"", tell=True))
         asked.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     else:
-        motions.is_in_doubt(token)
+        checker.is_in_doubt(token)
 
 
 async def _insert(
@@ -76,7 +76,7 @@ async def _insert(
             delay=seconds_of(token) if is_timer else 0.0,
             key=f"?later:{token}" if is_timer else None,
         )
-        return JournalWrites(server).messages.stage(Motion([row]))
+        return JournalWrites(server).messages.stage(MessageChanges([row]))
 
     connection = Connection(server, client, lock_seconds=LOCK_SECONDS)
     try:

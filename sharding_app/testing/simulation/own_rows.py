@@ -20,7 +20,7 @@ from sharding_app.adapters.memory.journal import LOCK_SECONDS, MemoryJournal
 from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError, Session
 from sharding_app.adapters.memory.steps import Steps
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class VirtualTogether:
         self,
         rows: Sequence[EventRow],
         functions: Sequence[Callable[[], object]],
-        motion: Motion | None = None,
+        changes: MessageChanges | None = None,
     ) -> datetime | None:
         done = Transaction()
         at: datetime | None = None
@@ -81,7 +81,7 @@ class VirtualTogether:
             finally:
                 present = None
             server = self._world.server
-            found = yield from JournalWrites(server).append(rows, motion)
+            found = yield from JournalWrites(server).append(rows, changes)
             for token in done.rows:
                 self._world.witness.own_row(self._client, token, rows)
                 server.journal.beside[token] = self._client

@@ -1,4 +1,4 @@
-"""Types whose commands set durable messages and timers in motion (`motions.Motions` judges them).
+"""Types whose commands send durable messages and set timers (judged by `message_checker`).
 
 An *order* is a list of texts: what to set in motion, the target or the key, and a token. The event
 of a command, the effect of its message and the firing of its timer each have a token of their own,
@@ -24,7 +24,14 @@ from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import Rejected
 from sharding_app.protocol.delivery.recurrence import Missed
 from sharding_app.testing.simulation import own_rows, workload
-from sharding_app.testing.simulation.motions import ANSWERED, BEATS, Order, interval_of, is_paid, seconds_of
+from sharding_app.testing.simulation.message_checker import (
+    ANSWERED,
+    BEATS,
+    Order,
+    interval_of,
+    is_paid,
+    seconds_of,
+)
 from sharding_app.testing.simulation.workload import Book, made_of, seen
 
 HANDLED_SECONDS = 0.01
@@ -47,7 +54,7 @@ with registry.isolated():
         def handles(self, token: str) -> None:
             """Report that a message or a timer is handled now."""
             if workload.observer is not None:
-                workload.observer.motions.handles(self, token)
+                workload.observer.messages.handles(self, token)
 
         @command
         def take(self, token: str) -> str:
@@ -118,7 +125,7 @@ with registry.isolated():
             for place, order in enumerate(orders):
                 what, target, token = order
                 if workload.observer is not None:
-                    workload.observer.motions.staged(self, event_token, place, Order(what, target, token))
+                    workload.observer.messages.staged(self, event_token, place, Order(what, target, token))
                 if what == "cancel":
                     self.cancel(target)
                 elif what in SCHEDULES:
@@ -198,7 +205,7 @@ with registry.isolated():
             with seen(self):
                 self.handles(token)
                 self.move(token, 1)
-                if workload.observer is not None and workload.observer.motions.tries(token) <= STUMBLES:
+                if workload.observer is not None and workload.observer.messages.tries(token) <= STUMBLES:
                     raise ZeroDivisionError(token)
                 return token
 
@@ -260,7 +267,7 @@ with registry.isolated():
             with seen(self):
                 self.handles(token)
                 if workload.observer is not None:
-                    workload.observer.motions.is_heard(self, token)
+                    workload.observer.messages.is_heard(self, token)
                 return token
 
         @command
@@ -268,7 +275,7 @@ with registry.isolated():
             """Send a message, each time as another one. Return its token."""
             with seen(self):
                 if workload.observer is not None:
-                    token = workload.observer.motions.sent_on(self, token, target)
+                    token = workload.observer.messages.sent_on(self, token, target)
                 type_name, _, entity_id = target.partition("/")
                 self.send(cast(Any, CLASSES[type_name]).ref(entity_id).take, token)
                 return token
@@ -280,7 +287,7 @@ def _ring(account: Account, key: str, token: str) -> None:
 
 def _ring_at(account: Account, key: str, token: str) -> None:
     if workload.observer is not None:
-        account.schedule(account.ref.ring.bind(token), key=key, at=workload.observer.motions.time_of(token))
+        account.schedule(account.ref.ring.bind(token), key=key, at=workload.observer.messages.time_of(token))
 
 
 def _beat(missed: Missed) -> Callable[[Account, str, str], None]:

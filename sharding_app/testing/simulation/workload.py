@@ -21,7 +21,7 @@ from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import Rejected, ShardingError
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.testing.simulation import own_rows
-from sharding_app.testing.simulation.motions import Motions
+from sharding_app.testing.simulation.message_checker import MessageChecker
 from sharding_app.testing.simulation.stubborn import Stubborn
 from sharding_app.testing.simulation.timers import Timers
 
@@ -34,7 +34,7 @@ class Observer(Protocol):
 
     timers: Timers
     stubborn: Stubborn
-    motions: Motions
+    messages: MessageChecker
 
     def handling_begins(self, entity: Entity) -> object: ...
 

@@ -32,7 +32,7 @@ from sharding_app.testing.simulation.final_checks import look_back
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.machines import watched
-from sharding_app.testing.simulation.motions import deliveries_watched
+from sharding_app.testing.simulation.message_checker import deliveries_watched
 from sharding_app.testing.simulation.nemesis import Injector
 from sharding_app.testing.simulation.network import CountingNetwork, DirectNetwork
 from sharding_app.testing.simulation.obstacles import Obstacles

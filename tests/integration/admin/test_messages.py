@@ -19,11 +19,11 @@ from psycopg import sql
 
 from devtools.embedded_servers import Servers
 from sharding_app.admin import operator_actions, views
-from sharding_app.dashboard import motion as shown
+from sharding_app.dashboard import messages as shown
 from sharding_app.models import Message
-from sharding_app.operations import motion
+from sharding_app.operations import messages
 from sharding_app.operations.cache import Collector
-from sharding_app.operations.motion import Changed
+from sharding_app.operations.messages import Changed
 from sharding_app.ports.deliveries import PARTLY_APPLIED
 from sharding_app.protocol.delivery.recurrence import Recurrence
 from sharding_app.protocol.ids import shard_of
@@ -47,7 +47,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, rows: None) -> Collector:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[Changed]:
     """What homes were told."""
     found: list[Changed] = []
-    monkeypatch.setattr(motion, "tell", found.extend)
+    monkeypatch.setattr(messages, "tell", found.extend)
     return found
 
 
@@ -81,7 +81,7 @@ def text(page: Any) -> str:
 
 def listed(page: Any) -> list[str]:
     """The ids of the rows."""
-    return [each["id"] for each in page.context["moved"]]
+    return [each["id"] for each in page.context["message_rows"]]
 
 
 # -- What is shown ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_a_cluster_without_messages_says_so(root: Client) -> None:
 def test_a_type_without_messages_is_not_offered(root: Client, put: Put) -> None:
     put("one")
     page = root.get(f"{BASE}messages/")
-    assert [each["name"] for each in page.context["moving"]] == ["shop.Cart"]
+    assert [each["name"] for each in page.context["types_shown"]] == ["shop.Cart"]
     assert [each["name"] for each in page.context["counts"]] == ["shop.Cart"]
 
 
@@ -196,7 +196,7 @@ def test_counts_are_shown_where_a_type_moves(root: Client, put: Put) -> None:
 
 
 def test_a_count_ends_at_its_limit(root: Client, put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sharding_app.dashboard.presenters import motion as words
+    from sharding_app.dashboard.presenters import messages as words
     from sharding_app.operations import snapshot
 
     monkeypatch.setattr(snapshot, "MOST_COUNTED", 3)
@@ -473,7 +473,7 @@ def test_a_refusal_of_the_server_is_told(root: Client, put: Put, monkeypatch: py
         raise ProgrammingError("permission denied for table sharding_message")
 
     put("one")
-    monkeypatch.setattr(motion, "run_query", refuse)
+    monkeypatch.setattr(messages, "run_query", refuse)
     answer = root.post(f"{BASE}steer/discard/", {"message": "one"})
     assert "nothing is changed: permission denied for table sharding_message" in text(
         root.get(answer["Location"])
@@ -513,7 +513,9 @@ def test_a_delivery_that_is_under_way_is_waited_for(
 
     def change() -> list[Changed]:
         try:
-            return motion.discard(["one"]) if action == "discard" else motion.run_now(["one"], parked=False)
+            return (
+                messages.discard(["one"]) if action == "discard" else messages.run_now(["one"], parked=False)
+            )
         finally:
             connection.close()
 

@@ -17,7 +17,7 @@ from sharding_app.contrib.health_check import ShardingHealthCheck
 from sharding_app.errors import WrongContext
 from sharding_app.http import health, metrics
 from sharding_app.operations.cache import Unreachable
-from sharding_app.operations.snapshot import MotionRow, read_snapshot
+from sharding_app.operations.snapshot import MessageCounts, read_snapshot
 from sharding_app.protocol.histogram import SECONDS
 from sharding_app.runtime.node import endpoint as endpoint_module
 from sharding_app.runtime.node.endpoint import MAX_CONNECTIONS, MAX_REQUEST_BYTES, NodeEndpoint
@@ -394,18 +394,18 @@ def test_the_check_for_django_health_check_says_what_is_wrong(monkeypatch: pytes
 
 @pytest.mark.usefixtures("rows")
 @pytest.mark.parametrize(
-    ("motion", "told"),
+    ("counts", "told"),
     [
-        (MotionRow(type="shop.Cart", overdue=2, oldest_seconds=400.0), True),
-        (MotionRow(type="shop.Cart", overdue=2, oldest_seconds=100.0), False),
-        (MotionRow(type="shop.Cart", overdue=2, oldest_seconds=400.0, failing=1), False),
-        (MotionRow(type="shop.Cart", parked=9), False),
+        (MessageCounts(type="shop.Cart", overdue=2, oldest_seconds=400.0), True),
+        (MessageCounts(type="shop.Cart", overdue=2, oldest_seconds=100.0), False),
+        (MessageCounts(type="shop.Cart", overdue=2, oldest_seconds=400.0, failing=1), False),
+        (MessageCounts(type="shop.Cart", parked=9), False),
     ],
 )
 def test_the_check_knows_an_overdue_backlog_that_no_failure_explains(
-    monkeypatch: pytest.MonkeyPatch, motion: MotionRow, told: bool
+    monkeypatch: pytest.MonkeyPatch, counts: MessageCounts, told: bool
 ) -> None:
-    rows = replace(read_snapshot(), motion=[motion])
+    rows = replace(read_snapshot(), message_counts=[counts])
     looks = collector(FakeNodes(), HandClock(), read=lambda: rows)
     monkeypatch.setattr("sharding_app.contrib.health_check.collector", looks)
     result = asyncio.run(ShardingHealthCheck().get_result())

@@ -16,7 +16,7 @@ from sharding_app.adapters.memory import MemoryTransport
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable, Snapshot
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.liveness.locks import lifeline_keys
@@ -68,13 +68,13 @@ class BreakableJournal(PostgresJournal):
         self.trouble: Trouble | None = None
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         plan = None if self.trouble is None else self.trouble.plan(self._owner, "append")
         if plan is not None and plan.execute_after is None:
             raise JournalUnavailable("it never arrived")
         self._refuse(rows)
-        at = await super().append(rows, motion, on=on)
+        at = await super().append(rows, changes, on=on)
         if plan is not None and plan.answer_after is None:
             backend = self._appends[on].backend
             if backend is not None:

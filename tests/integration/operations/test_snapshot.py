@@ -31,7 +31,7 @@ def test_a_role_that_may_not_read_messages_reads_the_rest(granted: str, counted:
         found = read_snapshot()
         cursor.execute("RESET ROLE")
     assert len(found.shards) == 10
-    assert [each.parked for each in found.motion] == [1] * counted
+    assert [each.parked for each in found.message_counts] == [1] * counted
 
 
 @pytest.mark.usefixtures("rows")

@@ -12,7 +12,7 @@ from datetime import datetime
 from sharding_app.adapters.memory import MemoryJournal, Plan
 from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.adapters.memory.steps import Steps
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import DeadProcesses
@@ -87,12 +87,12 @@ class ListTogether:
         self,
         rows: Sequence[EventRow],
         functions: Sequence[Callable[[], object]],
-        motion: Motion | None = None,
+        changes: MessageChanges | None = None,
     ) -> datetime | None:
         journal = self._journal
 
         def commit() -> Steps[datetime | None]:
-            at = yield from journal._writes.append(rows, motion)
+            at = yield from journal._writes.append(rows, changes)
             for function in functions:
                 function()
             return at

@@ -1,9 +1,9 @@
 """Planted mistakes, by subject. Each takes one guard out of the real machines, shells or tables."""
 
 from tests.simulation.mistakes.delivery import DELIVERY
+from tests.simulation.mistakes.durable_messages import DURABLE_MESSAGES
 from tests.simulation.mistakes.leases import LEASES
 from tests.simulation.mistakes.mistake import Mistake
-from tests.simulation.mistakes.motions import MOTIONS
 from tests.simulation.mistakes.nodes import NODES
 from tests.simulation.mistakes.overlapping import OVERLAPPING
 from tests.simulation.mistakes.placement import PLACEMENT
@@ -24,5 +24,5 @@ MISTAKES: dict[str, Mistake] = {
     **LEASES,
     **OVERLAPPING,
     **TIMING,
-    **MOTIONS,
+    **DURABLE_MESSAGES,
 }

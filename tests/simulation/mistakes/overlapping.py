@@ -10,7 +10,7 @@ from sharding_app.adapters.memory.journal_writes import Claim, JournalWrites
 from sharding_app.adapters.memory.server import Transaction
 from sharding_app.adapters.memory.sessions import ConnectionLost
 from sharding_app.adapters.memory.steps import Pause, Steps
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.ids import Term
 from tests.simulation.mistakes.mistake import Mistake
@@ -35,8 +35,10 @@ def _looks_at_the_term_alone(real: Any) -> Any:
 
 
 def _keeps_half(real: Any) -> Any:
-    def append(self: JournalWrites, rows: Sequence[EventRow], motion: Motion | None = None) -> Steps[None]:
-        steps, half, at = real(self, rows, motion), len(rows) // 2, self._server.now()
+    def append(
+        self: JournalWrites, rows: Sequence[EventRow], changes: MessageChanges | None = None
+    ) -> Steps[None]:
+        steps, half, at = real(self, rows, changes), len(rows) // 2, self._server.now()
         store = self._rows.store
         for step in steps:
             if step is Pause.WORK and half:

@@ -101,10 +101,10 @@ def _full_after_all(real: Any) -> Any:
 
 
 def _rows_of_its_own_alone(real: Any) -> Any:
-    async def append_together(self: Command, rows: Any, functions: Any, motion: Any) -> Any:
+    async def append_together(self: Command, rows: Any, functions: Any, changes: Any) -> Any:
         left = [each for each in rows if each.name != FINISHED]
         self.slot.seq -= len(rows) - len(left)
-        return await real(self, left, functions, motion)
+        return await real(self, left, functions, changes)
 
     return append_together
 

@@ -31,7 +31,7 @@ from sharding_app.operations.diagnosis.look import (
     Unreadable,
 )
 from sharding_app.operations.diagnosis.read_journal import reason
-from sharding_app.operations.snapshot import MotionRow
+from sharding_app.operations.snapshot import MessageCounts
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.messages import Coordination, NodeStats, ShardRegionState
@@ -74,8 +74,8 @@ def coordinating(**changes: Any) -> NodeStats:
     return NodeStats(1, 1.0, {}, {}, {}, [], [], [], Coordination(1, True, 0, 0, 0, 0, **changes))
 
 
-def moving(**changes: Any) -> Look:
-    return look(cluster=cluster(motion=(MotionRow(type="shop.Cart", **changes),)))
+def counted(**changes: Any) -> Look:
+    return look(cluster=cluster(message_counts=(MessageCounts(type="shop.Cart", **changes),)))
 
 
 def bad(what: str = "event 'Added' of version 1", kind: Literal["event", "snapshot"] = "event") -> Unreadable:
@@ -205,10 +205,10 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D196", "error", look(journals=(journal(remembers=True, unreadable_ids=(("x", "KeyError"),)),)), "KeyError"),
     ("D197", "note", look(journals=(journal(remembers=True, moved_ids=2),)), "2 remembered ids"),
     ("D198", "warning", look(journals=(journal(long=(("alice", 123_456),)),)), "'alice' has 123,456 events"),
-    ("D201", "error", moving(overdue=3, oldest_seconds=400.0), "3 messages and timers of shop.Cart should have gone out, the oldest 7 min ago."),
-    ("D201", "warning", moving(overdue=1, oldest_seconds=90.0), "1 message or timer of shop.Cart should"),
-    ("D201", "warning", moving(overdue=1000, oldest_seconds=9e9, failing=1), "1,000 or more messages and timers of shop.Cart"),
-    ("D202", "warning", moving(parked=1), "1 message or timer of shop.Cart is parked"),
+    ("D201", "error", counted(overdue=3, oldest_seconds=400.0), "3 messages and timers of shop.Cart should have gone out, the oldest 7 min ago."),
+    ("D201", "warning", counted(overdue=1, oldest_seconds=90.0), "1 message or timer of shop.Cart should"),
+    ("D201", "warning", counted(overdue=1000, oldest_seconds=9e9, failing=1), "1,000 or more messages and timers of shop.Cart"),
+    ("D202", "warning", counted(parked=1), "1 message or timer of shop.Cart is parked"),
 ]  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def test_every_finding_has_a_case_here_and_a_section_on_the_page() -> None:
         for number in re.findall(r'"(D\d\d\d)"', path.read_text())
     }
     assert made == {each[0] for each in CASES}
-    page = (ROOT / "docs" / "operating.md").read_text()
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
     described = re.findall(r"^\| `sharding\.(D\d\d\d)` \|", page, re.MULTILINE)
     assert len(described) == len(set(described))
     assert set(described) == made

@@ -7,10 +7,10 @@ WITH mine AS (
     WHERE incarnation = %(incarnation)s
     RETURNING 1
 )
-SELECT @server@, EXISTS (SELECT FROM mine), home.type, home.shard, home.epoch, home.home, home.step, home.sets_in_motion
+SELECT @server@, EXISTS (SELECT FROM mine), home.type, home.shard, home.epoch, home.home, home.step, home.uses_messages
 FROM (VALUES (1)) AS always (one)
 LEFT JOIN (
-    SELECT t.name AS type, s.shard, s.epoch, s.home, s.step, t.sets_in_motion
+    SELECT t.name AS type, s.shard, s.epoch, s.home, s.step, t.uses_messages
     FROM sharding_shard s
     JOIN sharding_type t ON t.id = s.type_id
     WHERE s.shard < t.number_of_shards AND s.home = %(incarnation)s

@@ -1,4 +1,4 @@
--- What one entity has set in motion. Its timers and the messages that were set aside stand in indexes of entities. The others
+-- Messages and timers of one entity. Its timers and the messages that were set aside stand in indexes of entities. The others
 -- are looked for among those of its shard, the first that are due: `searched` of them, and as many parked ones.
 WITH waiting AS MATERIALIZED (
     SELECT m.id, m.entity, m.due

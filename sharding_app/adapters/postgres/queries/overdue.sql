@@ -4,12 +4,12 @@ WITH shard AS (
     SELECT s.type_id, s.shard, s.epoch
     FROM sharding_type t
     JOIN sharding_shard s ON s.type_id = t.id AND s.home = %(home)s
-    WHERE t.sets_in_motion
+    WHERE t.uses_messages
     UNION ALL
     SELECT t.id, place.shard, 0
     FROM sharding_type t
     CROSS JOIN LATERAL generate_series(0, t.number_of_shards - 1) AS place (shard)
-    WHERE t.sets_in_motion
+    WHERE t.uses_messages
         AND NOT EXISTS (SELECT FROM sharding_shard s WHERE s.type_id = t.id AND s.shard = place.shard)
 )
 SELECT shard.type_id, shard.shard, shard.epoch

@@ -1,5 +1,5 @@
 -- Shards beyond the type's present number are of a former configuration: their rows only keep the epochs.
-SELECT t.name, s.shard, s.epoch, s.home, s.step, t.sets_in_motion
+SELECT t.name, s.shard, s.epoch, s.home, s.step, t.uses_messages
 FROM sharding_shard s
 JOIN sharding_type t ON t.id = s.type_id
 WHERE s.shard < t.number_of_shards

@@ -32,7 +32,7 @@ def all_down_and_up(stage: Stage) -> None:
     stage.until(lambda: all(each.is_up for each in world.nodes), BOOT_SECONDS, "every node comes up again")
     stage.runs_without_a_message("after a restart of everything")
     stage.until(
-        lambda: not world.witness.motions.waiting(), HEALED_SECONDS, "timers fire after a restart of everything", promise=16
+        lambda: not world.witness.messages.waiting(), HEALED_SECONDS, "timers fire after a restart of everything", promise=16
     )  # fmt: skip
     stage.pass_time(QUIET_SECONDS)
     if world.failure is None and (wrong := world.registry.running_at_rest()):

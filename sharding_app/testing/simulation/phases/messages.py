@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sharding_app.testing.simulation.harness import Stage
-from sharding_app.testing.simulation.motions import LONGEST_SECONDS
+from sharding_app.testing.simulation.message_checker import LONGEST_SECONDS
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.senders import ACCOUNT
 from sharding_app.testing.simulation.topology import Named
@@ -23,14 +23,14 @@ def messages(stage: Stage) -> None:
     world = stage.world
     if not world.cast.senders or world.failure is not None:
         return
-    motions = world.witness.motions
+    checker = world.witness.messages
     stage.until(
-        lambda: not motions.waiting(), ARRIVED_SECONDS, "all that was set in motion arrives", promise=15
+        lambda: not checker.waiting(), ARRIVED_SECONDS, "all that was set in motion arrives", promise=15
     )
     if stage.is_over:
         return
     try:
-        motions.look_back()
+        checker.look_back()
     except PromiseBroken as error:
         world.broke(error)
     _is_in_doubt(stage)
@@ -40,14 +40,14 @@ def messages(stage: Stage) -> None:
 
 def _is_in_doubt(stage: Stage) -> None:
     """Lose the answer to the append that stores a message: it arrives all the same, and at once."""
-    world, motions = stage.world, stage.world.witness.motions
+    world, checker = stage.world, stage.world.witness.messages
     account = next(each for each in world.cast.senders if each[0] is ACCOUNT)
     world.conditions.lost_answers = 1.0
     call = stage.call(account, "pay_one")
-    stage.until(motions.waiting, SET_SECONDS, "a message is stored")
+    stage.until(checker.waiting, SET_SECONDS, "a message is stored")
     world.conditions.lost_answers = 0.0
     stage.until(
-        lambda: call.acknowledged and not motions.waiting(), KNOWN_SECONDS, "a message in doubt arrives", promise=15
+        lambda: call.acknowledged and not checker.waiting(), KNOWN_SECONDS, "a message in doubt arrives", promise=15
     )  # fmt: skip
 
 
@@ -59,10 +59,10 @@ def _is_overdue(stage: Stage) -> None:
     client = world.clients[0]
     account = next(each for each in world.cast.senders if each[0] is ACCOUNT)
     stage.job(client.loop, client.caller.store_in_silence(account))
-    motions = world.witness.motions
-    stage.until(motions.waiting, SET_SECONDS, "a message is stored")
+    checker = world.witness.messages
+    stage.until(checker.waiting, SET_SECONDS, "a message is stored")
     stage.until(
-        lambda: stage.is_idle and not motions.waiting(), FOUND_SECONDS, "an overdue message is found", promise=15
+        lambda: stage.is_idle and not checker.waiting(), FOUND_SECONDS, "an overdue message is found", promise=15
     )  # fmt: skip
 
 
@@ -78,7 +78,7 @@ def _moves_with_its_shard(stage: Stage) -> None:
         keys = {(made.name, world.shard_of(made.name, entity)): None for made, entity in accounts}
         world.injector.move(list(keys), None)
     stage.until(
-        lambda: not world.witness.motions.waiting(), FIRED_SECONDS, "timers fire on time after a move", promise=16
+        lambda: not world.witness.messages.waiting(), FIRED_SECONDS, "timers fire on time after a move", promise=16
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from sharding_app import wiring
 from sharding_app.adapters.django.transactional import DjangoTogether
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.ports.deliveries import MessageRow, MessagesGone, Motion, Taking
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, MessagesGone, Taking
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.protocol.records import Lineage
 from tests.integration.runtime.held_row import held_row
@@ -289,13 +289,17 @@ def test_messages_are_stored_and_taken_with_the_users_rows_or_not_at_all() -> No
         return lambda: Group.objects.create(name=name)
 
     with together(threads=1, lock_timeout_seconds=5) as run:
-        at = asyncio.run(run([event_row(1, "a", 1)], [insert("sent")], Motion([sent])))
+        at = asyncio.run(run([event_row(1, "a", 1)], [insert("sent")], MessageChanges([sent])))
         assert at is not None
         assert waiting() == ["m"]
-        assert asyncio.run(run([event_row(1, "b", 1)], [insert("taken")], Motion(takes=[Taking("m")])))
+        assert asyncio.run(
+            run([event_row(1, "b", 1)], [insert("taken")], MessageChanges(takes=[Taking("m")]))
+        )
         assert waiting() == []
         with pytest.raises(MessagesGone) as gone:
-            asyncio.run(run([event_row(1, "b", 2)], [insert("again")], Motion([sent], takes=[Taking("m")])))
+            asyncio.run(
+                run([event_row(1, "b", 2)], [insert("again")], MessageChanges([sent], takes=[Taking("m")]))
+            )
     assert gone.value.gone == {"m"}
     assert waiting() == []
     assert set(Group.objects.values_list("name", flat=True)) == {"sent", "taken"}

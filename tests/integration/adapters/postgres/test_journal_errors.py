@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
@@ -84,7 +84,7 @@ class Counted(PostgresJournal):
     failed = 0
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         try:
             return await super().append(rows)

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from sharding_app.adapters.postgres.journal import PostgresJournal
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable, ShardsLocked
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
@@ -42,7 +42,7 @@ class Watched(PostgresJournal):
         self.outcomes: list[str] = []
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         try:
             at = await super().append(rows)

@@ -10,7 +10,7 @@ import pytest
 
 from devtools.embedded_servers import Servers
 from sharding_app.adapters.postgres.journal import PAGE_BYTES, PostgresJournal
-from sharding_app.ports.deliveries import MessageRow, Motion, Taking
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.given import event_row, until
 from tests.support.scratch import make_tables, scratch_database
@@ -102,8 +102,8 @@ PAGE = {
         ("operator_entity", {"type_id": 1, "shard": 3, "entity": "e13", "searched": 100, "limit": 50}, 210),
         ("operator_run", {"ids": ["many-13", "x"], "parked": False}, 2),
         ("operator_discard", {"ids": ["many-13", "x"]}, 2),
-        ("snapshot_motion", {"late": 60.0, "limit": 1000}, 5 * SHARDS),
-        ("snapshot_motion", {"late": -1e9, "limit": 100}, 5 * SHARDS + 110),
+        ("snapshot_messages", {"late": 60.0, "limit": 1000}, 5 * SHARDS),
+        ("snapshot_messages", {"late": -1e9, "limit": 100}, 5 * SHARDS + 110),
     ],
 )
 def test_what_an_operator_asks_for_reads_a_few_rows_of_each_shard(
@@ -132,13 +132,13 @@ async def test_no_append_reads_all_of_the_table(params: dict[str, Any]) -> None:
     """Its plans are made while the table is empty, and used when it is full."""
     journal = PostgresJournal(params)
 
-    def everything(seq: int) -> Motion:
+    def everything(seq: int) -> MessageChanges:
         def made(place: int, key: str | None = None) -> MessageRow:
             name = f"m{seq}-{place}"
             return MessageRow(name, 1, 0, "a", 1, seq, place, "shop.Cart", "a", "c", b"", key=key)
 
         taken = [Taking(f"m{seq - 1}-0"), Taking(f"m{seq - 1}-1", park=True)] if seq > 1 else []
-        return Motion([made(0), made(1), made(2, "k")], [(1, "a", "other")], taken)
+        return MessageChanges([made(0), made(1), made(2, "k")], [(1, "a", "other")], taken)
 
     try:
         for seq in range(1, 13):

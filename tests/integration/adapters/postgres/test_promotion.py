@@ -9,10 +9,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from devtools.embedded_servers import OwnPostgres
+from sharding_app.adapters.postgres.appending_messages import append_within
 from sharding_app.adapters.postgres.connection import Line
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
-from sharding_app.adapters.postgres.moving import append_within
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.within import prepare_within
 from sharding_app.ports.journal import JournalUnavailable

@@ -301,7 +301,7 @@ async def test_who_may_insert_messages_alone_stores_them_from_outside(roles: Rol
             await outside.execute(insert, ["1", None])
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await outside.execute(insert, ["2", 1])
-        assert await value(admin, "SELECT sets_in_motion FROM sharding_type WHERE id = 1") is True
+        assert await value(admin, "SELECT uses_messages FROM sharding_type WHERE id = 1") is True
         assert await value(admin, "SELECT array_agg(id) FROM sharding_message") == ["1"]
 
 

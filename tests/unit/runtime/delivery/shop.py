@@ -1,4 +1,4 @@
-"""Entities that set things in motion, and what their handlers have seen."""
+"""Entities that send messages and set timers, and what their handlers have seen."""
 
 from datetime import timedelta
 from typing import ClassVar

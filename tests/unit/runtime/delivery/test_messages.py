@@ -260,8 +260,8 @@ async def test_a_message_whose_answer_is_lost_takes_effect_once(
     lost: list[str] = []
 
     def lose_the_first(source: str, message: Deliver, value: bytes) -> None:
-        if message.motion is not None and not lost:
-            lost.append(message.motion.id)
+        if message.delivery is not None and not lost:
+            lost.append(message.delivery.id)
         else:
             answer(source, message, value)
 
@@ -288,7 +288,7 @@ async def test_a_home_that_is_cut_off_delivers_nothing_beside_its_successor(clus
         await former.close()
 
 
-async def test_a_type_that_sets_nothing_in_motion_asks_the_journal_nothing_more(
+async def test_a_type_without_messages_asks_the_journal_nothing_more(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

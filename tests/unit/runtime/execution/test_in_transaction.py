@@ -146,7 +146,7 @@ async def test_all_events_of_a_command_and_its_rows_are_one_transaction(
     transactions: list[tuple[int, int]] = []
 
     async def noted(
-        events: Sequence[EventRow], functions: Sequence[Callable[[], object]], motion: object
+        events: Sequence[EventRow], functions: Sequence[Callable[[], object]], changes: object
     ) -> None:
         transactions.append((len(events), len(functions)))
 

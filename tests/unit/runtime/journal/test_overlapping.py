@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced, ShardsLocked
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal import backlog
@@ -63,7 +63,7 @@ class Gated:
         self.holders: dict[tuple[int, int], str] = {}
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         shards = {row.shard for row in rows}
         for other in self.under_way.values():

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import pytest
 
-from sharding_app.ports.deliveries import Motion
+from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsLocked
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.journal.backlog import MAX_ROWS
@@ -36,7 +36,7 @@ class Scripted:
         "How many each attempt had."
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         self.attempts.append(asyncio.get_running_loop().time())
         self.rows.append(len(rows))
@@ -167,7 +167,7 @@ async def test_what_became_of_an_append_is_asked_before_it_is_made_again() -> No
 
     class AnswersAreLost(Scripted):
         async def append(
-            self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+            self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
         ) -> datetime | None:
             await super().append(rows)
             raise JournalUnavailable("the connection was lost")
@@ -282,11 +282,11 @@ class SlowToFail(Scripted):
     seconds = 5.0
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         if self.trouble(rows) is not None:
             await asyncio.sleep(self.seconds)
-        return await super().append(rows, motion)
+        return await super().append(rows, changes)
 
 
 async def fails_beside_others(writer: JournalWriter, entities: Entities, *names: str) -> None:
@@ -419,7 +419,7 @@ class Locking(Scripted):
         self.looks = 0
 
     async def append(
-        self, rows: Sequence[EventRow], motion: Motion | None = None, *, on: int = 0
+        self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
     ) -> datetime | None:
         error = self.trouble(rows)
         if error is None and not self.looks and any(row.entity == self.locked_entity for row in rows):

@@ -1,4 +1,4 @@
-"""What a command sets in motion: what is staged, and what is refused at the call."""
+"""Messages and timers of a command: what is staged, and what is refused at the call."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sharding_app import (
     event,
     query,
 )
+from sharding_app.entities.durable_calls import Sent
 from sharding_app.entities.gateway import use_gateway
-from sharding_app.entities.motion import Sent
 from sharding_app.entities.staging import STAGED_LIMIT, Staging
 from sharding_app.testing import given
 from sharding_app.testing.local import LocalGateway
@@ -40,7 +40,7 @@ class Bid:
 class Closed: ...
 
 
-class Bidder(Entity, name="motion.Bidder"):
+class Bidder(Entity, name="durable.Bidder"):
     def __init__(self) -> None:
         self.told: list[str] = []
 
@@ -56,7 +56,7 @@ class Bidder(Entity, name="motion.Bidder"):
         return self.told
 
 
-class Auction(EventSourced, name="motion.Auction"):
+class Auction(EventSourced, name="durable.Auction"):
     bids: list[str]
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ def auction(entity_id: str = "1") -> tuple[Auction, Staging]:
     return made, staging
 
 
-def test_a_test_sees_what_a_call_sets_in_motion() -> None:
+def test_a_test_sees_messages_and_timers_of_a_call() -> None:
     scenario = given(Bid("ann", 1), now=NOW).when(Auction.bid, "bob", 5)
     scenario.then(
         events=[Bid("bob", 5)],
@@ -147,7 +147,7 @@ async def test_answers_and_failures_come_back_as_commands() -> None:
         answers = await Auction.ref("1").answers_so_far()
         assert answers == ["a pity", "bob negative {'auction': '1', 'amount': -3} True"]
         await carrier.advance(3600)
-        assert carrier.host("motion.Auction", "1").events == [Closed()]
+        assert carrier.host("durable.Auction", "1").events == [Closed()]
 
 
 def test_a_key_has_one_timer_and_the_last_word_counts() -> None:
@@ -162,7 +162,7 @@ def test_a_key_has_one_timer_and_the_last_word_counts() -> None:
     assert staging.cancelled == []
     (timer,) = staging.messages
     assert timer.every == '{"day_at":"07:00","tz":"Europe/Berlin","missed":"skip"}'
-    assert (timer.target_type, timer.target, timer.command) == ("motion.Auction", "1", "close")
+    assert (timer.target_type, timer.target, timer.command) == ("durable.Auction", "1", "close")
     staging.clear()
     assert [staging.messages, staging.cancelled, staging.after_commit] == [[], [], []]
 
@@ -254,7 +254,7 @@ def test_outside_of_a_command_nothing_is_staged() -> None:
             call()
 
 
-class Order(EventSourced, name="motion.Order"):
+class Order(EventSourced, name="durable.Order"):
     """Has a command whose name is also ours."""
 
     @command

@@ -11,7 +11,7 @@ from typing import Any
 from sharding_app.adapters.memory.message_rows import MessageRows
 from sharding_app.adapters.memory.message_writes import MessageWrites
 from sharding_app.adapters.memory.steps import Steps
-from sharding_app.ports.deliveries import Motion, Taking
+from sharding_app.ports.deliveries import MessageChanges, Taking
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.delivery import outcome
 from sharding_app.protocol.delivery.deliveries import Deliveries, Message
@@ -27,8 +27,8 @@ from tests.simulation.mistakes.mistake import Mistake, async_nothing, nothing, y
 def _before_the_commit(real: Any) -> Any:
     def put(self: Command, commit: Commit) -> None:
         owner = self.services.owner
-        if commit.motion and owner.knows_server_time:
-            owner.staged(self.slot, commit.motion, owner.server_time())
+        if commit.message_changes and owner.knows_server_time:
+            owner.staged(self.slot, commit.message_changes, owner.server_time())
         real(self, commit)
 
     return put
@@ -36,7 +36,7 @@ def _before_the_commit(real: Any) -> Any:
 
 def _confirms_first(real: Any) -> Any:
     def put(self: Command, commit: Commit) -> None:
-        if self.message.motion is not None:
+        if self.message.delivery is not None:
             self.services.replies.answer(self.source, self.message, outcome.encode(outcome.DONE))
         real(self, commit)
 
@@ -44,11 +44,11 @@ def _confirms_first(real: Any) -> Any:
 
 
 def _takes_what_is_gone(real: Any) -> Any:
-    def take(self: MessageWrites, motion: Motion, *, repeated: bool = False) -> Steps[set[str]]:
-        there = [each for each in motion.takes if each.id in self._rows.rows]
-        ended: set[str] = yield from real(self, motion._replace(takes=there), repeated=repeated)
-        if isinstance(motion.takes, list):
-            motion.takes[:] = there
+    def take(self: MessageWrites, changes: MessageChanges, *, repeated: bool = False) -> Steps[set[str]]:
+        there = [each for each in changes.takes if each.id in self._rows.rows]
+        ended: set[str] = yield from real(self, changes._replace(takes=there), repeated=repeated)
+        if isinstance(changes.takes, list):
+            changes.takes[:] = there
         return ended
 
     return take
@@ -62,17 +62,17 @@ def _never_early(real: Any) -> Any:
 
 
 def _cancels_nothing(real: Any) -> Any:
-    def motion_of(*args: Any, **kwargs: Any) -> Motion:
+    def message_changes(*args: Any, **kwargs: Any) -> MessageChanges:
         return real(*args, **kwargs)._replace(cancels=[])  # type: ignore[no-any-return]
 
-    return motion_of
+    return message_changes
 
 
 def _parks_nothing(real: Any) -> Any:
-    def motion_of(*args: Any, **kwargs: Any) -> Motion:
+    def message_changes(*args: Any, **kwargs: Any) -> MessageChanges:
         return real(*args, **kwargs | {"park": False})  # type: ignore[no-any-return]
 
-    return motion_of
+    return message_changes
 
 
 def _whichever_is_due(real: Any) -> Any:
@@ -96,7 +96,7 @@ def _has_its_lease(real: Any) -> Any:
 
 def _alone(real: Any) -> Any:
     async def together(
-        self: VirtualTogether, rows: Sequence[EventRow], functions: Any, motion: Motion | None = None
+        self: VirtualTogether, rows: Sequence[EventRow], functions: Any, changes: MessageChanges | None = None
     ) -> datetime | None:
         return await real(self, rows, functions, None)  # type: ignore[no-any-return]
 
@@ -135,14 +135,14 @@ def _keeps(real: Any) -> Any:
     return end
 
 
-MOTIONS: dict[str, Mistake] = {
+DURABLE_MESSAGES: dict[str, Mistake] = {
     # The commit.
     "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
     "messages_leave_their_transaction": Mistake((15,), VirtualTogether, "__call__", _alone),
     "confirms_before_the_effect": Mistake((15,), Command, "put", _confirms_first),
     "takes_what_is_gone": Mistake((5, 16), MessageWrites, "take", _takes_what_is_gone),
     "takes_without_deleting": Mistake((5, 16), MessageWrites, "_end", _keeps),
-    "partly_applied_is_not_parked": Mistake((15,), command, "motion_of", _parks_nothing),
+    "partly_applied_is_not_parked": Mistake((15,), command, "message_changes", _parks_nothing),
     "what_is_in_doubt_is_not_read": Mistake((15,), Deliverer, "staged", _in_doubt_is_not_read),
     # Homes.
     "forgets_on_a_move": Mistake((15, 16), TypeHost, "begin_deliveries", lambda _: nothing),
@@ -155,5 +155,5 @@ MOTIONS: dict[str, Mistake] = {
     "replies_to_nothing": Mistake((15,), command, "reply_args", _replies_nothing),
     # Timers.
     "fires_early": Mistake((16,), MessageRows, "missing", _never_early),
-    "loses_a_cancel": Mistake((16,), command, "motion_of", _cancels_nothing),
+    "loses_a_cancel": Mistake((16,), command, "message_changes", _cancels_nothing),
 }

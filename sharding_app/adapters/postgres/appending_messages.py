@@ -21,7 +21,7 @@ from sharding_app.adapters.postgres.arrays import (
     register_arrays,
 )
 from sharding_app.adapters.postgres.errors import explain, verdict
-from sharding_app.ports.deliveries import Motion, Pending, Taking
+from sharding_app.ports.deliveries import MessageChanges, Pending, Taking
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused
 
 _EVENT = (
@@ -49,12 +49,12 @@ APPEND = b"SELECT sharding_append_v1(" + b", ".join([b"%b"] * _PARAMETERS) + b")
 
 
 def append_parameters(
-    rows: Sequence[EventRow], motion: Motion, *, repeated: bool = False
+    rows: Sequence[EventRow], changes: MessageChanges, *, repeated: bool = False
 ) -> list[Array | bool]:
     """Return the parameters of `APPEND`. Raises RowRefused for a value that no column holds."""
-    takes = motion.takes
+    takes = changes.takes
     again = [(each.id, *each.again) for each in takes if each.again is not None]
-    keys = [*motion.cancels, *(row.timer for row in motion.sends if row.timer is not None)]
+    keys = [*changes.cancels, *(row.timer for row in changes.sends if row.timer is not None)]
     try:
         return [
             *_columns(_EVENT, rows),
@@ -63,20 +63,20 @@ def append_parameters(
             Texts([each.id for each in takes if each.park]),
             *_columns((Texts, Texts, Times), again),
             *_columns(_KEY, keys),
-            *_columns(_MESSAGE, motion.sends),
+            *_columns(_MESSAGE, changes.sends),
             repeated,
         ]
     except UNWRITABLE as error:
         raise RowRefused(f"{type(error).__name__}: {error}", 0 if len(rows) == 1 else None) from error
 
 
-async def append_moving(
-    connection: Connection, rows: Sequence[EventRow], motion: Motion, *, repeated: bool = False
+async def append_with_messages(
+    connection: Connection, rows: Sequence[EventRow], changes: MessageChanges, *, repeated: bool = False
 ) -> datetime:
     """Append all or nothing, as one statement that commits itself, and return the server's time.
     Raises RowRefused or psycopg's errors.
     """
-    parameters = append_parameters(rows, motion, repeated=repeated)
+    parameters = append_parameters(rows, changes, repeated=repeated)
     cursor = await connection.execute(APPEND, parameters, prepare=True, binary=True)
     found = await cursor.fetchone()
     if connection.info.transaction_status != TransactionStatus.IDLE:
@@ -85,19 +85,19 @@ async def append_moving(
 
 
 def append_within(
-    cursor: psycopg.Cursor[tuple[Any, ...]], rows: Sequence[EventRow], motion: Motion | None = None
+    cursor: psycopg.Cursor[tuple[Any, ...]], rows: Sequence[EventRow], changes: MessageChanges | None = None
 ) -> datetime | None:
     """Append in the user's open transaction, as its last statement. Raises the server's verdict as
     the journal's errors.
     """
     try:
-        if not motion:
+        if not changes:
             copy_events_within(cursor, rows)
             return None
         # The user's cursor may write parameters into the statement's text: these are binary.
         with psycopg.Cursor(cursor.connection) as own:
             register_arrays(own.adapters)
-            own.execute(APPEND, append_parameters(rows, motion), binary=True)
+            own.execute(APPEND, append_parameters(rows, changes), binary=True)
             return _time(own.fetchone())
     except psycopg.Error as error:
         raise verdict(error) or JournalUnavailable(explain(error)) from error

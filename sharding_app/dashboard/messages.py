@@ -108,7 +108,7 @@ class OfEntity:
 
 
 def read_entity(row: TypeRow, entity: str) -> OfEntity:
-    """Return what an entity has set in motion."""
+    """Return the messages and timers of an entity."""
     shard = shard_by_id(row.config, entity)
     params = {
         "type_id": row.number, "entity": entity, "shard": -1 if shard is None else shard, "searched": SEARCHED,

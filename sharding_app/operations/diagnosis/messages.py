@@ -12,7 +12,7 @@ LONG_SECONDS = 300.0
 
 
 def examine(look: Look) -> Iterator[Finding]:
-    for row in look.cluster.motion if look.cluster is not None else ():
+    for row in look.cluster.message_counts if look.cluster is not None else ():
         where = f"type {row.type}"
         if row.overdue:
             failing = (

@@ -1,4 +1,4 @@
-"""Rows of what a command has set in motion, which go with its commit; functions that follow it."""
+"""Rows of messages and timers that go with a command's commit; functions that follow it."""
 
 import asyncio
 import inspect
@@ -11,9 +11,9 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 from sharding_app.entities.staging import StagedMessage, Staging
 from sharding_app.errors import InvalidCall
-from sharding_app.ports.deliveries import MessageRow, Motion, Taking
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from sharding_app.protocol.delivery.recurrence import decode, first
-from sharding_app.protocol.messages import Deliver, Takes
+from sharding_app.protocol.messages import Deliver, Delivery
 from sharding_app.redaction import traceable
 from sharding_app.runtime.base.interfaces import RAISED, ends_job
 from sharding_app.runtime.base.threads import sendable
@@ -24,9 +24,9 @@ logger = logging.getLogger("sharding.entity")
 MICROSECONDS = 1_000_000
 
 
-def sets_in_motion(message: Deliver, staging: Staging) -> bool:
+def changes_messages(message: Deliver, staging: Staging) -> bool:
     """Tell whether rows of messages or timers go with a command's commit."""
-    return bool(message.motion is not None or staging.messages or staging.cancelled)
+    return bool(message.delivery is not None or staging.messages or staging.cancelled)
 
 
 def needs_time(staging: Staging) -> bool:
@@ -36,7 +36,7 @@ def needs_time(staging: Staging) -> bool:
     return any(each.every is not None and not decode(each.every).seconds for each in staging.messages)
 
 
-def reply_args(wanted: Takes, result: object) -> bytes | None:
+def reply_args(wanted: Delivery, result: object) -> bytes | None:
     """Encode the result for the command that the sender wants it as; None: it wants none."""
     if wanted.reply_to is None:
         return None
@@ -47,7 +47,7 @@ def reply_args(wanted: Takes, result: object) -> bytes | None:
     return sender.handler(command).encode_answer(result)
 
 
-def motion_of(
+def message_changes(
     owner: Owner,
     type_id: int,
     slot: Resident,
@@ -58,7 +58,7 @@ def motion_of(
     seq: int | None = None,
     park: bool = False,
     resumed: bool = False,
-) -> Motion:
+) -> MessageChanges:
     """Return the rows for a commit whose last event has the entity's present number.
 
     `seq`: the place of its messages, if it is not that number. `park`: it is in the middle of a
@@ -68,11 +68,11 @@ def motion_of(
     made = [_row(owner, type_id, slot, seq, position, each) for position, each in enumerate(staging.messages)]
     cancels = [(type_id, slot.id, key) for key in staging.cancelled]
     takes = []
-    if message.motion is not None:
-        takes = [_taking(type_id, slot, message.motion, park=park, resumed=resumed)]
+    if message.delivery is not None:
+        takes = [_taking(type_id, slot, message.delivery, park=park, resumed=resumed)]
         if reply is not None:
-            made.append(reply_row(owner, type_id, slot, message.motion, reply, seq, len(made)))
-    return Motion(made, cancels, takes)
+            made.append(reply_row(owner, type_id, slot, message.delivery, reply, seq, len(made)))
+    return MessageChanges(made, cancels, takes)
 
 
 def _row(
@@ -90,7 +90,7 @@ def _row(
     )  # fmt: skip
 
 
-def _taking(type_id: int, slot: Resident, takes: Takes, *, park: bool, resumed: bool) -> Taking:
+def _taking(type_id: int, slot: Resident, takes: Delivery, *, park: bool, resumed: bool) -> Taking:
     timer = None if takes.key is None else (type_id, slot.id, takes.key)
     again = None
     if takes.again is not None:
@@ -99,7 +99,7 @@ def _taking(type_id: int, slot: Resident, takes: Takes, *, park: bool, resumed: 
 
 
 def reply_row(
-    owner: Owner, type_id: int, slot: Resident, takes: Takes, args: bytes, seq: int, position: int
+    owner: Owner, type_id: int, slot: Resident, takes: Delivery, args: bytes, seq: int, position: int
 ) -> MessageRow:
     """Return the reply to a message: a message of its target."""
     shard = slot.shard

@@ -109,7 +109,7 @@ def interval_of(token: str) -> float:
     return 1.0 + seconds_of(token) / 2
 
 
-class Motions:
+class MessageChecker:
     def __init__(self, world: World) -> None:
         self._world = world
         self.messages: dict[str, Message] = {}

@@ -86,7 +86,7 @@ def repeats(every: str | None) -> str:
 
 
 def counts(look: Look) -> list[View]:
-    """Return a row for each type that has ever set anything in motion."""
+    """Return a row for each type that has ever stored a message or timer."""
     numbers = {each.config.name: each.number for each in look.cluster.types}
     return [
         {
@@ -98,7 +98,7 @@ def counts(look: Look) -> list[View]:
             "oldest": words.span(timedelta(seconds=each.oldest_seconds)) if each.overdue else words.NOTHING,
             "bad": bool(each.overdue or each.parked),
         }
-        for each in look.cluster.motion
+        for each in look.cluster.message_counts
     ]
 
 

@@ -1,4 +1,4 @@
--- What entities have set in motion, by type: how many are overdue, failing and parked, each up to a limit, and for how many
+-- Messages and timers by type: how many are overdue, failing and parked, each up to a limit, and for how many
 -- seconds the oldest one has been due. One look at each shard that has any, along the index; none for types without any.
 SELECT t.name, overdue.many, extract(epoch FROM now() - overdue.oldest)::float8, failing.many, overdue.parked
 FROM sharding_type t
@@ -48,5 +48,5 @@ CROSS JOIN LATERAL (
         SELECT FROM sharding_message m WHERE m.type_id = t.id AND m.error <> '' AND NOT m.parked LIMIT %(limit)s
     ) few
 ) failing
-WHERE t.sets_in_motion
+WHERE t.uses_messages
 ORDER BY t.name;

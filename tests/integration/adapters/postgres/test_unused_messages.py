@@ -21,7 +21,7 @@ SECONDS = 20.0
 LOOK_SECONDS = 0.02
 OVERDUE = "in which something should have gone out"
 ABOUT_MESSAGES = ("sharding_message", "sharding_append_v1")
-NEWS = "FROM sharding_type t WHERE t.sets_in_motion"
+NEWS = "FROM sharding_type t WHERE t.uses_messages"
 
 
 @event
@@ -29,8 +29,8 @@ class Counted:
     pass
 
 
-class Still(EventSourced, name="motion.Still"):
-    """Sets nothing in motion."""
+class Still(EventSourced, name="unused.Still"):
+    """Uses no messages."""
 
     count: int = 0
 
@@ -44,7 +44,7 @@ class Still(EventSourced, name="motion.Still"):
         self.count += 1
 
 
-class Moving(Still, name="motion.Moving"):
+class Moving(Still, name="unused.Moving"):
     @command
     def pass_on(self) -> None:
         self.send(Still.ref("target").add)

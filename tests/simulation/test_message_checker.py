@@ -9,7 +9,13 @@ import msgspec
 import pytest
 
 from sharding_app.entities.base import Entity
-from sharding_app.testing.simulation.motions import LONGEST_SECONDS, Motions, Order, interval_of, seconds_of
+from sharding_app.testing.simulation.message_checker import (
+    LONGEST_SECONDS,
+    MessageChecker,
+    Order,
+    interval_of,
+    seconds_of,
+)
 from sharding_app.testing.simulation.promises import Entry, PromiseBroken
 from sharding_app.testing.simulation.senders import ACCOUNT, ECHO, SAFE, orders
 from sharding_app.testing.simulation.topology import ACCOUNTS, cast_of
@@ -28,7 +34,7 @@ class Stage:
         self.lost: dict[str, None] = {}
         self.rows: dict[str, Any] = {}
         self.events: dict[tuple[int, str], dict[int, Any]] = {}
-        self.judge = Motions(self.world())
+        self.judge = MessageChecker(self.world())
 
     def world(self) -> Any:
         witness = SimpleNamespace(

@@ -8,11 +8,11 @@ HELD = "ACCEPTANCE_HELD"
 """If it is in the environment, a node commits messages and timers, and delivers none."""
 
 
-class MotionConfig(AppConfig):
-    """Labelled `motion`, so that its clocks are `motion.Clock`."""
+class TimersConfig(AppConfig):
+    """Labelled `timers`, so that its clocks are `timers.Clock`."""
 
-    name = "tests.acceptance.motion"
-    label = "motion"
+    name = "tests.acceptance.timers"
+    label = "timers"
 
     def ready(self) -> None:
         if os.environ.get(HELD):

@@ -1,5 +1,5 @@
-"""``self.send``, ``self.schedule``, ``self.cancel``: all that a command sets in motion is checked
-and staged.
+"""``self.send``, ``self.schedule``, ``self.cancel``: durable messages and timers of a command are
+checked and staged.
 
 All errors are raised at the call, in the handler: what is staged can be stored, and delivered.
 """
