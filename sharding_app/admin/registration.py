@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.db.models import Model
 
-from sharding_app.admin.dashboard import ClusterAdmin
+from sharding_app.admin.cluster_admin import ClusterAdmin
 from sharding_app.admin.model_admins import admins
 from sharding_app.models import Cluster
 

@@ -1,7 +1,7 @@
 """The dashboard's views, below the address of the model `Cluster` on an admin site.
 
 They bring the engine and its clients of Redis along, so they are imported with the site's addresses
-(`admin.dashboard`): a command without a web page does not load them.
+(`admin.cluster_admin`): a command without a web page does not load them.
 """
 
 from __future__ import annotations
