@@ -9,7 +9,7 @@ RANK: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding, with an id of docs/operating.md or docs/checks.md; SILENCED_SYSTEM_CHECKS
+    """One finding, with an id of docs/troubleshooting.md or docs/checks.md; SILENCED_SYSTEM_CHECKS
     applies.
     """
 

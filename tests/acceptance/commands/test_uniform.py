@@ -21,7 +21,7 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_remove_journal": ["shop.Cart", "--yes-delete-the-journal-of", "shop.Cart"],
 }
 """With what makes each of them do something."""
-PAGE = (ROOT / "docs" / "operating.md").read_text()
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 
 
 def options(text: str) -> set[str]:
