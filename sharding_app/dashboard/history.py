@@ -21,7 +21,6 @@ from sharding_app.dashboard.jsontext import fields
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 from sharding_app.models import Event, RememberedEntity, Snapshot
-from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.records import TypeConfig
 
 MAX_REPLAY = 20_000
@@ -122,11 +121,10 @@ def _read_history(number: int, config: TypeConfig, entity: str, at: int | None, 
 
 def shard_by_id(config: TypeConfig, entity: str) -> int | None:
     """Where an id leads to; None: the function that says so is not installed here, or fails."""
-    if config.extractor.startswith("hash:") or config.extractor == "ref":
-        return shard_of(entity, config.number_of_shards)
+    shard = config.shard_by_hash(entity)
     known = installed(config.name)
-    if known is None or known.extractor is None:
-        return None
+    if shard is not None or known is None or known.extractor is None:
+        return shard
     try:
         return int(known.extractor.checked_shard_id(entity))
     except Exception:  # noqa: BLE001  (the user's own function)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term, shard_of
 
 MemberState = Literal["joining", "up", "leaving"]
 ShardStep = Literal["home", "handoff", "stopped"]
@@ -26,6 +26,10 @@ class TypeConfig(msgspec.Struct, frozen=True):
     "Version of the hash, with the fingerprint of the shards of some fixed ids."
     role: str
     store_mode: str
+
+    def shard_by_hash(self, entity: EntityId) -> ShardId | None:
+        """Return the shard of an entity; None: an extractor of the type's own decides."""
+        return shard_of(entity, self.number_of_shards) if self.extractor.startswith("hash:") else None
 
 
 class Lineage(msgspec.Struct, frozen=True):

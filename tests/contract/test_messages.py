@@ -20,30 +20,13 @@ from sharding_app.ports.deliveries import (
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, RowRefused, ShardsFenced
 from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
-from tests.support.given import CART, event_row, homed
+from tests.support.given import CART, event_row, homed, message
 
 pytestmark = pytest.mark.asyncio
 
 HORIZON = 3600.0
 LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
 NEXT_YEAR = timedelta(days=365)
-
-
-def message(type_id: int, name: str, owner: str = "a", *, shard: int = 0, **fields: Any) -> MessageRow:
-    row = MessageRow(
-        id=name,
-        type_id=type_id,
-        shard=shard,
-        entity=owner,
-        epoch=1,
-        seq=1,
-        position=0,
-        target_type=CART.name,
-        target="target",
-        command="outbid",
-        args=b"\x92\x90\x80",
-    )
-    return row._replace(**fields)
 
 
 def timer(type_id: int, name: str, key: str, delay: float = 0.0, **fields: Any) -> MessageRow:

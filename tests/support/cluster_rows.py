@@ -38,7 +38,7 @@ def rows(db: None) -> None:
         )
         cursor.executemany(
             "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
-            " VALUES (%s, %s, 'event_sourced', %s, 'ref', 'crc32-1', '', 'postgres')",
+            " VALUES (%s, %s, 'event_sourced', %s, 'hash:crc32-1', 'crc32-1', '', 'postgres')",
             [(CART, "shop.Cart", SHARDS), (GONE, "shop.Gone", 4)],
         )
         cursor.executemany(

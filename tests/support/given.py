@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from sharding_app.ports.deliveries import MessageRow
 from sharding_app.ports.journal import EventRow
 from sharding_app.ports.lifeline import LifelineSession
 from sharding_app.ports.store import ClusterStore
@@ -48,6 +49,23 @@ def event_row(type_id: int, entity: str, seq: int, **changes: Any) -> EventRow:
         reply=None,
     )
     return row._replace(**changes)
+
+
+def message(type_id: int, name: str, owner: str = "a", *, shard: int = 0, **fields: Any) -> MessageRow:
+    row = MessageRow(
+        id=name,
+        type_id=type_id,
+        shard=shard,
+        entity=owner,
+        epoch=1,
+        seq=1,
+        position=0,
+        target_type=CART.name,
+        target="target",
+        command="outbid",
+        args=b"\x92\x90\x80",
+    )
+    return row._replace(**fields)
 
 
 async def with_type(store: ClusterStore, config: TypeConfig = CART) -> int:

@@ -23,6 +23,7 @@ from psycopg import sql
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.ports.journal import Erasure
+from sharding_app.protocol.records import TypeConfig
 
 EVENTS_AT_ONCE = 5_000
 ROWS_AT_FIRST = 2_000
@@ -61,8 +62,8 @@ class UnknownTypes(Exception):
 def count_entity(conninfo: Conninfo, type_name: str, entity: str) -> Erasure:
     """Count the rows of an entity. Raises psycopg.Error."""
     with _connected(conninfo, read_only=True) as connection, connection.transaction():
-        found = _rows(connection, "erase_count", {"type": type_name, "entity": entity})
-    return Erasure(*found[0]) if found else Erasure()
+        known = _entity(connection, type_name, entity)
+        return Erasure() if known is None else Erasure(*_one(connection, "erase_count", known))
 
 
 def erase_entity(
@@ -80,16 +81,17 @@ def erase_entity(
     (`runtime.hosting.erasure`). The epochs of all shards in which the entity has left rows are
     raised, since it may begin to live in any of them.
     """
-    params: dict[str, Any] = {"type": type_name, "entity": entity, "by": by}
     with _connected(conninfo) as connection:
-        shards = _rows(connection, "erase_find", params)
-        if not shards:
+        known = _entity(connection, type_name, entity)
+        shards = [] if known is None else _rows(connection, "erase_find", known)
+        if known is None or not shards:
             return Erasure()
-        homes = [home for _, _, home in shards]
+        homes = [home for _, home in shards]
         if alive := _rows(connection, "erase_homes", {"homes": homes}):
             raise NodesAlive([name for (name,) in alive])
-        type_id = shards[0][0]
-        seen = {"type_id": type_id, "shards": [shard for _, shard, _ in shards], "homes": homes}
+        type_id = known["type_id"]
+        params = {"type_id": type_id, "type": type_name, "entity": entity, "by": by}
+        seen = {"shards": [shard for shard, _ in shards], "homes": homes}
         fenced = _rows(connection, "erase_fence", {**params, **seen})
         if len(fenced) < len(shards):
             raise NodesAlive
@@ -99,7 +101,7 @@ def erase_entity(
             "epochs": [each for _, each in fenced],
         }
         shard, epoch = fenced[0]
-        held = {**params, "type_id": type_id, "shards": raised["shards"]}
+        held = {**params, "shards": raised["shards"]}
         held |= {"shard": shard, "epoch": epoch, "at_most": events_at_once}
         erased = Erasure(whole=False)
         while not erased.whole:
@@ -111,6 +113,15 @@ def erase_entity(
             erased += Erasure(*piece[0])
             progress(erased)
     return erased
+
+
+def _entity(connection: Connection, type_name: str, entity: str) -> dict[str, Any] | None:
+    """Return how statements name an entity; None: the cluster does not know the type."""
+    for number, *config in _rows(connection, "types", {}):
+        if config[0] == type_name:
+            shard = TypeConfig(*config).shard_by_hash(entity)
+            return {"type_id": number, "entity": entity, "shard": shard}
+    return None
 
 
 def scrub_tables(conninfo: Conninfo) -> None:

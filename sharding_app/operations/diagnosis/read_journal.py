@@ -18,7 +18,6 @@ from sharding_app.adapters.django.database import run_query, steady_reads
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import UnreadableEvent
 from sharding_app.operations.diagnosis.look import JournalLook, Unreadable
-from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.records import TypeConfig
 from sharding_app.runtime.journal.loader import LONG_EVENTS
 
@@ -196,4 +195,4 @@ def shard_by_id(config: TypeConfig, known: EntityType | None, entity: str) -> in
     """
     if known is not None and known.extractor is not None:
         return int(known.extractor.checked_shard_id(entity))
-    return shard_of(entity, config.number_of_shards) if config.extractor.startswith("hash:") else None
+    return config.shard_by_hash(entity)

@@ -34,7 +34,7 @@ from tests.support.live import Live, until
 from tests.unit.operations.looks import holding, term_of
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
-CART = TypeConfig("shop.Cart", "event_sourced", 10, "ref", "crc32-1", "", "postgres")
+CART = TypeConfig("shop.Cart", "event_sourced", 10, "hash:crc32-1", "crc32-1", "", "postgres")
 
 
 def member(name: str, age: int, **changes: object) -> Member:

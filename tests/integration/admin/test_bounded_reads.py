@@ -70,7 +70,7 @@ def browser(db: None, monkeypatch: pytest.MonkeyPatch, django_user_model: Any) -
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
-            " VALUES (%s, 'shop.Cart', 'event_sourced', 10, 'ref', 'crc32-1', '', 'postgres')",
+            " VALUES (%s, 'shop.Cart', 'event_sourced', 10, 'hash:crc32-1', 'crc32-1', '', 'postgres')",
             [CART],
         )
     for module in (views, operator_actions):

@@ -1,10 +1,13 @@
 -- The shards in which the entity has left anything, and their homes. Nothing is locked.
-SELECT s.type_id, s.shard, s.home
+-- Messages of an entity stand in its present shard: they are deleted before a type may be divided otherwise. Without a shard
+-- (the type has an extractor of its own) those of all shards are read.
+SELECT s.shard, s.home
 FROM sharding_shard s
-JOIN sharding_type t ON t.id = s.type_id
-WHERE t.name = %(type)s AND s.shard IN (
-    SELECT e.shard FROM sharding_event e WHERE e.type_id = t.id AND e.entity = %(entity)s
-    UNION SELECT p.shard FROM sharding_snapshot p WHERE p.type_id = t.id AND p.entity = %(entity)s
-    UNION SELECT r.shard FROM sharding_remembered r WHERE r.type_id = t.id AND r.entity = %(entity)s
-    UNION SELECT m.shard FROM sharding_message m WHERE m.type_id = t.id AND m.entity = %(entity)s)
-ORDER BY s.type_id, s.shard;
+WHERE s.type_id = %(type_id)s AND s.shard IN (
+    SELECT e.shard FROM sharding_event e WHERE e.type_id = %(type_id)s AND e.entity = %(entity)s
+    UNION SELECT p.shard FROM sharding_snapshot p WHERE p.type_id = %(type_id)s AND p.entity = %(entity)s
+    UNION SELECT r.shard FROM sharding_remembered r WHERE r.type_id = %(type_id)s AND r.entity = %(entity)s
+    UNION SELECT m.shard FROM sharding_message m
+        WHERE m.type_id = %(type_id)s AND m.entity = %(entity)s
+            AND (%(shard)s::integer IS NULL OR m.shard = %(shard)s))
+ORDER BY s.shard;

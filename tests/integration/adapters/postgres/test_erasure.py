@@ -6,15 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sharding_app.adapters.postgres.deletion import NodesAlive, count_entity, erase_entity
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.ports.journal import Erasure, ShardsFenced, Snapshot
+from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.records import HomeChange, ShardRow
 from tests.integration.adapters.postgres.writers import RAISE, connect, value
-from tests.support.given import CART, event_row, member
+from tests.support.given import CART, event_row, member, message
 
 pytestmark = pytest.mark.asyncio
 
@@ -60,6 +62,26 @@ async def test_a_count_waits_for_no_lock_and_takes_none(params: dict[str, Any]) 
         assert await asyncio.to_thread(count_entity, params, CART.name, "alice") == ALL
     async with await connect(params) as admin:
         assert await value(admin, "SELECT max(epoch) FROM sharding_shard") == 1
+    await store.close()
+    await journal.close()
+
+
+@pytest.mark.parametrize("extractor", ["hash:crc32-1", "of its own"])
+async def test_an_entity_that_has_left_nothing_but_messages_is_erased(
+    params: dict[str, Any], extractor: str
+) -> None:
+    """Its id leads to a shard by its hash, or by an extractor that is not known here."""
+    config = replace(CART, name="shop.Order", extractor=extractor)
+    store, journal, _ = await ran(params)
+    numbers, _ = await store.register_types([config])
+    shard = shard_of("alice", config.number_of_shards)
+    await store.decide(1, [HomeChange(config.name, shard, 0, 1, "a", "home")])
+    rows = [message(numbers[config.name], each, each, shard=shard) for each in ("alice", "bob")]
+    await journal.stage([*rows, message(numbers[config.name], "timer", "alice", shard=shard, key="k")])
+    assert await asyncio.to_thread(count_entity, params, config.name, "alice") == Erasure(messages=2)
+    assert await asyncio.to_thread(erase_entity, params, config.name, "alice", "me") == Erasure(messages=2)
+    async with await connect(params) as admin:
+        assert await value(admin, "SELECT array_agg(entity) FROM sharding_message") == ["bob"]
     await store.close()
     await journal.close()
 

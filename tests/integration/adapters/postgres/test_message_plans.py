@@ -117,6 +117,37 @@ def test_what_an_operator_asks_for_reads_a_few_rows_of_each_shard(
     assert rows_read(params, query, values, "sharding_message") <= most
 
 
+ENTITY = {"type_id": 1, "shard": 3, "entity": "e13"}
+
+
+@pytest.mark.parametrize("query", ["erase_find", "erase_count"])
+@pytest.mark.parametrize("type_id", [1, 2])
+def test_messages_of_an_entity_are_looked_for_in_its_shard(
+    params: dict[str, Any], query: str, type_id: int
+) -> None:
+    """The second type has stored none."""
+    fill(params)
+    most = PER_SHARD if type_id == 1 else 0
+    assert rows_read(params, query, ENTITY | {"type_id": type_id}, "sharding_message") <= most
+
+
+def test_counting_and_removing_read_messages_of_the_type_alone(params: dict[str, Any]) -> None:
+    fill(params)
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute(
+            "UPDATE sharding_message SET type_id = 2 WHERE shard = 3 AND seq = 1 AND entity <= 'e11'"
+        )
+        moved = admin.execute("SELECT count(*) FROM sharding_message WHERE type_id = 2").fetchone()
+        admin.execute("VACUUM ANALYZE sharding_message")
+    assert moved is not None
+    assert 0 < moved[0] < PER_SHARD
+    assert rows_read(params, "journal_count", {"type_id": 2}, "sharding_message") <= moved[0]
+    removed = {"type_id": 2, "rows": 10}
+    assert rows_read(params, "journal_remove_rest", removed, "sharding_message") <= moved[0] + 10
+    removed = {"type_id": 1, "rows": 10}
+    assert rows_read(params, "journal_remove_rest", removed, "sharding_message") <= 30
+
+
 def test_discarding_reads_the_rows_that_it_takes(params: dict[str, Any]) -> None:
     fill(params)
     lists = (
