@@ -112,6 +112,8 @@ class Pending(NamedTuple):
     reply_to: str | None
     on_failure: str | None
     failures: int
+    occasion: datetime | None
+    "Of a repeating timer whose firing has failed: the time at which that was due."
 
 
 class Page(NamedTuple):

@@ -54,7 +54,7 @@ async def test_a_message_is_stored_with_the_events_and_taken_with_those_of_its_t
     found = await page(journal, type_id)
     assert found.messages == [
         Pending(
-            "one", type_id, 0, "a", 7, 3, CART.name, "target", "outbid", b"\x00\xff", at, None, None, "paid", "refused", 0
+            "one", type_id, 0, "a", 7, 3, CART.name, "target", "outbid", b"\x00\xff", at, None, None, "paid", "refused", 0, None
         )
     ]  # fmt: skip
     assert (found.more, found.next_due) == (False, None)
@@ -413,6 +413,40 @@ async def test_a_page_does_not_name_more_pairs_than_it_may(world: World) -> None
     assert (await page(journal, type_id)).aside is None
 
 
+async def test_a_repeating_timer_that_is_set_aside_keeps_the_time_of_its_firing(world: World) -> None:
+    """The next time counts from it: else a failure moved all later ones, and lost those in
+    between.
+    """
+    type_id = await homed(world, {0: 1})
+    journal, claim = world.journal(), (type_id, 0, 1)
+    rows = [
+        timer(type_id, "1", "k", due=LONG_AGO, every="e"),
+        timer(type_id, "2", "l", due=LONG_AGO, every="e"),
+        timer(type_id, "once", "m", due=LONG_AGO),
+    ]
+    await journal.stage(rows)
+    for attempt in (1, 2):
+        for name in ("1", "2", "once"):
+            assert await journal.set_aside(name, attempt, 0.0, "out of order", claim)
+    found = {each.id: each for each in (await page(journal, type_id)).messages}
+    assert {name: each.occasion for name, each in found.items()} == {
+        "1": LONG_AGO,
+        "2": LONG_AGO,
+        "once": None,
+    }
+    assert found["1"].due > LONG_AGO + NEXT_YEAR
+    next_one = LONG_AGO + timedelta(hours=1)
+    await journal.append(
+        [event_row(type_id, "a", 1)], MessageChanges(takes=[Taking("1", again=("3", next_one))])
+    )
+    assert await journal.discard([Taking("2", again=("4", next_one))]) == ["2"]
+    found = {each.id: each for each in (await page(journal, type_id)).messages}
+    assert {name: (each.due, each.occasion) for name, each in found.items() if name != "once"} == {
+        "3": (next_one, None),
+        "4": (next_one, None),
+    }
+
+
 async def test_a_full_page_of_what_waits_behind_another_does_not_end_the_reading(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()
@@ -453,7 +487,9 @@ async def test_a_message_may_turn_back_to_its_owner(world: World) -> None:
     at = found.messages[0].due
     assert at <= found.now
     assert found.messages == [
-        Pending("2", type_id, 0, "a", 4, 2, CART.name, "a", "refused", b"why", at, None, None, None, None, 0)
+        Pending(
+            "2", type_id, 0, "a", 4, 2, CART.name, "a", "refused", b"why", at, None, None, None, None, 0, None
+        )
     ]
     assert not await journal.turn("1", "3", "refused", b"", claim)
 

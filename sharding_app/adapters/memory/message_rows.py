@@ -28,6 +28,7 @@ class Stored(NamedTuple):
     failures: int = 0
     parked: bool = False
     error: str = ""
+    occasion: datetime | None = None
 
     @property
     def order(self) -> tuple[datetime, int, int, str]:
@@ -157,6 +158,7 @@ def _pending(stored: Stored) -> Pending:
         row.reply_to,
         row.on_failure,
         stored.failures,
+        stored.occasion,
     )
 
 

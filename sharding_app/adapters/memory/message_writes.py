@@ -153,7 +153,8 @@ class MessageWrites:
     def set_aside(self, message: str, failures: int, delay: float, error: str, claim: Claim) -> Steps[bool]:
         def change(stored: Stored) -> Stored:
             due = self._server.date() + timedelta(seconds=delay)
-            return stored._replace(failures=failures, due=due, error=error or "set aside")
+            occasion = None if stored.row.every is None else stored.occasion or stored.due
+            return stored._replace(failures=failures, due=due, error=error or "set aside", occasion=occasion)
 
         return self._decide(message, claim, change)
 

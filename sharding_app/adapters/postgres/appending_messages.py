@@ -123,7 +123,7 @@ def in_utc(time: datetime) -> datetime:
 def pending(row: tuple[Any, ...]) -> Pending:
     """Return a row of `due`."""
     found = Pending(*row)
-    return found._replace(due=in_utc(found.due))
+    return found._replace(due=in_utc(found.due), occasion=found.occasion and in_utc(found.occasion))
 
 
 def discard_parameters(takes: Sequence[Taking]) -> dict[str, Any]:

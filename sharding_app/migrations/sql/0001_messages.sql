@@ -107,7 +107,7 @@ BEGIN
         END IF;
         IF cardinality(repeating) > 0 THEN
             UPDATE @schema@.sharding_message m
-                SET id = again.id, due = again.due, failures = 0, parked = false, error = ''
+                SET id = again.id, due = again.due, failures = 0, parked = false, error = '', occasion = NULL
                 FROM unnest(repeating, repeats, repeat_dues) AS again (former, id, due)
                 WHERE m.id = again.former;
         END IF;

@@ -139,7 +139,9 @@ CREATE TABLE sharding_message (
     failures integer NOT NULL DEFAULT 0,
     parked boolean NOT NULL DEFAULT false,
     error text NOT NULL DEFAULT '',
-    at timestamptz NOT NULL DEFAULT now()
+    at timestamptz NOT NULL DEFAULT now(),
+    -- Of a repeating timer whose firing has failed: the time at which it was due, from which the next one counts.
+    occasion timestamptz
 ) WITH (
     autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
 );

@@ -138,6 +138,8 @@ class Message(msgspec.Struct, eq=False):
     state: State = QUEUED
     at: float = 0.0
     "When it goes out, or out again."
+    occasion: float | None = None
+    "Of a repeating timer whose firing has failed: the time at which that was due."
     again: tuple[str, float] | None = None
     "Of a repeating timer: the id and the time that its row goes on with."
 
@@ -488,12 +490,13 @@ class Deliveries:
             return
         if message.every is not None and message.again is None:
             try:
-                firing = fire(decode(message.every), _as_time(message.due), _as_time(now))
+                occasion = message.due if message.occasion is None else message.occasion
+                firing = fire(decode(message.every), _as_time(occasion), _as_time(now))
             except UNREADABLE as error:  # such as a time zone that this machine does not know
                 self._fail(message, FAILED, error)
                 return
             message.again = self._new_id(), firing.again.timestamp()
-            if not firing.runs:
+            if not firing.runs and message.occasion is None:  # one that has failed was not missed
                 message.become(WRITING)
                 self.out.append(MoveOn(message))
                 return
@@ -509,7 +512,7 @@ class Deliveries:
             self._later(due)
             return
         made = msgspec.structs.replace(
-            message, id=new, due=due, at=0.0, again=None, failures=0, tries=0, state=QUEUED
+            message, id=new, due=due, at=0.0, occasion=None, again=None, failures=0, tries=0, state=QUEUED
         )
         self._take_in(made, now)
 

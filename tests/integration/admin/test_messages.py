@@ -393,6 +393,10 @@ def test_a_parked_timer_that_repeats_fires_now(
     put("one", key="k", every=every, due=-9999.0, parked=True, error="broken: x")
     confirm(root, "steer/retry/?message=one", django_capture_on_commit_callbacks)
     assert now() - row("one").due < timedelta(seconds=30)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now() - occasion FROM sharding_message")
+        (since,) = cursor.fetchone()
+    assert since > timedelta(seconds=9000), "the next time counts from the one that has failed"
 
 
 def test_discarding_deletes(

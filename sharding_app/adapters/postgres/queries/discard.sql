@@ -9,7 +9,7 @@ WITH held AS MATERIALIZED (
     DELETE FROM sharding_message m USING held WHERE m.id = held.id AND m.id <> ALL (%(repeating)s::text[])
 ), repeated AS (
     UPDATE sharding_message m
-    SET id = again.id, due = again.due, failures = 0, error = ''
+    SET id = again.id, due = again.due, failures = 0, error = '', occasion = NULL
     FROM unnest(%(repeating)s::text[], %(repeats)s::text[], %(dues)s::timestamptz[]) AS again (former, id, due)
     JOIN held ON held.id = again.former
     WHERE m.id = again.former

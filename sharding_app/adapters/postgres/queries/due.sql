@@ -67,6 +67,7 @@ SELECT clock.now,
         SELECT json_agg(json_build_array(b.type_id, b.shard, b.entity, b.target_type, b.target)) FROM beyond b
     ) END,
     page.id, page.type_id, page.shard, page.entity, page.seq, page.position, page.target_type, page.target,
-    page.command, page.args, greatest(page.due, '0002-01-01 00:00Z'), page.key, page.every, page.reply_to, page.on_failure, page.failures
+    page.command, page.args, greatest(page.due, '0002-01-01 00:00Z'), page.key, page.every, page.reply_to, page.on_failure, page.failures,
+    CASE WHEN page.occasion >= '0002-01-01 00:00Z' THEN page.occasion END
 FROM clock LEFT JOIN page ON true
 ORDER BY page.place;

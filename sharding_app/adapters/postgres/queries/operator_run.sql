@@ -14,7 +14,8 @@ SET parked = false, failures = 0, error = '',
         WHEN m.key IS NULL THEN least(m.due, m.at)
         WHEN m.parked THEN clock_timestamp()
         ELSE least(m.due, clock_timestamp())
-    END
+    END,
+    occasion = CASE WHEN m.every IS NOT NULL AND m.parked THEN COALESCE(m.occasion, m.due) ELSE m.occasion END
 FROM held, sharding_type t
 WHERE m.id = held.id AND t.id = m.type_id
 RETURNING m.id, t.name, m.entity;

@@ -13,7 +13,8 @@ WITH held AS MATERIALIZED (
     FOR SHARE
 ), changed AS (
     UPDATE sharding_message m
-    SET failures = %(failures)s, due = clock_timestamp() + %(delay)s * interval '1 second', error = %(error)s
+    SET failures = %(failures)s, due = clock_timestamp() + %(delay)s * interval '1 second', error = %(error)s,
+        occasion = CASE WHEN m.every IS NOT NULL THEN COALESCE(m.occasion, m.due) END
     FROM held, home
     WHERE m.id = held.id
     RETURNING 1

@@ -24,7 +24,7 @@ from sharding_app.protocol.delivery.deliveries import (
     Turn,
 )
 from sharding_app.protocol.delivery.memory import Memory
-from sharding_app.protocol.delivery.recurrence import Recurrence
+from sharding_app.protocol.delivery.recurrence import Missed, Recurrence
 from sharding_app.protocol.transitions import IllegalTransition
 from tests.unit.protocol.delivery.harness import machine, message, sent, timer
 
@@ -476,6 +476,23 @@ def test_where_too_many_pairs_wait_to_be_told_all_messages_are_read() -> None:
     found.read_begins()
     found.page([message("m1")], more=False, next_due=300.0, aside=None, now=1.0)
     assert sent(found) == ["m1"]
+
+
+@pytest.mark.parametrize(("missed", "next_one"), [("all", 1_100.0), ("once", 2_000.0), ("skip", 2_000.0)])
+def test_a_firing_that_has_failed_counts_as_of_its_time(missed: Missed, next_one: float) -> None:
+    """Its row was set aside, and is read again: at another home, or after a long pause."""
+    found = machine(complete=False)
+    every = Recurrence(seconds=100.0, missed=missed).encode()
+    one = timer("t1", 1_950.0, every=every)
+    one.occasion = 1_000.0
+    found.read_begins()
+    found.page([one], more=False, next_due=None, now=1_950.0)
+    assert sent(found) == ["t1"], "it was not missed: it has failed"
+    assert one.again == ("new-1", next_one)
+    found.done(one, 1_950.0)
+    assert [(each.id, each.occasion) for each in found.messages.values()] == (
+        [("new-1", None)] if missed == "all" else []
+    )
 
 
 def test_a_page_that_cannot_be_read_now_wakes_nothing_up() -> None:
