@@ -15,6 +15,9 @@ from sharding_app.protocol.ids import Epoch, ShardId
 TimerKey = tuple[int, str, str]
 """A timer: the number of its owner's type, its owner, and its key."""
 
+ShardKey = tuple[int, ShardId]
+"""A type's number, and a shard."""
+
 Claim = tuple[int, ShardId, Epoch]
 """A type's number, a shard, and the epoch at which its home acts."""
 
@@ -122,10 +125,10 @@ class Page(NamedTuple):
     now: datetime
     "The server's clock."
     messages: list[Pending]
-    more: bool
-    "There are further rows that are due, which were not held."
-    next_due: datetime | None
-    "When the first of the other rows is due."
+    more: frozenset[ShardKey]
+    "The shards with further rows that are due, which were not held."
+    next_due: Mapping[ShardKey, datetime]
+    "When the first of the other rows of a shard is due, if it has any."
     aside: list[PairKey] | None
     """The pairs that have a message beyond the horizon, which was set aside and is not held. None:
     they are more than `ASIDE_PAIRS`."""

@@ -57,7 +57,7 @@ async def test_a_message_is_stored_with_the_events_and_taken_with_those_of_its_t
             "one", type_id, 0, "a", 7, 3, CART.name, "target", "outbid", b"\x00\xff", at, None, None, "paid", "refused", 0, None
         )
     ]  # fmt: skip
-    assert (found.more, found.next_due) == (False, None)
+    assert (found.more, found.next_due) == (frozenset(), {})
     assert at <= found.now
     taken = [event_row(type_id, "target", 1, shard=1), event_row(type_id, "target", 2, shard=1)]
     await journal.append(taken, MessageChanges(takes=[Taking("one")]))
@@ -104,7 +104,7 @@ async def test_a_row_that_is_not_due_yet_is_there_but_cannot_be_taken(world: Wor
     assert 0.0 < refused.value.early["soon"] <= 600.0
     found = await page(journal, type_id)
     assert [(each.id, each.due) for each in found.messages] == [("soon", at + timedelta(seconds=600))]
-    assert found.next_due == at + timedelta(seconds=7200)
+    assert found.next_due == {(type_id, 0): at + timedelta(seconds=7200)}
 
 
 async def test_a_given_time_is_kept_to_the_microsecond(world: World) -> None:
@@ -189,7 +189,7 @@ async def test_a_repeating_timer_goes_on_under_a_new_id(world: World) -> None:
         assert refused.value.ids == {name}
         assert (name in refused.value.gone) is (name == "1")
     found = await page(journal, type_id)
-    assert (found.messages, found.next_due) == ([], now + NEXT_YEAR)
+    assert (found.messages, found.next_due) == ([], {(type_id, 0): now + NEXT_YEAR})
     await journal.append([event_row(type_id, "a", 3)], MessageChanges([timer(type_id, "3", "k")]))
     assert await waiting(journal, type_id) == ["3"]
 
@@ -317,9 +317,12 @@ async def test_a_page_is_in_order_and_leaves_out_what_is_held(world: World) -> N
     await journal.stage(rows)
     assert await waiting(journal, type_id) == ["first", "second", "timer", "late"]
     found = await page(journal, type_id, limit=2)
-    assert ([each.id for each in found.messages], found.more) == (["first", "second"], True)
+    assert ([each.id for each in found.messages], found.more) == (
+        ["first", "second"],
+        frozenset({(type_id, 0)}),
+    )
     found = await page(journal, type_id, limit=2, held=["first", "second"])
-    assert ([each.id for each in found.messages], found.more) == (["timer", "late"], False)
+    assert ([each.id for each in found.messages], found.more) == (["timer", "late"], frozenset())
     assert (await journal.due([], HORIZON, 10)).messages == []
 
 
@@ -329,9 +332,9 @@ async def test_a_page_holds_at_least_one_row_and_not_too_many_bytes(world: World
     large = b"\x00" * (5 << 20)
     await journal.stage([message(type_id, name, args=large, due=LONG_AGO, seq=int(name)) for name in "123"])
     found = await page(journal, type_id)
-    assert ([each.id for each in found.messages], found.more) == (["1"], True)
+    assert ([each.id for each in found.messages], found.more) == (["1"], frozenset({(type_id, 0)}))
     found = await page(journal, type_id, held=["1", "2"])
-    assert ([each.id for each in found.messages], found.more) == (["3"], False)
+    assert ([each.id for each in found.messages], found.more) == (["3"], frozenset())
 
 
 async def test_messages_wait_behind_one_that_was_set_aside(world: World) -> None:
@@ -351,8 +354,7 @@ async def test_messages_wait_behind_one_that_was_set_aside(world: World) -> None
     found = await page(journal, type_id)
     assert sorted(each.id for each in found.messages) == ["before", "by another", "elsewhere", "timer"]
     assert not found.more
-    assert found.next_due is not None
-    assert found.next_due > found.now + timedelta(seconds=HORIZON)
+    assert found.next_due[type_id, 0] > found.now + timedelta(seconds=HORIZON)
     assert await journal.set_aside("failing", 4, 60.0, "no answer", claim)
     found = await page(journal, type_id)
     assert found.more
@@ -360,7 +362,7 @@ async def test_messages_wait_behind_one_that_was_set_aside(world: World) -> None
     assert "behind" not in {each.id for each in found.messages}
     held = [each.id for each in found.messages]
     found = await page(journal, type_id, held=held)
-    assert ([each.id for each in found.messages], found.more) == (["behind"], False)
+    assert ([each.id for each in found.messages], found.more) == (["behind"], frozenset())
 
 
 async def test_messages_due_later_than_one_that_was_set_aside_wait_as_those_due_before(world: World) -> None:
@@ -372,9 +374,9 @@ async def test_messages_due_later_than_one_that_was_set_aside_wait_as_those_due_
     now = (await page(journal, type_id)).now
     await journal.stage([message(type_id, "last", seq=3, due=now + timedelta(seconds=HORIZON / 2))])
     found = await page(journal, type_id)
-    assert ([each.id for each in found.messages], found.more) == (["failing"], True)
+    assert ([each.id for each in found.messages], found.more) == (["failing"], frozenset({(type_id, 0)}))
     found = await page(journal, type_id, held=["failing"])
-    assert ([each.id for each in found.messages], found.more) == (["between", "last"], False)
+    assert ([each.id for each in found.messages], found.more) == (["between", "last"], frozenset())
 
 
 async def test_a_page_names_the_pairs_that_wait_for_one_beyond_its_horizon(world: World) -> None:
@@ -447,6 +449,33 @@ async def test_a_repeating_timer_that_is_set_aside_keeps_the_time_of_its_firing(
     }
 
 
+async def test_a_page_says_of_each_shard_if_there_is_more(world: World) -> None:
+    """The homes of the others need not read again, and take in directly what is staged."""
+    type_id = await homed(world, {0: 1, 1: 1, 2: 1})
+    journal = world.journal()
+    await journal.stage(
+        [
+            *(message(type_id, f"{number}", due=LONG_AGO, seq=number) for number in range(3)),
+            message(type_id, "next shard", shard=1, due=LONG_AGO, seq=1),
+            *(
+                timer(type_id, f"timer {shard}", "k", 1e6 * (shard + 1), shard=shard, owner=f"{shard}")
+                for shard in (1, 2)
+            ),
+        ]
+    )
+    shards = [(type_id, 0), (type_id, 1), (type_id, 2)]
+    found = await journal.due(shards, HORIZON, 3)
+    assert [each.id for each in found.messages] == ["0", "1", "next shard"]
+    assert found.more == {(type_id, 0)}
+    assert [*sorted(found.next_due)] == [(type_id, 1), (type_id, 2)]
+    assert found.next_due[type_id, 1] < found.now + timedelta(seconds=2e6 + 9) < found.next_due[type_id, 2]
+    found = await journal.due(shards, HORIZON, 1)
+    assert ([each.id for each in found.messages], found.more) == (
+        ["0"],
+        frozenset({(type_id, 0), (type_id, 1)}),
+    )
+
+
 async def test_a_full_page_of_what_waits_behind_another_does_not_end_the_reading(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()
@@ -469,7 +498,7 @@ async def test_a_parked_row_is_for_operators_alone(world: World) -> None:
     assert await journal.set_aside("1", 1, 9999.0, "no answer", claim)
     assert await journal.park("1", "no answer", claim)
     assert await waiting(journal, type_id) == ["2"]
-    assert (await page(journal, type_id)).next_due is None
+    assert (await page(journal, type_id)).next_due == {}
     assert not await journal.park("1", "again", claim)
     assert not await journal.set_aside("1", 1, 0.0, "", claim)
     assert not await journal.turn("1", "3", "refused", b"", claim)
@@ -570,4 +599,4 @@ async def test_an_erased_entity_leaves_no_message_and_no_timer(world: World) -> 
     last = await journal.erase(type_id, 0, 1, "a", at_most=1, before=first, by="operator")
     assert (last.events, last.messages, last.whole) == (1, 3, True)
     found = await page(journal, type_id)
-    assert ([each.id for each in found.messages], found.next_due) == (["kept"], None)
+    assert ([each.id for each in found.messages], found.next_due) == (["kept"], {})

@@ -11,6 +11,7 @@ from sharding_app.ports.deliveries import (
     Page,
     PairKey,
     Pending,
+    ShardKey,
     Taking,
     TimerKey,
 )
@@ -124,8 +125,13 @@ class MessageRows:
             if page and size > PAGE_BYTES:
                 break
             page.append(each)
-        more = len(found) > len(page) or any(each.was_set_aside for each in page)
-        later = min((each.due for each in there if each.due > horizon), default=None)
+        left = [*found[len(page) :], *(each for each in page if each.was_set_aside)]
+        more = frozenset((each.row.type_id, each.row.shard) for each in left)
+        later: dict[ShardKey, datetime] = {}
+        for each in there:
+            if each.due > horizon:
+                key = each.row.type_id, each.row.shard
+                later[key] = min(each.due, later.get(key, each.due))
         beyond = {each.pair for each in there if each.was_set_aside and each.due > horizon}
         told = None if len(beyond) > ASIDE_PAIRS else sorted(beyond)
         return Page(now, [_pending(each) for each in page], more, later, told)

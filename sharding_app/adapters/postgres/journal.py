@@ -31,7 +31,7 @@ small commit for each message that starts them.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,6 +59,7 @@ from sharding_app.ports.deliveries import (
     Overdue,
     Page,
     PairKey,
+    ShardKey,
     Taking,
     TimerKey,
 )
@@ -89,7 +90,10 @@ PAGE_BYTES = 8 * 1024 * 1024
 """Most bytes of arguments in a page of what is due, after its first row."""
 PAGE_ROWS_EACH = 50
 """Least rows that such a page may have of one shard."""
+_shards = msgspec.json.Decoder(list[ShardKey]).decode
+_times = msgspec.json.Decoder(list[tuple[int, ShardId, int]]).decode
 _pairs = msgspec.json.Decoder(list[PairKey]).decode
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS_AT_ONCE = 2000
 """Rows made into objects before the event loop may turn."""
 LEAST_BUSY = -1
@@ -430,11 +434,15 @@ class PostgresJournal:
             "pairs": ASIDE_PAIRS,
         }
         rows = await self._asked(self._beside.run(partial(_unprepared, "due", wanted)))
-        now, more, next_due, named = rows[0][:4]
+        now, more, later, named = rows[0][:4]
         found = [pending(row[4:]) for row in rows if row[4] is not None]
         pairs = _pairs(named or "[]")
         aside = None if len(pairs) > ASIDE_PAIRS else sorted(pairs)
-        return Page(in_utc(now), found, more, next_due and in_utc(next_due), aside)
+        next_due = {
+            (number, shard): _EPOCH + timedelta(microseconds=due)
+            for number, shard, due in _times(later or "[]")
+        }
+        return Page(in_utc(now), found, frozenset(_shards(more or "[]")), next_due, aside)
 
     async def set_aside(
         self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim

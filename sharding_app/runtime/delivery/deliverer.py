@@ -23,7 +23,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.failure import failure_of
 from sharding_app.entities.registry import registry
 from sharding_app.errors import ShardingError, Unavailable
-from sharding_app.ports.deliveries import Claim, MessageChanges, Pending, Taking
+from sharding_app.ports.deliveries import Claim, MessageChanges, Pending, ShardKey, Taking
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.clock import ServerClock
@@ -129,7 +129,7 @@ class Deliverer:
         self._place = place
         self._numbers = count(1)
         self._memory = Memory(settings.max_rows, settings.max_bytes)
-        self._homes: dict[tuple[int, ShardId], Home] = {}
+        self._homes: dict[ShardKey, Home] = {}
         self._ready: deque[tuple[Home, Message]] = deque()
         "To be sent as soon as there is room for another one under way."
         self._under_way = 0
@@ -439,7 +439,7 @@ class Deliverer:
 
     async def _read_page(self) -> bool:
         """Read a page for some homes that want one. False: the journal does not answer."""
-        homes: dict[tuple[int, ShardId], Home] = {}
+        homes: dict[ShardKey, Home] = {}
         held: list[str] = []
         limit = 0
         for home in list(self._wanting)[:PAGE_SHARDS]:
@@ -463,19 +463,19 @@ class Deliverer:
                 return False
             raise  # the next wake-up reads them
         self.clock.heard(page.now.timestamp(), self._now())
-        found: dict[tuple[int, ShardId], list[Pending]] = {}
+        found: dict[ShardKey, list[Pending]] = {}
         for row in page.messages:
             found.setdefault((row.type_id, row.shard), []).append(row)
-        aside: dict[tuple[int, ShardId], list[Pair]] = {}
+        aside: dict[ShardKey, list[Pair]] = {}
         for type_id, shard, *pair in page.aside or ():
             aside.setdefault((type_id, shard), []).append((pair[0], pair[1], pair[2]))
-        next_due = None if page.next_due is None else page.next_due.timestamp()
         for key, home in homes.items():
             if home.alive:
+                due = page.next_due.get(key)
                 home.deliveries.page(
                     map(read, found.get(key, ())),
-                    more=page.more,
-                    next_due=next_due,
+                    more=key in page.more,
+                    next_due=None if due is None else due.timestamp(),
                     aside=None if page.aside is None else aside.get(key, ()),
                     now=self._server_now(),
                 )

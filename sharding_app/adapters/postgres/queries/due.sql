@@ -5,7 +5,8 @@
 -- A time that another writer has stored, and that has no date of Python's, is answered as one far away: it must not keep the
 -- page's other rows from their homes.
 -- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
--- only (`each`), so that no more is read than is needed: where one has more, there is more.
+-- only (`each`), so that no more is read than is needed. The first row of the answer names the shards that may have more, and
+-- the time in microseconds at which the next row of a shard is due.
 WITH clock AS MATERIALIZED (
     SELECT clock_timestamp() AS now, clock_timestamp() + %(horizon)s * interval '1 second' AS horizon
 ), asked AS MATERIALIZED (
@@ -31,14 +32,13 @@ WITH clock AS MATERIALIZED (
         LIMIT %(each)s
     ) m
     WINDOW in_order AS (ORDER BY m.due, m.seq, m.position, m.id)
-    ORDER BY m.due, m.seq, m.position, m.id
-    LIMIT %(limit)s + 1
 ), page AS MATERIALIZED (
     SELECT * FROM found
     WHERE place <= %(limit)s AND (place = 1 OR size <= %(bytes)s)
 ), later AS MATERIALIZED (
     -- It depends on the clock: as a part of the SELECT it would be computed for each row of the page.
-    SELECT min(least(first.due, '9999-01-01 00:00Z')) AS due
+    SELECT asked.type_id, asked.shard,
+        (extract(epoch FROM least(first.due, '9999-01-01 00:00Z')) * 1000000)::bigint AS due
     FROM clock CROSS JOIN asked
     CROSS JOIN LATERAL (
         SELECT m.due FROM sharding_message m
@@ -47,6 +47,11 @@ WITH clock AS MATERIALIZED (
         ORDER BY m.due
         LIMIT 1
     ) first
+), more AS MATERIALIZED (
+    SELECT found.type_id, found.shard
+    FROM found LEFT JOIN page ON page.id = found.id
+    GROUP BY found.type_id, found.shard
+    HAVING count(*) >= %(each)s OR count(*) > count(page.id) OR bool_or(page.key IS NULL AND page.error <> '')
 ), beyond AS MATERIALIZED (
     SELECT m.type_id, m.shard, m.entity, m.target_type, m.target
     FROM clock CROSS JOIN asked
@@ -59,10 +64,12 @@ WITH clock AS MATERIALIZED (
     LIMIT %(pairs)s + 1
 )
 SELECT clock.now,
-    (SELECT count(*) FROM found) > (SELECT count(*) FROM page)
-        OR EXISTS (SELECT FROM page GROUP BY type_id, shard HAVING count(*) >= %(each)s)
-        OR EXISTS (SELECT FROM page WHERE key IS NULL AND error <> ''),
-    (SELECT later.due FROM later),
+    CASE WHEN COALESCE(page.place, 1) = 1 THEN (
+        SELECT json_agg(json_build_array(m.type_id, m.shard)) FROM more m
+    ) END,
+    CASE WHEN COALESCE(page.place, 1) = 1 THEN (
+        SELECT json_agg(json_build_array(l.type_id, l.shard, l.due)) FROM later l
+    ) END,
     CASE WHEN COALESCE(page.place, 1) = 1 THEN (
         SELECT json_agg(json_build_array(b.type_id, b.shard, b.entity, b.target_type, b.target)) FROM beyond b
     ) END,

@@ -184,10 +184,15 @@ class Story:
                 self.page = self.table.due([(TYPE, SHARD)], HORIZON_SECONDS, room, held, self.date)
         else:
             found, self.page = self.page, None
-            next_due = None if found.next_due is None else found.next_due.timestamp()
+            due = found.next_due.get((TYPE, SHARD))
+            next_due = None if due is None else due.timestamp()
             aside = None if found.aside is None else [each[2:] for each in found.aside]
             self.machine.page(
-                map(read, found.messages), more=found.more, next_due=next_due, aside=aside, now=self.clock()
+                map(read, found.messages),
+                more=bool(found.more),
+                next_due=next_due,
+                aside=aside,
+                now=self.clock(),
             )
 
     def take(self, message: Message) -> str:

@@ -1,0 +1,63 @@
+"""Which shards a node reads pages of."""
+
+import asyncio
+from collections.abc import Collection, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sharding_app.ports.deliveries import Page, ShardKey
+from sharding_app.runtime.base.config import DeliverySettings
+from sharding_app.runtime.delivery.deliverer import Deliverer
+from tests.unit.runtime.delivery.shop import Owner
+
+pytestmark = pytest.mark.asyncio
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+QUIET, FULL = (1, 0), (1, 1)
+
+
+class Pages:
+    """A journal that has nothing to tell but where there is more, and when."""
+
+    def __init__(self, later: dict[ShardKey, datetime], *more: Collection[ShardKey]) -> None:
+        self.later = later
+        self.more = [*more]
+        self.asked: list[list[ShardKey]] = []
+
+    async def due(self, shards: Sequence[ShardKey], *_: object) -> Page:
+        self.asked.append(sorted(shards))
+        more = frozenset(self.more.pop(0)) if self.more else frozenset()
+        later = {key: due for key, due in self.later.items() if key in shards}
+        return Page(NOW, [], more, later, [])
+
+
+async def read(pages: Pages) -> Deliverer:
+    """Let two shards begin, and read all that is wanted at once."""
+    jobs: list[Coroutine[Any, Any, None]] = []
+    made = Deliverer(
+        "n", DeliverySettings(), pages,  # type: ignore[arg-type]
+        now=lambda: 0.0, ask=lambda _: asyncio.Future(), may_handle=lambda: True, run=jobs.append,
+        host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None,
+    )  # fmt: skip
+    entity_type = Owner._sharding_type
+    assert entity_type is not None
+    for type_id, shard in (QUIET, FULL):
+        made.begin(entity_type, type_id, shard, 1)
+    for job in jobs:
+        await job
+    return made
+
+
+async def test_a_shard_is_not_read_again_because_another_has_more() -> None:
+    pages = Pages({}, {FULL}, {FULL})
+    await read(pages)
+    assert pages.asked == [[QUIET, FULL], [FULL], [FULL]]
+
+
+async def test_a_shard_does_not_wake_for_the_timer_of_another() -> None:
+    made = await read(Pages({FULL: NOW + timedelta(hours=1)}))
+    waking = {key: home.deliveries.wake_at for key, home in made._homes.items()}
+    assert waking == {QUIET: None, FULL: pytest.approx((NOW + timedelta(hours=1)).timestamp(), abs=2)}
+    made.forget(*FULL)
