@@ -42,7 +42,7 @@ from sharding_app.protocol.delivery.deliveries import (
     Turn,
 )
 from sharding_app.protocol.delivery.memory import Memory
-from sharding_app.protocol.delivery.outcome import decode
+from sharding_app.protocol.delivery.outcome import Outcome, decode
 from sharding_app.protocol.histogram import Histogram
 from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId
 from sharding_app.redaction import told
@@ -327,24 +327,27 @@ class Deliverer:
         future.add_done_callback(partial(self._answered, home, message))
 
     def _answered(self, home: Home, message: Message, future: "asyncio.Future[bytes]") -> None:
+        """Take in an answer. It counts also when the shard has moved in the meantime."""
         self._under_way -= 1
-        machine, now = home.deliveries, self._server_now()
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        if not home.alive:
-            pass
-        elif error is not None:
+        if error is not None:
             self._failed(home, message, error)
         else:
             outcome = decode(future.result())
-            if outcome.what == "early":
-                machine.early(message, outcome.seconds, now)
-            elif outcome.what == "done":
-                self.figures.delivered += 1
-                machine.done(message, now)
-            else:
-                machine.gone(message, now)
+            self.figures.delivered += outcome.what == "done"
+            if home.alive:
+                self._told(home, message, outcome)
         self._touch(home)
         self._send_ready()
+
+    def _told(self, home: Home, message: Message, outcome: Outcome) -> None:
+        machine, now = home.deliveries, self._server_now()
+        if outcome.what == "early":
+            machine.early(message, outcome.seconds, now)
+        elif outcome.what == "done":
+            machine.done(message, now)
+        else:
+            machine.gone(message, now)
 
     def _failed(self, home: Home, message: Message, error: BaseException) -> None:
         kind = kind_of(error)
@@ -354,7 +357,8 @@ class Deliverer:
             self._parked(home, message, error)
         if not isinstance(error, ShardingError):
             error = Unavailable(told(error))
-        home.deliveries.failed(message, kind, error, self._server_now())
+        if home.alive:
+            home.deliveries.failed(message, kind, error, self._server_now())
 
     def _parked(self, home: Home, message: Message, error: BaseException) -> None:
         self.figures.parked += 1

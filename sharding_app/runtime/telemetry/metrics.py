@@ -39,7 +39,8 @@ COUNTERS = {
     "journal_overlaps": "Batches whose append began while another one was under way.",
     "journal_events": "Events that were appended.",
     "journal_failures": "Commands whose events were not committed.",
-    "messages_delivered": "Durable messages and timers of entities here that have taken effect.",
+    "messages_delivered": "Durable messages and timers that have taken effect, as the target has answered to this node. It misses those whose "
+    "answer was lost.",
     "messages_retried": "Deliveries of them after the first one.",
     "messages_failed": "Deliveries of them that their target rejected or failed to handle.",
     "messages_parked": "Those that are not delivered any more until an operator decides.",

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -271,6 +272,41 @@ async def test_a_message_whose_answer_is_lost_takes_effect_once(
     assert Target.attempts == ["before", "one", "one", "two"]
     assert len(lost) == 1
     await no_rows(cluster)
+
+
+@pytest.mark.parametrize("text", ["good", "bad"])
+async def test_an_answer_counts_that_comes_after_the_shard_has_moved(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    await Target.ref("b").take("before")
+    await Owner.ref("a").seen()
+    replies = cluster.nodes[cluster.home_of(Target, "b")].hosts["delivery.Target"].execution.replies
+    deliverer = cluster.nodes[cluster.home_of(Owner, "a")].hosting.deliverer
+    late: list[Callable[[], None]] = []
+
+    def hold(answer: Callable[..., None]) -> Callable[..., None]:
+        return lambda *args: late.append(partial(answer, *args))
+
+    with monkeypatch.context() as held:
+        held.setattr(replies, "answer", hold(replies.answer))
+        held.setattr(replies, "fail", hold(replies.fail))
+        owner = asyncio.ensure_future(Owner.ref("a").send_to("b", [text]))
+
+        async def is_held() -> bool:
+            return bool(late)
+
+        await until(is_held)
+    await owner
+    for type_id, shard in list(deliverer._homes):
+        deliverer.forget(type_id, shard)
+    assert (deliverer.figures.delivered, deliverer.figures.failures) == (0, 0)
+    late.pop()()
+
+    async def is_counted() -> bool:
+        return deliverer.figures.delivered + deliverer.figures.failures == 1
+
+    await until(is_counted)
+    assert deliverer.figures.delivered == (text == "good")
 
 
 async def test_a_home_that_is_cut_off_delivers_nothing_beside_its_successor(cluster: MemoryCluster) -> None:
