@@ -22,6 +22,7 @@ from sharding_app.entities.failure import Failure as Failure
 from sharding_app.entities.handlers import command as command
 from sharding_app.entities.handlers import every as every
 from sharding_app.entities.handlers import query as query
+from sharding_app.entities.happened import Happened as Happened
 from sharding_app.entities.messages import message as message
 from sharding_app.entities.refs import Ref as Ref
 from sharding_app.entities.remote import Remote as Remote
@@ -43,7 +44,9 @@ from sharding_app.entities.starting import on_start as on_start
 from sharding_app.errors import AskTimeout as AskTimeout
 from sharding_app.errors import BufferFull as BufferFull
 from sharding_app.errors import DeclarationError as DeclarationError
+from sharding_app.errors import EntityErased as EntityErased
 from sharding_app.errors import EntityFailed as EntityFailed
+from sharding_app.errors import EventsGone as EventsGone
 from sharding_app.errors import HistoryTooLong as HistoryTooLong
 from sharding_app.errors import InvalidCall as InvalidCall
 from sharding_app.errors import InvalidEntityId as InvalidEntityId

@@ -15,6 +15,8 @@
      +-- UnreadableEvent       the journal has an event that this code cannot read
      |    +-- HistoryTooLong   ... or more events than a recovery may read
      +-- UnreadableState       a stored state that this code cannot read
+     +-- EventsGone            a follower's next events are not in the journal
+     |    +-- EntityErased     ... since the entity was erased
      +-- WrongContext          a valid call in the wrong place (also a RuntimeError)
      +-- DeclarationError      a wrong declaration of an entity, event or message (also a TypeError)
 
@@ -36,7 +38,9 @@ __all__ = [
     "AskTimeout",
     "BufferFull",
     "DeclarationError",
+    "EntityErased",
     "EntityFailed",
+    "EventsGone",
     "HistoryTooLong",
     "InvalidCall",
     "InvalidEntityId",
@@ -86,6 +90,8 @@ STORED: Final[Mapping[str, Stored]] = {
     "event_unreadable": "nothing",
     "history_too_long": "nothing",
     "state_unreadable": "nothing",
+    "events_gone": "nothing",
+    "entity_erased": "nothing",
     "wrong_context": "nothing",
     "call_cycle": "nothing",
     "declaration_error": "nothing",
@@ -236,6 +242,24 @@ class UnreadableState(ShardingError):
     kind = "state_unreadable"
 
 
+class EventsGone(ShardingError):
+    """The events after a follower's last one are deleted (``delete_events``): it was away too long.
+
+    `params["first"]` is the number of the first event that is left.
+    """
+
+    kind = "events_gone"
+
+
+class EntityErased(EventsGone):
+    """The history that was followed is gone: the entity was erased, or the server lost its tail.
+
+    Follow it from the start, ``events(after=0)``, after dropping what was made of its events.
+    """
+
+    kind = "entity_erased"
+
+
 class WrongContext(ShardingError, RuntimeError):
     """A valid call in the wrong place, such as ``.sync`` on a thread with a running event loop."""
 
@@ -264,6 +288,8 @@ _KINDS: dict[str, type[ShardingError]] = {
         UnreadableEvent,
         HistoryTooLong,
         UnreadableState,
+        EventsGone,
+        EntityErased,
         WrongContext,
         DeclarationError,
     )

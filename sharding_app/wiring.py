@@ -220,7 +220,8 @@ signal_thread = SignalThread()
 def make_runner(config: NodeConfig, watchdog: Watchdog, clock: BootClock) -> NodeRunner:
     """Make the runner of a node process. Its loop also serves this process's own refs."""
     settings = get_settings()
-    portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds, settings.node().region)
+    node = settings.node()
+    portal = Portal(asyncio.get_running_loop(), settings.ask_timeout_seconds, node.region, node.followers)
     _use(portal)
     return NodeRunner(
         config,
@@ -315,8 +316,9 @@ def portal() -> Portal:
         if _background is None:
             settings = get_settings()
             _say_goodbye_at_exit()
+            node = settings.node()
             _background = BackgroundPortal(
-                client_process, new_loop, settings.ask_timeout_seconds, settings.node().region
+                client_process, new_loop, settings.ask_timeout_seconds, node.region, node.followers
             )
         return _background.portal
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from sharding_app.client.following import Following
 from sharding_app.client.portal import Portal
 from sharding_app.client.region_queries import ANSWER_SECONDS, inspect
 from sharding_app.entities.staging import StagedMessage, args_limit, refuse_too_large
@@ -44,6 +45,9 @@ class ClusterGateway:
         self._outside = outside
         self._max_args = args_limit(max_message_bytes)
         tracing.look()
+
+    def follow(self, type_name: str, entity: str) -> Following:
+        return self._portal.following.follow(type_name, entity)
 
     def ask(self, call: Call) -> Awaitable[bytes]:
         portal = self._portal

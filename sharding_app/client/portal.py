@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from sharding_app.client.following import FollowingPortal, Hub
 from sharding_app.errors import AskTimeout, BufferFull, ShardingError, Unavailable, WrongContext
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
@@ -31,6 +32,10 @@ from sharding_app.runtime.base.waiting import set_within
 from sharding_app.runtime.node.process import Process
 
 logger = logging.getLogger("sharding.client")
+
+FOLLOWED = 50_000
+LAST_TURNS = 5
+"""Turns of the loop in which those that follow entities learn that it ends."""
 
 Resolve = Callable[[bytes | None, BaseException | None], None]
 
@@ -66,9 +71,15 @@ class Portal:
     """Carries calls from any thread or loop to a process of the cluster."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, default_timeout: float, limits: RegionLimits | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        default_timeout: float,
+        limits: RegionLimits | None = None,
+        followed: int = FOLLOWED,
     ) -> None:
+        """`followed`: most entities that the process follows."""
         self.loop = loop
+        self.following = FollowingPortal(loop, Hub(self.ask, followed))
         self.process: Process | None = None
         self.trouble = ""
         "Why there is no process yet."
@@ -160,6 +171,7 @@ class Portal:
         self.trouble = trouble
         with self._lock:
             self.closed = True
+        self.following.hub.close(f"this process is not connected to the cluster: {trouble}")
         self._take()
         while self._early:
             self._refuse(self._early.popleft(), trouble)
@@ -302,12 +314,13 @@ class BackgroundPortal:
         new_loop: Callable[[], asyncio.AbstractEventLoop],
         timeout: float,
         limits: RegionLimits | None = None,
+        followed: int = FOLLOWED,
     ) -> None:
         refuse_green_threads()
         self.pid = os.getpid()
         self._make_process = make_process
         loop = new_loop()
-        self.portal = Portal(loop, timeout, limits)
+        self.portal = Portal(loop, timeout, limits, followed)
         self._halt: asyncio.Event
         self._thread = threading.Thread(target=self._run, args=(loop,), name="sharding-client", daemon=True)
         self._thread.start()
@@ -336,6 +349,9 @@ class BackgroundPortal:
     async def _live(self) -> None:
         self._halt = asyncio.Event()
         await self._keep_joined(self._halt)
+        self.portal.following.hub.close("this process has left the cluster")
+        for _ in range(LAST_TURNS):
+            await asyncio.sleep(0)
 
     async def _keep_joined(self, halt: asyncio.Event) -> None:
         """Belong to the cluster, joining it as often as necessary."""

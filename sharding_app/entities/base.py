@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar, overload
 from uuid import UUID
@@ -21,6 +21,7 @@ from sharding_app.entities.durable_calls import Sent
 from sharding_app.entities.entity_type import EntityType, Kind
 from sharding_app.entities.event_codec import Happening
 from sharding_app.entities.handlers import Command
+from sharding_app.entities.happened import Happened
 from sharding_app.entities.identifiers import declared_name
 from sharding_app.entities.registry import registry
 from sharding_app.entities.remote import Bound, Remote
@@ -76,6 +77,26 @@ class _Ref:
         return owner._sharding_ref if instance is None else durable_calls.own_ref(instance)
 
 
+class _Events:
+    """``ref.events`` and ``ref.sync.events`` to a type checker."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> _FollowEvents: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> _FollowEventsSync: ...
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        name = owner.__qualname__
+        raise InvalidCall(f"{name}.events needs an id: call {name}.ref(id).events(after=0)")
+
+
+class _FollowEvents(Protocol):
+    def __call__(self, after: int = 0) -> AsyncIterator[Happened[Any]]: ...
+
+
+class _FollowEventsSync(Protocol):
+    def __call__(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Happened[Any]]: ...
+
+
 class Entity:
     """The base of entities: one object per id, in the memory of the node that hosts it."""
 
@@ -97,6 +118,7 @@ class Entity:
 
     if TYPE_CHECKING:
         exists: ClassVar[Command[[], bool]]
+        events: ClassVar[_Events]
 
     def __init_subclass__(cls, *, name: str | None = None) -> None:
         super().__init_subclass__()

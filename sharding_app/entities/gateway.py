@@ -5,12 +5,13 @@ test.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from sharding_app.entities.staging import StagedMessage
 from sharding_app.errors import Unavailable, WrongContext
 from sharding_app.protocol.call import Call
+from sharding_app.protocol.following import FollowedEvent
 
 
 class Gateway(Protocol):
@@ -44,6 +45,46 @@ class Inspector(Protocol):
 
     def instruct(self, type_name: str, question: object) -> None:
         """Tell the region of a type to do something, such as to leave."""
+
+
+class Following(Protocol):
+    """One follower of one entity. It is closed in the end."""
+
+    async def events(self, after: int, stamp: int) -> Sequence[FollowedEvent]:
+        """Wait for the events after a number. `stamp`: the time of the event of that number, as in
+        `FollowedEvent.at`; 0: it is not known.
+        """
+
+    def events_sync(self, after: int, stamp: int, timeout: float | None) -> Sequence[FollowedEvent] | None:
+        """Do the same from a thread without a running loop. None: nothing came in that time."""
+
+    async def moved(self, seen: int) -> int:
+        """Wait until the number of the last commit is another one. -1: until it is known."""
+
+    def moved_sync(self, seen: int, timeout: float | None) -> int | None:
+        """Do the same from a thread without a running loop. None: it did not move in that time."""
+
+    def close(self) -> None:
+        """Follow no more, from any thread."""
+
+
+@runtime_checkable
+class Followable(Protocol):
+    """A gateway to a cluster whose entities can be followed."""
+
+    def follow(self, type_name: str, entity: str) -> Following:
+        """Follow an entity."""
+
+
+def follow(type_name: str, entity: str) -> Following:
+    """Follow an entity through the gateway of this process."""
+    gateway = current()
+    if not isinstance(gateway, Followable):
+        raise WrongContext(
+            "entities can be followed in a cluster, which this gateway does not have: test it with the"
+            " `sharding_cluster` fixture"
+        )
+    return gateway.follow(type_name, entity)
 
 
 def inspector() -> Inspector:

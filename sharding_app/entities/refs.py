@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
-from sharding_app.entities import gateway, identifiers
+from sharding_app.entities import following, gateway, identifiers
 from sharding_app.entities.registry import registry
 from sharding_app.entities.remote import Remote, SyncRemote, refuse_on_loop
 from sharding_app.errors import InvalidCall
@@ -22,6 +22,7 @@ from sharding_app.protocol.call import Call
 if TYPE_CHECKING:
     from sharding_app.entities.entity_type import EntityType
     from sharding_app.entities.handler import Handler
+    from sharding_app.entities.happened import Happened
 
 T = TypeVar("T")
 
@@ -123,6 +124,14 @@ class EntityRef(BoundRef, Generic[T]):
         """Tell whether the entity has ever stored anything, or is in memory now."""
         return await gateway.current().ask(self._ref_exists()) == b"1"
 
+    def events(self, after: int = 0) -> AsyncIterator[Happened[Any]]:
+        """Follow the entity: its events after that number, and then each new one, for ever.
+
+        Each comes once, in order, without a gap, through moves and failovers of its home.
+        """
+        following.check_after(self, after)
+        return following.events(self, after)
+
     @classmethod
     def __sharding_encode__(cls, ref: EntityRef[Any]) -> list[str]:
         return [ref.type_name, ref._ref_id]
@@ -147,6 +156,14 @@ class SyncRef(BoundRef):
         """Tell whether the entity has ever stored anything, or is in memory now."""
         refuse_on_loop(self, "exists")
         return gateway.current().ask_sync(self._ref_exists()) == b"1"
+
+    def events(self, after: int = 0, *, timeout: float | None = None) -> Iterator[Happened[Any]]:
+        """Follow the entity, as `EntityRef.events` does, until no event comes for `timeout`
+        seconds.
+        """
+        refuse_on_loop(self, "events")
+        following.check_after(self, after)
+        return following.events_sync(self, after, timeout)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()}.sync"

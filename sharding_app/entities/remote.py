@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from sharding_app.entities import gateway, schedules, transactions
+from sharding_app.entities import following, gateway, schedules, transactions
 from sharding_app.entities.staging import StagedMessage
 from sharding_app.errors import InvalidCall, WrongContext
 from sharding_app.redaction import shown
@@ -105,6 +105,17 @@ class Remote(msgspec.Struct, Generic[P, R], eq=False):
         """
         return _stored(_timer(self._ref, self._handler, args, kwargs))
 
+    def changes(self, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        """Follow a query: its value now, and again whenever it is another one, for ever.
+
+        The query is asked again after each commit of the entity (in-memory entities: after each
+        command). Values in between may be left out, the latest comes.
+        """
+        ref, handler = self._ref, self._handler
+        following.check_query(ref, handler)
+        raw = handler.encode(args, kwargs)
+        return following.changes(ref, handler, lambda: ref._ref_ask(handler.name, raw))
+
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Return the command with these arguments, for ``self.schedule(call=...)``."""
         return Bound(self._handler, self._ref, encoded(self._handler, args, kwargs))
@@ -138,6 +149,16 @@ class SyncRemote(msgspec.Struct, eq=False):
         """Store the call as a durable timer, as `Remote.later` does."""
         refuse_on_loop(self._ref, f"{self._handler.name}.later")
         gateway.current().store_sync(_timer(self._ref, self._handler, args, kwargs))
+
+    def changes(self, *args: Any, timeout: float | None = None, **kwargs: Any) -> Iterator[Any]:
+        """Follow a query, as `Remote.changes` does, until its value stays the same for `timeout`
+        seconds.
+        """
+        ref, handler = self._ref, self._handler
+        refuse_on_loop(ref, f"{handler.name}.changes")
+        following.check_query(ref, handler)
+        raw = handler.encode(args, kwargs)
+        return following.changes_sync(ref, handler, lambda: ref._ref_ask(handler.name, raw), timeout)
 
     def __repr__(self) -> str:
         return f"<{self._ref!r}.{self._handler.name}>"

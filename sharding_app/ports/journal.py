@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Overdue, Page, Taking, TimerKey
+from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Lineage
 
@@ -182,6 +183,28 @@ class Erasure(msgspec.Struct, frozen=True):
         )
 
 
+class Wanted(NamedTuple):
+    """What a follower wants to read of an entity."""
+
+    type_id: int
+    entity: str
+    after: int
+    "Number of the last event that it has."
+    limit: int
+    "Most events that it takes; 0: the number of the last one is enough."
+
+
+class Reading(NamedTuple):
+    """What there is of an entity for a follower."""
+
+    last: int
+    "Number of the last event; 0: there is none."
+    known: int | None
+    "The time of the event that the follower has last (`FollowedEvent.at`); None: it is not there."
+    events: list[FollowedEvent]
+    "Ascending, those after it. There may be more."
+
+
 class Journal(Protocol):
     """Runs one append at a time on each of its connections for appends; reads go beside them."""
 
@@ -270,6 +293,14 @@ class Journal(Protocol):
 
         An entity that is missing in the answer was not reached within the bounds. The first one is
         always in it.
+        """
+        ...
+
+    async def follow(self, wanted: Sequence[Wanted], page_bytes: int) -> list[Reading]:
+        """Read what there is for followers, in their order, in one query: of each of them
+        `page_bytes` at most, and one event at least.
+
+        What is visible may not be acknowledged: see `secure`.
         """
         ...
 

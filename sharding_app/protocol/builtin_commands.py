@@ -12,3 +12,9 @@ DUE = "?due"
 """Tell the home that a message or a timer of the entity was stored from outside, or changed by an
 operator: the arguments are then its id. Loads nothing.
 """
+EVENTS = "?events"
+"""Tell a follower of the entity its events after a number, now or when there are some
+(`protocol.following`). Loads nothing.
+"""
+FOR_THE_HOME = frozenset({DUE, EVENTS})
+"""Commands that the home itself handles, whether or not the entity is in memory."""

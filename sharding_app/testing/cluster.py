@@ -98,7 +98,9 @@ class MemoryCluster:
         self.network = MemoryNetwork(faults=self._faults)
         client, ports = dataclasses.replace(self.config, name="client"), self._ports("p-client")
         self.client = Process("p-client", client, ports, self._list(), self.server.cluster_id)
-        self.portal = Portal(self.loop, self.config.ask_timeout_seconds, self.config.region)
+        self.portal = Portal(
+            self.loop, self.config.ask_timeout_seconds, self.config.region, self.config.followers
+        )
         self.outside = MemoryOutside(self.loop, self._place, self._stage, database)
         "Stores messages and timers for refs' `.durably` and `.later`."
         self._make_together = make_together or (

@@ -23,8 +23,10 @@ from sharding_app.ports.journal import (
     JournalUnavailable,
     Mark,
     Outcome,
+    Reading,
     Snapshot,
     StoredEvent,
+    Wanted,
 )
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Backend, Lineage
@@ -128,6 +130,12 @@ class MemoryJournal:
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
     ) -> dict[str, StoredEvent | None]:
         return await self._recovered("read_last", lambda: self._rows.read_last(type_id, entities, bounds))
+
+    async def follow(self, wanted: Sequence[Wanted], page_bytes: int) -> list[Reading]:
+        asked = list(wanted)
+        return await self._recovered(
+            "follow", lambda: [self._rows.follow(each, page_bytes, self._server.moment) for each in asked]
+        )
 
     async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:
         def forget() -> Steps[None]:

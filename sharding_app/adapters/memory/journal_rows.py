@@ -10,11 +10,14 @@ from sharding_app.ports.journal import (
     EventRow,
     History,
     Outcome,
+    Reading,
     RowRefused,
     ShardsFenced,
     Snapshot,
     StoredEvent,
+    Wanted,
 )
+from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 
 EntityKey = tuple[int, str]
@@ -136,6 +139,23 @@ class JournalRows:
 
     def last_seq(self, type_id: int, entity: str) -> int:
         return max(self.events.get((type_id, entity), ()), default=0)
+
+    def follow(self, wanted: Wanted, page_bytes: int, moment: Callable[[float], int]) -> Reading:
+        """Read what there is for a follower. `moment` turns times of this server into those that
+        events show.
+        """
+        events = self.events.get((wanted.type_id, wanted.entity), {})
+        had = events.get(wanted.after)
+        found: list[FollowedEvent] = []
+        size = 0
+        for seq in sorted(seq for seq in events if seq > wanted.after):
+            if len(found) >= wanted.limit or size >= page_bytes:
+                break
+            row, at = events[seq]
+            size += len(row.payload)
+            found.append(FollowedEvent(seq, row.name, row.version, row.payload, moment(at)))
+        known = moment(had.at) if had is not None and wanted.limit else None
+        return Reading(max(events, default=0), known, found)
 
     def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         found = {shard: sorted(self.remembered.get((type_id, shard), ())) for shard in sorted(set(shards))}

@@ -33,6 +33,7 @@ from sharding_app.adapters.memory.steps import Pause, Steps, Told, lock_timeout,
 from sharding_app.protocol.records import Server
 
 COORDINATOR_LOCK = -1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _on_running_loop(delay: float, callback: Callable[[], object]) -> object:
@@ -96,6 +97,10 @@ class MemoryServer:
     def date(self) -> datetime:
         """Return the time of its clock as a date."""
         return self._began + timedelta(seconds=self.now())
+
+    def moment(self, time: float) -> int:
+        """Return a time of its clock in microseconds since 1970, as events show it."""
+        return (self._began + timedelta(seconds=time) - _EPOCH) // timedelta(microseconds=1)
 
     def connect(self, client: str, idle_timeout: float | None = None, lock_seconds: float = 1.0) -> Session:
         if not self.up:

@@ -74,13 +74,16 @@ from sharding_app.ports.journal import (
     JournalUnavailable,
     Mark,
     Outcome,
+    Reading,
     RowRefused,
     ShardsFenced,
     ShardsLocked,
     Snapshot,
     StoredEvent,
+    Wanted,
     fast_maker,
 )
+from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.records import Backend, Lineage
 
@@ -99,6 +102,8 @@ _ROWS_AT_ONCE = 2000
 LEAST_BUSY = -1
 """The connection for appends that is used least: the writer prefers those of a lower number."""
 _LOOK_AGAIN_SECONDS = 0.005
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _MAX_AGE_MS = 10 * 365 * 24 * 3_600_000
 _HEADER_BYTES = 4
 """The server's sizes include these bytes, or one of them, for each document."""
@@ -293,6 +298,24 @@ class PostgresJournal:
         params = {"type_id": type_id, "entities": wanted, "bytes": bounds.bytes}
         for entity, seq, *event in await self._recovered("read_last", params):
             found[entity] = None if seq is None else StoredEvent(seq, *event)
+        return found
+
+    async def follow(self, wanted: Sequence[Wanted], page_bytes: int) -> list[Reading]:
+        params = {
+            "types": [each.type_id for each in wanted],
+            "entities": [each.entity for each in wanted],
+            "froms": [max(each.after, 0) for each in wanted],
+            "limits": [each.limit and each.limit + (each.after > 0) for each in wanted],
+            "bytes": page_bytes,
+        }
+        found: list[Reading] = []
+        for place, last, seq, name, version, payload, at in await self._recovered("follow", params):
+            if place > len(found):
+                found.append(Reading(last, None, []))
+            if payload is not None:
+                found[-1].events.append(FollowedEvent(seq, name, version, payload, _microseconds(at)))
+            elif seq is not None:
+                found[-1] = Reading(last, _microseconds(at), [])
         return found
 
     async def forget_states(self, type_id: int, former: Sequence[Former], window_seconds: float) -> None:
@@ -653,6 +676,10 @@ async def _unprepared(query: str, params: Mapping[str, Any], connection: Connect
     not kept.
     """
     return await _executed(query, params, connection, prepare=False)
+
+
+def _microseconds(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
 
 
 def _can_be_stored(text: str) -> bool:

@@ -14,8 +14,10 @@ import msgspec
 
 from sharding_app.errors import ShardingError
 from sharding_app.ports.clock import Clock
+from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.coordinator.terms import era_of
+from sharding_app.protocol.following import MARGIN_SECONDS
 from sharding_app.protocol.histogram import Histogram
 from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
 from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
@@ -265,6 +267,8 @@ class RegionClient:
         for pending in self.pending.values():
             if now - pending.born < WATCH_AFTER_SECONDS:
                 break
+            if pending.call.command == EVENTS and now < pending.deadline - MARGIN_SECONDS:
+                continue  # it waits for an event, and the home owes nothing
             if pending.home is not None:
                 slow.add(pending.home)
         return slow

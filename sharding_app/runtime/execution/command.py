@@ -29,7 +29,7 @@ import contextlib
 import contextvars
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from typing import Any, cast
@@ -50,7 +50,7 @@ from sharding_app.ports.journal import (
 from sharding_app.protocol.builtin_commands import MESSAGE
 from sharding_app.protocol.command_ids import id_of_ours
 from sharding_app.protocol.delivery import outcome
-from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.messages import Deliver
 from sharding_app.protocol.transitions import transitions
 from sharding_app.runtime.base import call_chain
@@ -259,6 +259,7 @@ class Command(LastCommit):
         if not records:
             if services.is_memory and not handler.is_query:
                 slot.seq += 1  # nothing is stored, but it exists
+                services.note_change(slot)
             self.answer_seen()
             return True
         staging.records = []
@@ -327,6 +328,8 @@ class Command(LastCommit):
             if self._commit(staging.records):
                 self.services.owner.finished(self.slot)
         else:
+            if self.services.is_memory and not handler.is_query:
+                self.services.note_change(self.slot)
             await self._answer_at_home(handler)
 
     def _ends(self) -> bool:
@@ -542,7 +545,7 @@ class Command(LastCommit):
         if generation != self.slot.generation:
             raise StepFailed(NotCommitted.SUPERSEDED)
         try:
-            return await together(rows, [sendable(each) for each in functions], changes)
+            at = await together(rows, [sendable(each) for each in functions], changes)
         except MessagesGone as gone:
             early = max(gone.early.values(), default=0.0)
             raise StepFailed(NotCommitted.TAKEN, early=early) from gone
@@ -552,6 +555,8 @@ class Command(LastCommit):
             raise StepFailed(NotCommitted.FENCED) from fenced
         except RowRefused as refused:
             raise StepFailed(NotCommitted.REFUSED, refused.reason) from refused
+        self.services.writer.committed(rows)
+        return at
 
     def _rows(self, records: Sequence[Record], value: bytes | None, *, partial: bool) -> list[EventRow]:
         """Give the records their numbers. The last row carries the values that make a retry
@@ -598,6 +603,7 @@ class Command(LastCommit):
         if not (moves or staging.records):
             if services.is_memory:
                 self.slot.seq += 1
+                services.note_change(self.slot)
             self.answer_seen()
             return True
         return self._commit(staging.records or [self._last_word()])
@@ -622,6 +628,7 @@ class Command(LastCommit):
             self._abandon(ran=True)
             return
         slot.seq += 1
+        services.note_change(slot)
         seq = owner.new_message_place(slot.shard.epoch)
         changes = self.message_changes = message_changes(
             owner, services.type_id, slot, self.message, staging, seq=seq
@@ -968,6 +975,8 @@ class Services:
         self.is_memory = entity_type.kind == "memory"
         self.is_pipelined = bool(entity_type.settings.pipelined)
         self.pipeline_limit = pipeline_limit
+        self.followed: Mapping[tuple[int, ShardId], object] = {}
+        "The shards with entities that are followed, of any type."
         self.waiting: dict[Resident, Command] = {}
         "Commands that are asked about, or whose handlers wait."
         self.staging = Staging(commit_too_late)
@@ -984,6 +993,11 @@ class Services:
         slot.generation += 1
         command.then = then
         return True
+
+    def note_change(self, slot: Resident) -> None:
+        """Tell the followers of an in-memory entity that its state may have changed."""
+        if self.followed:
+            self.owner.changed(slot)
 
     def may_run_again(self, message: Deliver) -> bool:
         """Decide as the calling process does after the death of this node

@@ -74,6 +74,9 @@ class Owner(Protocol):
     def staged(self, slot: Resident, changes: MessageChanges, at: datetime | None) -> None:
         """Deliver what the entity has committed; `at`: the server's time then, if known."""
 
+    def changed(self, slot: Resident) -> None:
+        """Tell followers that the state of an in-memory entity may have changed."""
+
     async def at_home(self, slot: Resident) -> bool:
         """Ask the store whether the slot's shard is still at home here."""
         ...

@@ -135,6 +135,8 @@ class EntityLife:
             host.execution.snapshots.put_away(slot)
             host.execution.earlier_attempts.known.loaded(slot)
             shard.loaded(slot)
+            if host.type.kind == "memory":
+                host.execution.note_change(slot)
             host.finished(slot)
             if host.type.recurring and not slot.is_gone:
                 host.spawn(self._starting.keep_timers(slot))

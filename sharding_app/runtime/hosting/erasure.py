@@ -71,6 +71,8 @@ class ErasureHost(Protocol):
 
     def forget_messages(self, slot: Resident) -> None: ...
 
+    def erased(self, slot: Resident) -> None: ...
+
     def end_if_stopped(self, shard: ResidentShard) -> None: ...
 
 
@@ -155,6 +157,7 @@ class Erasing:
                     job.erased += piece
                     if piece.whole:
                         answer = job.erased
+                        host.erased(slot)
                         break
         finally:
             self._end(job, answer)

@@ -39,9 +39,10 @@ from sharding_app.runtime.asking.shard_locator import ShardLocator
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
+from sharding_app.runtime.hosting.following import Following
 from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES
 from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
-from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.runtime.hosting.type_host import REPLY_ROOM_BYTES, TypeHost
 from sharding_app.runtime.journal.loader import Permits
 from sharding_app.runtime.journal.writer import JournalWriter
 
@@ -100,6 +101,11 @@ class NodeHost:
         "Those of them that have stopped, by type. The coordinator is told again and again."
         self._secured = Rounds(ports.journal.secure)
         self._recoveries = Permits(node.config.max_concurrent_recoveries)
+        self.following = Following(
+            ports.journal, self._secured, limit=node.config.followers,
+            max_bytes=node.config.links.max_message_bytes - REPLY_ROOM_BYTES, now=ports.clock.now,
+            run=lambda job: node.run(job, "followers", vital=False), on_commit=node.writer.on_commit,
+        )  # fmt: skip
         self.deliverer = Deliverer(
             node.incarnation, node.config.deliveries, ports.journal,
             now=ports.clock.now, ask=node.ask, may_handle=node.may_handle,
@@ -112,7 +118,8 @@ class NodeHost:
         ports, node = self._ports, self._node
         host = self.hosts[entity_type.name] = TypeHost(
             entity_type, type_id, node.incarnation, node.config, ports, send=node.send, writer=node.writer,
-            recoveries=self._recoveries, secured=self._secured, deliverer=self.deliverer, may_handle=node.may_handle,
+            recoveries=self._recoveries, secured=self._secured, deliverer=self.deliverer,
+            following=self.following, may_handle=node.may_handle,
             shard_of=lambda entity: node.region_client.shard_of(entity_type.name, entity),
             start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
             on_failed=node.fail,

@@ -57,6 +57,9 @@ class ShardHost(Protocol):
 
     def forget_deliveries(self, shard: ResidentShard) -> None: ...
 
+    def forget_followers(self, shard: ResidentShard) -> None:
+        """Hand back the questions of followers that wait for commits of a shard."""
+
     def stopped_by_force(self, slot: Resident, text: str) -> None: ...
 
 
@@ -250,6 +253,7 @@ class ShardLife:
 
     def _begins_to_stop(self, shard: ResidentShard) -> None:
         self._host.forget_deliveries(shard)
+        self._host.forget_followers(shard)
         self._hand_back(shard, shard.stop())
         self._host.entity_life.unload(shard)
 

@@ -20,7 +20,7 @@ from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId
 from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
-from sharding_app.protocol.builtin_commands import DUE
+from sharding_app.protocol.builtin_commands import DUE, FOR_THE_HOME
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.messages import AnyMessage, Deliver, Done
 from sharding_app.protocol.records import ShardRow
@@ -33,6 +33,7 @@ from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.execution import Execution
 from sharding_app.runtime.hosting.entities import EntityLife
 from sharding_app.runtime.hosting.erasure import Erasing
+from sharding_app.runtime.hosting.following import Following
 from sharding_app.runtime.hosting.parked import Backlog, EarlyEnvelopes, Suspended
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.shard_leases import ShardGate
@@ -64,6 +65,7 @@ class TypeHost:
         recoveries: Permits,
         secured: Rounds,
         deliverer: Deliverer,
+        following: Following,
         may_handle: Callable[[], bool],
         shard_of: Callable[[str], ShardId],
         start_entity: Callable[[str, str], Awaitable[object]],
@@ -113,6 +115,8 @@ class TypeHost:
         )
         self._secured = secured
         self._deliverer = deliverer
+        self._following = following
+        self.execution.followed = following.shards
         self.new_message_id = deliverer.new_id
         self.new_message_place = deliverer.new_place
         self.server_time = deliverer.server_time
@@ -164,8 +168,8 @@ class TypeHost:
                     self.counters["handed_back"] += 1
                     execution.replies.hand_back(source, message)
                     continue
-            if message.command == DUE:
-                self._told_of_due(source, message, shard)
+            if message.command in FOR_THE_HOME:
+                self._for_the_home(source, message, shard)
                 continue
             verdict, slot = shard.deliver(source, message, now)
             if shard.evicted:
@@ -177,6 +181,16 @@ class TypeHost:
                 self._keep(verdict, slot, source, message)
             elif execution.run(slot, source, message):
                 self.finished(slot)
+
+    def _for_the_home(self, source: Incarnation, message: Deliver, shard: ResidentShard) -> None:
+        """Handle a message to the home of an entity, which the entity does not see."""
+        if message.command == DUE:
+            self._told_of_due(source, message, shard)
+        elif shard.stopping or shard.epoch != message.epoch:
+            self.counters["handed_back"] += 1
+            self.execution.replies.hand_back(source, message)
+        else:
+            self._following.asked(self.execution, shard, source, message)
 
     def _keep(self, verdict: Verdict, slot: Resident, source: Incarnation, message: Deliver) -> None:
         """Take in an envelope that cannot run now."""
@@ -424,6 +438,18 @@ class TypeHost:
             changed = message.args.decode(errors="replace")
             self._deliverer.look(self.type, self.execution.type_id, shard.number, shard.epoch, changed)
         self.done(source, message.request)
+
+    # -- Followers ---------------------------------------------------------------------------------
+
+    def forget_followers(self, shard: ResidentShard) -> None:
+        self._following.left(self.execution.type_id, shard.number)
+
+    def changed(self, slot: Resident) -> None:
+        self._following.changed(self.execution.type_id, slot.shard.number, slot.id)
+
+    def erased(self, slot: Resident) -> None:
+        """Tell the followers of an entity that nothing of it is left."""
+        self._following.erased(self.execution.type_id, slot.shard.number, slot.id)
 
     async def at_home(self, slot: Resident) -> bool:
         row = await self.row_of(slot.shard.number)

@@ -31,7 +31,7 @@ from sharding_app.ports.journal import (
 from sharding_app.protocol.histogram import ROWS, Histogram
 from sharding_app.redaction import traceable
 from sharding_app.runtime.journal.backlog import RETRY_MAX_SECONDS, Backlog
-from sharding_app.runtime.journal.commits import Commit, NotCommitted
+from sharding_app.runtime.journal.commits import Commit, NotCommitted, OnCommit, tell_committed
 
 logger = logging.getLogger("sharding.journal")
 
@@ -62,7 +62,9 @@ class Figures:
 
 
 class Appender:
-    def __init__(self, journal: Journal, number: int, backlog: Backlog, figures: Figures) -> None:
+    def __init__(
+        self, journal: Journal, number: int, backlog: Backlog, figures: Figures, on_commit: OnCommit
+    ) -> None:
         """`number`: its connection."""
         self._journal = journal
         self._number = number
@@ -70,6 +72,7 @@ class Appender:
         self._stuck = backlog.stuck
         self._locked = backlog.locked
         self._figures = figures
+        self._on_commit = on_commit
         self._errors = 0
         "Errors of the server's own since it last took something on this connection."
 
@@ -127,7 +130,7 @@ class Appender:
                 lasted = loop.time() - began
                 _log(error, len(rows))
                 if await self._settle(rows):
-                    self._commit(batch, len(rows), None)
+                    self._commit(batch, rows, None)
                     return
                 if not error.answered:
                     if losses:  # after the first one a new connection may be there at once
@@ -146,7 +149,7 @@ class Appender:
                 self._stuck.others_go_through |= not stuck
                 self._figures.append_seconds.add(loop.time() - began)
                 self._figures.batch_rows.add(len(rows))
-                self._commit(batch, len(rows), at)
+                self._commit(batch, rows, at)
                 return
 
     async def _gave_in(self, lasted: float) -> bool:
@@ -167,9 +170,11 @@ class Appender:
             batch = self._stuck.behind(batch)
         return self._locked.behind(batch) if self._locked else batch
 
-    def _commit(self, batch: list[Commit], rows: int, at: datetime | None) -> None:
+    def _commit(self, batch: list[Commit], rows: list[EventRow], at: datetime | None) -> None:
         self._figures.commits += len(batch)
-        self._figures.rows += rows
+        self._figures.rows += len(rows)
+        if self._on_commit:
+            tell_committed(self._on_commit, rows)
         if at is not None:
             for commit in batch:
                 if commit.message_changes is not None:

@@ -3,6 +3,7 @@ outcome.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
@@ -13,6 +14,9 @@ from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, fast_maker
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.shard import Shard, Slot
+from sharding_app.redaction import traceable
+
+logger = logging.getLogger("sharding.journal")
 
 _last_row = fast_maker(EventRow)
 
@@ -33,6 +37,8 @@ class NotCommitted(Enum):
 
 
 Follower = Callable[[NotCommitted | None], None]
+OnCommit: TypeAlias = list[Callable[[Sequence[EventRow]], None]]
+"""Functions that are called with committed rows."""
 
 
 class Resident(Slot):
@@ -153,6 +159,18 @@ class StepFailed(Exception):
         self.why = why
         self.detail = detail
         self.early = early
+
+
+def tell_committed(on_commit: OnCommit, rows: Sequence[EventRow]) -> None:
+    """Call the functions that follow commits. An error in one of them costs no commit."""
+    for function in on_commit:
+        try:
+            function(rows)
+        except Exception as error:
+            logger.error(
+                "a bug: what follows commits failed", exc_info=traceable(error),
+                extra={"action": "internal_error"},
+            )  # fmt: skip
 
 
 def number_rows(

@@ -7,20 +7,25 @@ a lock, holds up its own shards only.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from sharding_app.ports.journal import Journal
+from sharding_app.ports.journal import EventRow, Journal
 from sharding_app.runtime.journal.appender import Appender, Figures
 from sharding_app.runtime.journal.backlog import Backlog
-from sharding_app.runtime.journal.commits import Commit
+from sharding_app.runtime.journal.commits import Commit, OnCommit, tell_committed
 
 
 class JournalWriter:
     def __init__(self, journal: Journal, may_write: Callable[[], bool]) -> None:
         self.figures = Figures()
+        self.on_commit: OnCommit = []
+        """Called with the rows of each commit once it is acknowledged: those of an entity in the
+        order of their numbers. Empty where nobody follows.
+        """
         self._backlog = Backlog(journal, may_write)
         self._appenders = [
-            Appender(journal, number, self._backlog, self.figures) for number in range(journal.connections)
+            Appender(journal, number, self._backlog, self.figures, self.on_commit)
+            for number in range(journal.connections)
         ]
 
     def put(self, commit: Commit) -> None:
@@ -29,6 +34,10 @@ class JournalWriter:
     def resume(self) -> None:
         """Go on with the commits that wait: the lease is valid again."""
         self._backlog.look()
+
+    def committed(self, rows: Sequence[EventRow]) -> None:
+        """Take in rows that were committed beside the writer, in a transaction of the user's."""
+        tell_committed(self.on_commit, rows)
 
     @property
     def waiting(self) -> int:

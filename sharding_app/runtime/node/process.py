@@ -16,7 +16,7 @@ from typing import Any
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import InvalidCall
 from sharding_app.ports.store import StoreUnavailable
-from sharding_app.protocol.builtin_commands import DUE, EXISTS, START
+from sharding_app.protocol.builtin_commands import DUE, EVENTS, EXISTS, START
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Incarnation, Term, has_no_row
 from sharding_app.protocol.messages import (
@@ -55,7 +55,7 @@ IDLE_TICK_SECONDS = 0.25
 
 def _repeatable(entity_type: EntityType) -> frozenset[str]:
     queries = (name for name, handler in entity_type.commands.items() if handler.is_query)
-    return frozenset((DUE, EXISTS, START, *queries))
+    return frozenset((DUE, EVENTS, EXISTS, START, *queries))
 
 
 class WireRefused(StoreUnavailable):
