@@ -33,7 +33,8 @@ from sharding_app.runtime.node.process import Process
 
 logger = logging.getLogger("sharding.client")
 
-FOLLOWED = 50_000
+FOLLOWED = 20_000
+"""Most entities that a process follows, if not said otherwise."""
 LAST_TURNS = 5
 """Turns of the loop in which those that follow entities learn that it ends."""
 

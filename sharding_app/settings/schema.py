@@ -237,6 +237,9 @@ class Settings:
     messages_under_way: int = _knob(_DELIVERY.most_under_way, "Messages",
         "Maximum number of durable messages and timers that a node delivers at the same time.",
         at_least=1)
+    followers: int = _knob(_NODE.followers, "Messages",
+        "Maximum number of entities that a process follows, and of questions of followers that wait on "
+        "a node. Each waiting question counts in `BUFFER_SIZE` of the process that follows.", at_least=1)
     buffer_size: int = _knob(_REGION.max_calls, "Messages",
         "Maximum number of messages of one entity type that wait or are in flight in one process.",
         at_least=1)

@@ -1,6 +1,7 @@
 """What every journal does (`ports.journal`)."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from sharding_app.ports.journal import (
     ShardsFenced,
     Snapshot,
     StoredEvent,
+    Wanted,
 )
 from sharding_app.protocol.records import HomeChange, Lineage
 from tests.contract.factories import World
@@ -222,6 +224,43 @@ async def test_appends_on_several_connections_are_fenced_alike(world: World) -> 
         with pytest.raises(ShardsFenced):
             await journal.append([event_row(number, "a", 1)], on=on)
         await journal.append([event_row(number, f"b{on}", 1, shard=1)], on=on)
+
+
+async def test_followers_read_what_comes_after_a_number(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq, payload=b"%d" % seq) for seq in range(1, 6)])
+    await journal.append([event_row(number, "b", 1)])
+    wanted = [
+        Wanted(number, "a", 0, 10), Wanted(number, "a", 2, 2), Wanted(number, "a", 5, 10),
+        Wanted(number, "b", 7, 10), Wanted(number, "c", 0, 10), Wanted(number, "b", -1, 0),
+    ]  # fmt: skip
+    found = await journal.follow(wanted, 10_000)
+    assert [each.last for each in found] == [5, 5, 5, 1, 0, 1]
+    assert [[event.seq for event in each.events] for each in found] == [
+        [1, 2, 3, 4, 5],
+        [3, 4],
+        [],
+        [],
+        [],
+        [],
+    ]
+    assert [each.known is None for each in found] == [True, False, False, True, True, True]
+    first = found[0].events[0]
+    assert (first.name, first.version, first.payload) == ("shop.ItemAdded", 1, b"1")
+    assert found[2].known == found[0].events[4].at == first.at, "the time of its transaction"
+    assert abs(first.at / 1e6 - datetime.now(UTC).timestamp()) < 3600
+
+
+async def test_a_page_for_a_follower_is_bounded_in_bytes(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    text = b'"' + b"x" * 1000 + b'"'
+    await journal.append([event_row(number, "a", seq, payload=text) for seq in range(1, 6)])
+    found = await journal.follow([Wanted(number, "a", 0, 10), Wanted(number, "a", 1, 10)], 2500)
+    assert [[event.seq for event in each.events] for each in found] == [[1, 2, 3], [2, 3, 4]]
+    (one,) = await journal.follow([Wanted(number, "a", 1, 10)], 1)
+    assert [event.seq for event in one.events] == [2], "one always comes"
 
 
 async def test_read_from_gives_the_events_after_a_number(world: World) -> None:

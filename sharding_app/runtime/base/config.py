@@ -121,7 +121,7 @@ class NodeConfig:
     """
     shard_leases: LeaseTerms = field(default_factory=LeaseTerms)
     deliveries: DeliverySettings = field(default_factory=DeliverySettings)
-    followers: int = 50_000
+    followers: int = 20_000
     "Questions of followers that may wait on a node, and entities that a process may follow."
     strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY
 

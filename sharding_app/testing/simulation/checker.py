@@ -190,6 +190,7 @@ class Witness:
         session = self._server.serving
         writer = session.client if session is not None else ""
         self.commits += 1
+        self.world.followers.committed(rows)
         touched: dict[str, None] = {}
         for row in rows:
             type_name = self.name_of(row.type_id)
@@ -267,6 +268,7 @@ class Witness:
                 entity,
             )
         self.world.transition("entity", "stored", "erased")
+        self.world.followers.erased(entity)
         entries = self.journal.get(entity, [])
         self._is_of_the_past(entity, entries, [])
         entries.clear()
@@ -316,6 +318,7 @@ class Witness:
             else:
                 stored[entity] = [_entry(each) for each in left.values()]
         self._own_rows_went_back()
+        self.world.followers.went_back(asynchronous=self._server.standby.asynchronous)
         for entity, found in stored.items():
             entries = self.journal.setdefault(entity, [])
             known = {each[:3]: each for each in entries}  # a row has the time at which its transaction began

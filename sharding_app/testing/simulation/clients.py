@@ -381,6 +381,7 @@ class Client:
             except (StoreUnavailable, TransportError):
                 await asyncio.sleep(0.1)
         self.caller.call_again(self.asking)
+        world.followers.begin(self.name, self.asking)
 
     async def begin(self, user: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Let a user go on when the process has begun."""

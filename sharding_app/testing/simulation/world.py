@@ -29,6 +29,7 @@ from sharding_app.testing.simulation.clients import Client
 from sharding_app.testing.simulation.fault_policy import Conditions, slot_of
 from sharding_app.testing.simulation.faults import STRANGERS, Fault, schedule
 from sharding_app.testing.simulation.final_checks import look_back
+from sharding_app.testing.simulation.followers import Followers
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.machines import watched
@@ -129,6 +130,7 @@ class World:
         self.registry = Registry(self)
         self.judge = Judge(self)
         self.strategy = JudgedStrategy(self)
+        self.followers = Followers(self)
         self.witness = Witness(self, self.server, self.trace)
         self.network.on_send = self.witness.sent
         self.obstacles = Obstacles(self.server, token_of)

@@ -2,6 +2,7 @@
 
     boot ──all up──> turmoil: faults and commands ──all calls ended──> quiet: everything works again
          ──every entity answers, every shard has a live home──>
+         messages have arrived, followers have all events,
          a deaf node, one behind a black hole, one that is let go unheard, one without a connection,
          one whose channel is full, one whose loop is blocked, one whose link is forgotten,
          an entity whose rows the server does not take, pipelined commands behind a refused row,
@@ -24,6 +25,7 @@ from sharding_app.testing.simulation.phases.boot import boot
 from sharding_app.testing.simulation.phases.chains import chains
 from sharding_app.testing.simulation.phases.deployment import deployment
 from sharding_app.testing.simulation.phases.ending import no_coordinator, stop
+from sharding_app.testing.simulation.phases.following import following
 from sharding_app.testing.simulation.phases.forgotten import forgotten
 from sharding_app.testing.simulation.phases.full_channel import full_channel
 from sharding_app.testing.simulation.phases.healing import black_hole, deafness, quiet
@@ -39,6 +41,6 @@ from sharding_app.testing.simulation.phases.without_a_line import without_a_line
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, messages, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, pipelines,
+    boot, turmoil, quiet, messages, following, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, pipelines,
     chains, stalled, alarms, stubbornness, deployment, all_down_and_up, no_coordinator, stop,
 )  # fmt: skip
