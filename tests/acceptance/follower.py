@@ -1,5 +1,5 @@
-"""`python -m tests.acceptance.follower TYPE ENTITY [--async] [--query NAME]`: a process that follows
-an entity, as a management command of a site would.
+"""`python -m tests.acceptance.follower TYPE ENTITY [--async] [--query NAME]`: a process that
+follows an entity, as a management command of a site would.
 
 Each event is a line of JSON on its standard output: its number, its fields and its time. With
 `--query` it is a value of that query.

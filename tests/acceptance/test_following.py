@@ -87,6 +87,9 @@ def test_followers_go_on_when_the_home_is_killed(site: Site) -> None:
         for killed in range(2):
             ((home,),) = cluster.sql(HOME, ACCOUNT, "ann")
             cluster.nodes[home].end()
+            until(
+                lambda: "is" in site.order("ask", ACCOUNT, "ann", "cents"), 2 * SECONDS, "there is a new home"
+            )
             for cents in range(100, 110):
                 site(ACCOUNT, "ann", "deposit", cents)
             level(20 + 10 * killed, f"followers go on after {killed + 1} homes were killed")
