@@ -1,9 +1,9 @@
 """The followers of a process: one question to an entity's home at a time, however many follow it.
 
 A *feed* is one followed entity. Its loop asks for the events after the last one that it knows, and
-keeps the newest of them for its subscriptions. A *subscription* has a number of its own. One that
-is behind what the feed keeps reads by itself, so a slow one holds up nobody and nothing is kept for
-it.
+keeps the newest of them for its subscriptions. A *subscription* has a number of its own. One whose
+next events the feed keeps no longer reads by itself. So a slow one holds up no other, and nothing
+is kept for it.
 
 Contract: a subscription gets each event after its number once, in order and without a gap, or
 `EntityErased` or `EventsGone`. It never gets an error that passes: then it is asked again. Feeds

@@ -117,7 +117,7 @@ def _asked_sync(call: Call) -> bytes | None:
 
 
 def check_after(ref: BoundRef, after: object) -> None:
-    """Refuse what is no number of an event, and types without events."""
+    """Refuse a position that is no number of an event, and types without events."""
     if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63:
         raise InvalidCall(f"{ref!r}.events(after={after!r}): after is the number of an event, or 0 for all")
     entity_type = ref.entity_type

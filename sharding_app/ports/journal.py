@@ -184,7 +184,7 @@ class Erasure(msgspec.Struct, frozen=True):
 
 
 class Wanted(NamedTuple):
-    """What a follower wants to read of an entity."""
+    """A follower's question about an entity."""
 
     type_id: int
     entity: str
@@ -195,7 +195,7 @@ class Wanted(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What there is of an entity for a follower."""
+    """The journal's answer to a follower."""
 
     last: int
     "Number of the last event; 0: there is none."
@@ -297,10 +297,10 @@ class Journal(Protocol):
         ...
 
     async def follow(self, wanted: Sequence[Wanted], page_bytes: int) -> list[Reading]:
-        """Read what there is for followers, in their order, in one query: of each of them
-        `page_bytes` at most, and one event at least.
+        """Read events for followers, in the order of their questions, in one query: for each of
+        them `page_bytes` at most, and one event at least.
 
-        What is visible may not be acknowledged: see `secure`.
+        Visible events may not be acknowledged: see `secure`.
         """
         ...
 

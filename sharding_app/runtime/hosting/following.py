@@ -8,11 +8,11 @@ together.
 Contract:
 
 * An answer shows only commits that are acknowledged, by a synchronous standby too if there is one.
-  What is visible when a shard's first question comes is secured first; from then on an entity's
+  Events that are visible at the first question for an entity are secured first. From then on its
   events are shown up to its last acknowledged commit here.
 * Each answer goes on right after the number in its question, in order, or says why it cannot.
 * A shard that stops hands its questions back, and their processes ask its next home.
-* Where nobody follows, a commit costs the look at an empty list. Nothing is loaded, no entity is
+* Without followers a commit costs the look at an empty list. Nothing is loaded, no entity is
   kept in memory. Questions are bounded in number, and so in bytes; so are answers.
 """
 
@@ -66,7 +66,7 @@ class _Waiter:
 
 
 class _Followed:
-    """An entity that somebody follows."""
+    """An entity that is followed."""
 
     __slots__ = ("entity", "last", "shard", "stamp", "type_id", "used", "waiters")
 
@@ -184,7 +184,7 @@ class Following:
         self._leave(followed, waiter)
         self._answer(waiter, News(waiter.question.after))
 
-    # -- What happens to entities ------------------------------------------------------------------
+    # -- Changes of entities -----------------------------------------------------------------------
 
     def _committed(self, rows: Sequence[EventRow]) -> None:
         """Take in rows that are committed and acknowledged."""
@@ -356,7 +356,7 @@ class Following:
             self._loop.call_later(FORGET_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Forget entities that nobody has asked for lately."""
+        """Forget entities without a question in the last seconds."""
         self._sweeps = False
         before = self._now() - FORGET_SECONDS
         for entities in list(self.shards.values()):

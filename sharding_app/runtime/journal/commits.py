@@ -168,7 +168,7 @@ def tell_committed(on_commit: OnCommit, rows: Sequence[EventRow]) -> None:
             function(rows)
         except Exception as error:
             logger.error(
-                "a bug: what follows commits failed", exc_info=traceable(error),
+                "a bug: a function that follows commits failed", exc_info=traceable(error),
                 extra={"action": "internal_error"},
             )  # fmt: skip
 

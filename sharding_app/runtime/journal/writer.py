@@ -20,7 +20,7 @@ class JournalWriter:
         self.figures = Figures()
         self.on_commit: OnCommit = []
         """Called with the rows of each commit once it is acknowledged: those of an entity in the
-        order of their numbers. Empty where nobody follows.
+        order of their numbers. Empty without followers.
         """
         self._backlog = Backlog(journal, may_write)
         self._appenders = [

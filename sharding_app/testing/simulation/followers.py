@@ -6,7 +6,7 @@ From that it judges:
 
 * A follower gets the events of its entity in order, each once, without a gap, and none that was not
   committed.
-* What it got stays. A promotion of a synchronous standby takes nothing away that a follower has
+* Its events stay. A promotion of a synchronous standby takes nothing away that a follower has
   been shown.
 * It is told that its history is gone only if the entity was erased, or the server went back.
 * When all is calm, it has exactly the events that the journal has.
@@ -113,7 +113,7 @@ class Followers:
         self.ends[entity] += 1
 
     def went_back(self, *, asynchronous: bool) -> None:
-        """Check what followers were shown against a server that may lack the newest events."""
+        """Compare the events of followers with a server that may lack the newest ones."""
         for each in self.of:
             stored = self._stored(each.entity)
             gone = [shown for shown in each.shown if shown not in stored]
@@ -142,7 +142,7 @@ class Followers:
     def ended(self, follower: Follower) -> None:
         """Judge a follower that was told that its history is gone."""
         if follower.ends == self.ends[follower.entity]:
-            detail = f"{follower.name} is told that what it has seen is gone, and it is not"
+            detail = f"{follower.name} is told that its history is gone, and it is not"
             self._broke("followers_are_told_the_truth", detail, follower)
         follower.ends = self.ends[follower.entity]
         follower.shown = []
@@ -151,7 +151,7 @@ class Followers:
     # -- In calm -----------------------------------------------------------------------------------
 
     def behind(self) -> list[str]:
-        """Return the followers that do not have what the journal has."""
+        """Return the followers that lack events of the journal, or have others."""
         return [
             f"{each.name} of {each.entity}"
             for each in self.of
@@ -160,7 +160,7 @@ class Followers:
         ]
 
     def look_back(self) -> None:
-        """Check in calm that followers have exactly what is stored."""
+        """Check in calm that the events of followers are those of the journal."""
         for each in self.of:
             stored = self._stored(each.entity)
             for shown in each.shown:
@@ -171,7 +171,7 @@ class Followers:
     # -- Inside ------------------------------------------------------------------------------------
 
     def _stored(self, entity: str) -> set[Shown]:
-        """Return what the journal has of an entity now."""
+        """Return the events of an entity in the journal."""
         type_name, _, entity_id = entity.partition("/")
         server = self._world.server
         type_id = server.cluster.type_ids.get(type_name)
