@@ -23,6 +23,8 @@ from sharding_app.entities.handlers import command as command
 from sharding_app.entities.handlers import every as every
 from sharding_app.entities.handlers import query as query
 from sharding_app.entities.happened import Happened as Happened
+from sharding_app.entities.many import Answer as Answer
+from sharding_app.entities.many import Answers as Answers
 from sharding_app.entities.messages import message as message
 from sharding_app.entities.refs import Ref as Ref
 from sharding_app.entities.remote import Remote as Remote

@@ -3,7 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from sharding_app.client.following import Following
@@ -57,6 +57,20 @@ class ClusterGateway:
             return process.ask(call)
         call.trace = tracing.carry()
         return portal.ask(call)
+
+    def ask_all(self, calls: Sequence[Call]) -> Sequence[Awaitable[bytes]]:
+        self._come_from_here(calls)
+        return self._portal.ask_all(calls)
+
+    def ask_all_sync(self, calls: Sequence[Call]) -> Sequence[bytes | BaseException]:
+        self._come_from_here(calls)
+        return self._portal.ask_all_sync(calls)
+
+    @staticmethod
+    def _come_from_here(calls: Sequence[Call]) -> None:
+        chain, trace = call_chain.chain(), tracing.carry()
+        for call in calls:
+            call.chain, call.trace = chain, trace
 
     def ask_sync(self, call: Call) -> bytes:
         call.chain, call.trace = call_chain.chain(), tracing.carry()

@@ -19,7 +19,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from sharding_app.client.following import FollowingPortal, Hub
@@ -112,13 +113,53 @@ class Portal:
             self._post(call, lambda value, error: self._give_back(loop, future, value, error), _always)
         return future
 
+    def ask_all(self, calls: Sequence[Call]) -> list[Awaitable[bytes]]:
+        """Ask all of them in one turn of this process's loop, so that they share frames."""
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[bytes]] = [loop.create_future() for _ in calls]
+        if loop is self.loop:
+            for call, future in zip(calls, futures, strict=True):
+                try:
+                    self._enter(call, partial(_settle, future))
+                except BufferFull as full:
+                    future.set_exception(full)
+        else:
+            gives_back = [partial(self._give_back, loop, future) for future in futures]
+            self._post_all([(*each, _always) for each in zip(calls, gives_back, strict=True)])
+        return list(futures)
+
+    def ask_all_sync(self, calls: Sequence[Call]) -> list[bytes | BaseException]:
+        """Do the same from a thread without a running loop; return replies and errors."""
+        futures: list[concurrent.futures.Future[bytes]] = [concurrent.futures.Future() for _ in calls]
+        self._post_all(
+            [
+                (call, partial(_settle, future), future.set_running_or_notify_cancel)
+                for call, future in zip(calls, futures, strict=True)
+            ]
+        )
+        until = self.loop.time() + JOIN_SECONDS
+        found: list[bytes | BaseException] = []
+        for call, future in zip(calls, futures, strict=True):
+            waits = max(0.0, until + self._seconds(call) - self.loop.time())
+            try:
+                found.append(self._outcome(call, future, waits))
+            except ShardingError as error:
+                found.append(error)
+        return found
+
     def ask_sync(self, call: Call) -> bytes:
         future: concurrent.futures.Future[bytes] = concurrent.futures.Future()
         self._post(
             call, lambda value, error: _settle(future, value, error), future.set_running_or_notify_cancel
         )
         # The portal itself answers in time. The margin is for a loop that is held by other work.
-        timeout = (call.timeout or self._default_timeout) + JOIN_SECONDS
+        return self._outcome(call, future, self._seconds(call) + JOIN_SECONDS)
+
+    def _seconds(self, call: Call) -> float:
+        return self._default_timeout if call.timeout is None else call.timeout
+
+    @staticmethod
+    def _outcome(call: Call, future: "concurrent.futures.Future[bytes]", timeout: float) -> bytes:
         try:
             return future.result(timeout)
         except concurrent.futures.TimeoutError:
@@ -201,13 +242,35 @@ class Portal:
     def _post(self, call: Call, resolve: Resolve, claim: Callable[[], bool]) -> None:
         posted = Posted(call, resolve, claim, self.loop.time(), self._default_timeout)
         with self._lock:
-            # Under the lock with `close`, which refuses all calls that are queued before it. Later
-            # calls find the portal closed.
-            if self.closed:
-                raise Unavailable(f"this process is not connected to the cluster: {self.trouble}")
-            self._count(posted)
-            self._calls.append(posted)
+            self._queue(posted)
             wake, self._scheduled = not self._scheduled, True
+        self._wake(wake)
+
+    def _post_all(self, calls: Iterable[tuple[Call, Resolve, Callable[[], bool]]]) -> None:
+        """Post calls that cross over together. One that there is no room for gets its error."""
+        now = self.loop.time()
+        refused: list[tuple[Posted, BufferFull]] = []
+        with self._lock:
+            for call, resolve, claim in calls:
+                posted = Posted(call, resolve, claim, now, self._default_timeout)
+                try:
+                    self._queue(posted)
+                except BufferFull as error:
+                    refused.append((posted, error))
+            wake, self._scheduled = not self._scheduled, True
+        self._wake(wake)
+        for posted, full in refused:
+            posted.resolve(None, full)
+
+    def _queue(self, posted: Posted) -> None:
+        # Under the lock with `close`, which refuses all calls that are queued before it. Later
+        # calls find the portal closed.
+        if self.closed:
+            raise Unavailable(f"this process is not connected to the cluster: {self.trouble}")
+        self._count(posted)
+        self._calls.append(posted)
+
+    def _wake(self, wake: bool) -> None:
         if wake:
             try:
                 self.loop.call_soon_threadsafe(self._take)

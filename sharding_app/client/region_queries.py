@@ -13,12 +13,17 @@ from sharding_app.entities.sharding.queries import (
     SetActiveEntityLimit,
     UpdateShardLocations,
 )
-from sharding_app.errors import InvalidCall, WrongContext
+from sharding_app.errors import InvalidCall, Unavailable, WrongContext
+from sharding_app.ports.store import StoreUnavailable
+from sharding_app.protocol.listing import IdsInMemory, ShardsLeft
 from sharding_app.protocol.liveness.membership import member_names
+from sharding_app.protocol.messages import GetEntities
+from sharding_app.protocol.records import Member
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process
 
 ANSWER_SECONDS = 3.0
+IDS_AT_A_TIME = 1000
 
 
 async def inspect(process: Process, type_name: str, question: object, timeout: float | None) -> object:
@@ -30,6 +35,11 @@ async def inspect(process: Process, type_name: str, question: object, timeout: f
             return await _regions(process, type_name, ANSWER_SECONDS if timeout is None else timeout)
         case GetClusterShardingStats():
             return await _stats(process, type_name, ANSWER_SECONDS if timeout is None else timeout)
+        case IdsInMemory():
+            try:
+                return await _in_memory(process, type_name, question)
+            except StoreUnavailable as error:
+                raise Unavailable(f"the nodes of {type_name!r} cannot be read: {error}") from error
         case GracefulShutdown():
             leave(process, type_name)
             return None
@@ -104,3 +114,49 @@ async def _stats(process: Process, type_name: str, timeout: float) -> ClusterSha
         for region in answer.regions
     }
     return ClusterShardingStats(regions, frozenset(names[node] for node in found.failed))
+
+
+async def _in_memory(
+    process: Process, type_name: str, asked: IdsInMemory
+) -> tuple[list[str], ShardsLeft | None]:
+    """Return the entities in memory of the next shard, up to a page.
+
+    A node that does not answer is an error: its entities would be missing in silence.
+    """
+    left = asked.place or ShardsLeft(await _shards_in_use(process, type_name))
+    if not left.shards:
+        return [], None
+    home, shard = left.shards[0]
+    wanted = GetEntities(0, type_name, shard, left.after, IDS_AT_A_TIME)
+    found = await process.queries.entities(home, wanted, ANSWER_SECONDS)
+    if found is None and any(each.incarnation == home for each in await _up(process, type_name)):
+        raise Unavailable(f"the home of shard {shard} of {type_name!r} did not say which entities it has")
+    listed = [] if found is None else found.entities
+    ids = [each.entity for each in listed if each.doing != "loading" and each.entity.startswith(asked.prefix)]
+    if len(listed) >= IDS_AT_A_TIME:
+        return ids, ShardsLeft(left.shards, listed[-1].entity)
+    rest = left.shards[1:]
+    return ids, ShardsLeft(rest) if rest else None
+
+
+async def _shards_in_use(process: Process, type_name: str) -> tuple[tuple[str, int], ...]:
+    """Return the shards that have entities in memory, and their homes."""
+    if type_name not in process.configs:
+        raise InvalidCall(f"no entity type {type_name!r} is known here: is its app in INSTALLED_APPS?")
+    nodes = [each.incarnation for each in await _up(process, type_name)]
+    found = await process.queries.region_states(nodes, [type_name], ANSWER_SECONDS)
+    if found.failed:
+        raise Unavailable(f"{len(found.failed)} nodes did not say which shards of {type_name!r} they have")
+    return tuple(
+        (node, shard)
+        for node, answer in found.answers.items()
+        for region in answer.regions
+        for shard, entities in zip(region.shards, region.entities, strict=True)
+        if entities
+    )
+
+
+async def _up(process: Process, type_name: str) -> list[Member]:
+    """Return the living nodes that host the type, those that leave included."""
+    _, members = await process.ports.store.members()
+    return [each for each in members if type_name in each.types and each.state != "joining" and each.locks]

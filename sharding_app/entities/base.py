@@ -23,6 +23,8 @@ from sharding_app.entities.event_codec import Happening
 from sharding_app.entities.handlers import Command
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.identifiers import declared_name
+from sharding_app.entities.listing import Refs
+from sharding_app.entities.many import AT_A_TIME, Ids, Many
 from sharding_app.entities.registry import registry
 from sharding_app.entities.remote import Bound, Remote
 from sharding_app.entities.schedules import Daily
@@ -148,10 +150,34 @@ class Entity:
         `timeout`: seconds to wait for a reply. `command_id`: makes retries of one command safe.
         `on_commit`: a ``tell`` inside ``atomic()`` is sent when it commits.
         """
-        made = cls._sharding_type
-        if made is None:
-            raise InvalidCall(f"{cls.__qualname__} is abstract: it has no refs")
-        return made.ref_class(entity_id, timeout, command_id, on_commit)  # type: ignore[return-value]
+        return _made(cls).ref_class(entity_id, timeout, command_id, on_commit)  # type: ignore[return-value]
+
+    @classmethod
+    def refs(cls, *, prefix: str = "", stored: bool = True) -> Refs[Self]:
+        """Return the refs of all entities that have stored something: ``async for ref in
+        Cart.refs()``.
+
+        They come in the order of their ids (by their UTF-8). `prefix`: only ids that begin so.
+        ``stored=False``: the entities that are in memory now, in no order.
+        """
+        return Refs(_made(cls), prefix, stored=stored)
+
+    @classmethod
+    def ask_many(
+        cls,
+        ids: Ids,
+        /,
+        *,
+        timeout: float | None = None,
+        command_id: str | None = None,
+        at_a_time: int = AT_A_TIME,
+    ) -> Many[Self]:
+        """Ask many entities at once: ``answers = await Cart.ask_many(ids).total()``.
+
+        `ids` are ids or refs, in anything that can be iterated. `timeout` and `command_id` are
+        those of a ref. `at_a_time`: so many ids are under way at most.
+        """
+        return Many(_made(cls), ids, timeout, command_id, at_a_time)
 
     def send(self, call: Remote[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Sent[R]:
         """Stage a durable message: ``self.send(Account.ref(to).deposit, amount=5)``.
@@ -298,6 +324,13 @@ class Singleton(Entity):
         return cls._sharding_ref(
             made.singleton_id, timeout=timeout, command_id=command_id, on_commit=on_commit
         )
+
+
+def _made(cls: type[Entity]) -> EntityType:
+    made = cls._sharding_type
+    if made is None:
+        raise InvalidCall(f"{cls.__qualname__} is abstract: it has no refs")
+    return made
 
 
 def hosted_as(cls: type[Entity], name: str, settings: ShardingSettings | None = None) -> EntityType:

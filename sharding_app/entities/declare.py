@@ -19,7 +19,18 @@ from sharding_app.entities.settings import ShardingSettings
 from sharding_app.entities.starting import start_methods
 from sharding_app.errors import DeclarationError
 
-RESERVED = ("ref", "sync", "persist", "exists", "events", "entity_id", "settings", "context")
+RESERVED = (
+    "ref",
+    "refs",
+    "ask_many",
+    "sync",
+    "persist",
+    "exists",
+    "events",
+    "entity_id",
+    "settings",
+    "context",
+)
 #: Names that mean something else on an entity or on a ref's class.
 _TAKEN = ("receive", "type_name", "entity_type", "sync_class")
 THE = "the"

@@ -76,7 +76,12 @@ class MessageExtractor:
         return shard_of(entity_id, self.number_of_shards)
 
     def checked_shard_id(self, entity_id: str) -> int:
-        """Return the shard of an entity; raise `InvalidCall` if `shard_id` gives no valid one."""
+        """Return the shard of an entity; raise `InvalidCall` if `shard_id` gives no valid one.
+
+        What is for no entity (`protocol.listing`) goes to the first shard.
+        """
+        if not entity_id:
+            return 0
         try:
             shard = self.shard_id(entity_id)
         except ShardingError:

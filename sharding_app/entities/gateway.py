@@ -23,6 +23,12 @@ class Gateway(Protocol):
     def ask_sync(self, call: Call) -> bytes:
         """Return the encoded reply, from a thread without a running loop."""
 
+    def ask_all(self, calls: Sequence[Call]) -> Sequence[Awaitable[bytes]]:
+        """Ask all of them at once; each of them ends with a reply or an error of its own."""
+
+    def ask_all_sync(self, calls: Sequence[Call]) -> Sequence[bytes | BaseException]:
+        """Return the replies and errors, from a thread without a running loop."""
+
     def tell(self, call: Call) -> None:
         """Send and forget, from any thread; raises when the message cannot even be queued."""
 

@@ -55,6 +55,13 @@ def command_id(value: object) -> str:
     return text
 
 
+def id_prefix(value: object) -> str:
+    """Return the beginning of ids, or raise `InvalidCall`. It may be empty: all ids begin so."""
+    if not isinstance(value, str):
+        raise InvalidCall(f"a prefix of ids must be a str, not {_short(value)}")
+    return _checked(str.__str__(value), "a prefix of ids", InvalidCall) if value else ""
+
+
 def timer_key(key: object) -> str:
     """Return the key of a durable timer, or raise `InvalidCall`."""
     if not isinstance(key, str):

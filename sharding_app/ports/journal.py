@@ -285,6 +285,12 @@ class Journal(Protocol):
         """Read the number of an entity's last event; 0: there is none."""
         ...
 
+    async def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
+        """Read the first `limit` ids that begin with a prefix and lie behind another id, in the
+        order of their UTF-8: those of entities with at least one event.
+        """
+        ...
+
     async def read_last(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
     ) -> dict[str, StoredEvent | None]:

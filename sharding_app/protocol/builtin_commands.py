@@ -16,5 +16,9 @@ EVENTS = "?events"
 """Tell a follower of the entity its events after a number, now or when there are some
 (`protocol.following`). Loads nothing.
 """
-FOR_THE_HOME = frozenset({DUE, EVENTS})
+IDS = "?ids"
+"""Read a page of the ids of a type that are stored: for a home of the type, and no entity
+(`protocol.listing`). Loads nothing.
+"""
+FOR_THE_HOME = frozenset({DUE, EVENTS, IDS})
 """Commands that the home itself handles, whether or not the entity is in memory."""

@@ -14,7 +14,7 @@ import contextlib
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -27,9 +27,10 @@ from sharding_app.entities.registry import registry
 from sharding_app.entities.remote import Bound
 from sharding_app.entities.staging import Record, StagedMessage, Staging
 from sharding_app.errors import PartiallyApplied, ShardingError
-from sharding_app.protocol.builtin_commands import EXISTS
+from sharding_app.protocol.builtin_commands import EXISTS, IDS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery import recurrence
+from sharding_app.protocol.listing import PAGE_IDS, decode_wanted, encode_page, page_of
 
 logger = logging.getLogger("sharding.entity")
 
@@ -325,6 +326,8 @@ class LocalGateway:
         """As in `gateway.Gateway`."""
         if call.command == EXISTS:
             return b"1" if (call.type, call.entity) in self._hosts else b""
+        if call.command == IDS:
+            return self._page_of_ids(call)
         reply = await self.host(call.type, call.entity).handle(call.command, call.args)
         await self.deliver()
         return reply
@@ -332,6 +335,35 @@ class LocalGateway:
     def ask_sync(self, call: Call) -> bytes:
         """As in `gateway.Gateway`."""
         return asyncio.run(self.ask(call))
+
+    def _page_of_ids(self, call: Call) -> bytes:
+        wanted = decode_wanted(call.args)
+        ids = sorted(
+            (host.entity_id for (name, _), host in self._hosts.items() if name == call.type), key=str.encode
+        )
+        return encode_page(page_of([each for each in ids if wanted.takes(each)][:PAGE_IDS]))
+
+    def ask_all(self, calls: Sequence[Call]) -> list[Awaitable[bytes]]:
+        """As in `gateway.Gateway`; one after the other."""
+        former: asyncio.Task[bytes] | None = None
+        made: list[Awaitable[bytes]] = []
+        for call in calls:
+            former = asyncio.ensure_future(self._ask_after(former, call))
+            made.append(former)
+        return made
+
+    async def _ask_after(self, former: asyncio.Task[bytes] | None, call: Call) -> bytes:
+        if former is not None:
+            await asyncio.wait((former,))
+        return await self.ask(call)
+
+    def ask_all_sync(self, calls: Sequence[Call]) -> list[bytes | BaseException]:
+        """As in `gateway.Gateway`."""
+
+        async def ask() -> list[bytes | BaseException]:
+            return await asyncio.gather(*self.ask_all(calls), return_exceptions=True)
+
+        return asyncio.run(ask())
 
     def tell(self, call: Call) -> None:
         """Run the command before returning, on a thread of its own; as in a cluster, an error

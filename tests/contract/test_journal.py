@@ -68,6 +68,24 @@ async def test_types_do_not_see_each_others_entities(world: World) -> None:
     assert await journal.read(number + 1, ["a"]) == {"a": History(None, [])}
 
 
+async def test_ids_are_listed_in_the_order_of_their_bytes(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    ids = ["a", "a-1", "a-2", "a-2x", "ab", "aé", "a\U0001f600", "b", "z"]
+    await journal.append([event_row(number, each, seq) for each in reversed(ids) for seq in (1, 2, 3)])
+    assert await journal.ids(number, "", "", 100) == ids
+    assert await journal.ids(number, "a-", "", 100) == ["a-1", "a-2", "a-2x"]
+    assert await journal.ids(number, "a-", "a-1", 1) == ["a-2"]
+    assert await journal.ids(number, "a-", "a-2x", 100) == []
+    assert await journal.ids(number, "", "a\U0001f600", 1) == ["b"]
+    assert await journal.ids(number, "b", "a", 100) == ["b"], "the prefix lies behind the id"
+    assert await journal.ids(number, "a", "b", 100) == []
+    assert await journal.ids(number, "c", "", 100) == []
+    assert await journal.ids(number + 1, "", "", 100) == []
+    for hostile in ("\0", "\ud800", "x" * 513):
+        assert await journal.ids(number, hostile, "", 100) == []
+
+
 @pytest.mark.parametrize(
     "payload",
     [

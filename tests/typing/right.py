@@ -8,6 +8,8 @@ from typing import Generic, TypeVar, assert_type
 from uuid import UUID
 
 from sharding_app import (
+    Answer,
+    Answers,
     Daily,
     DurableState,
     Entity,
@@ -18,6 +20,7 @@ from sharding_app import (
     Rejected,
     Remote,
     Sent,
+    ShardingError,
     ShardingSettings,
     Singleton,
     applies,
@@ -138,6 +141,17 @@ async def from_async_code(given: Ref[Cart]) -> None:
     assert_type(await Box[str].ref("1").put("x"), list[str])
     assert_type(given.add.name, str)
     given = Cart.ref("bob", on_commit=False)
+    answers = await Cart.ask_many(["alice", 5, UUID(int=5), given], timeout=3)(Cart.add, "book", quantity=2)
+    assert_type(answers, Answers[int])
+    assert_type(answers["alice"], int)
+    assert_type(answers.errors, dict[str, ShardingError])
+    async for each in Cart.ask_many(Cart.refs(prefix="2026-"))(Cart.total):
+        assert_type(each, Answer[int])
+        assert_type(each.value, int)
+    async for ref in Cart.refs(stored=False):
+        assert_type(await ref.total(), int)
+    loosely: Answers[int] = await Cart.ask_many(["alice"]).total()
+    del loosely
     remote: Remote[[str, int], int] = given.add
     await remote("book", 1)
     await helper(Cart.ref("x"), Cart.ref("y"))

@@ -126,6 +126,9 @@ class MemoryJournal:
     async def last_seq(self, type_id: int, entity: str) -> int:
         return await self._recovered("last_seq", lambda: self._rows.last_seq(type_id, entity))
 
+    async def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
+        return await self._recovered("ids", lambda: self._rows.ids(type_id, prefix, after, limit))
+
     async def read_last(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
     ) -> dict[str, StoredEvent | None]:

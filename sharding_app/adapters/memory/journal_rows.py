@@ -157,6 +157,15 @@ class JournalRows:
         known = moment(had.at) if had is not None and wanted.limit else None
         return Reading(max(events, default=0), known, found)
 
+    def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
+        behind = after.encode(errors="surrogatepass")
+        found = [
+            entity.encode()
+            for (owner, entity), events in self.events.items()
+            if owner == type_id and events and entity.startswith(prefix)
+        ]
+        return [each.decode() for each in sorted(each for each in found if each > behind)[:limit]]
+
     def recall(self, type_id: int, shards: Sequence[ShardId]) -> dict[ShardId, list[str]]:
         found = {shard: sorted(self.remembered.get((type_id, shard), ())) for shard in sorted(set(shards))}
         return {shard: entities for shard, entities in found.items() if entities}

@@ -288,6 +288,12 @@ class PostgresJournal:
         rows = await self._recovered("last_seq", {"type_id": type_id, "entity": entity})
         return int(rows[0][0]) if rows else 0
 
+    async def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
+        if not all(is_entity_id(each) for each in (prefix, after) if each):
+            return []
+        wanted = {"type_id": type_id, "prefix": prefix, "after": after, "limit": limit}
+        return [entity for (entity,) in await self._recovered("ids", wanted)]
+
     async def read_last(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING
     ) -> dict[str, StoredEvent | None]:

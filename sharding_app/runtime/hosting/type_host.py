@@ -16,11 +16,11 @@ from typing import Any
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.staging import args_limit
-from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId
+from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId, ShardingError
 from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
-from sharding_app.protocol.builtin_commands import DUE, FOR_THE_HOME
+from sharding_app.protocol.builtin_commands import DUE, FOR_THE_HOME, IDS
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.messages import AnyMessage, Deliver, Done
 from sharding_app.protocol.records import ShardRow
@@ -31,6 +31,7 @@ from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.execution import Execution
+from sharding_app.runtime.hosting import listing
 from sharding_app.runtime.hosting.entities import EntityLife
 from sharding_app.runtime.hosting.erasure import Erasing
 from sharding_app.runtime.hosting.following import Following
@@ -186,6 +187,8 @@ class TypeHost:
         """Handle a message to the home of an entity, which the entity does not see."""
         if message.command == DUE:
             self._told_of_due(source, message, shard)
+        elif message.command == IDS:
+            self.spawn(self._list_ids(source, message))
         elif shard.stopping or shard.epoch != message.epoch:
             self.counters["handed_back"] += 1
             self.execution.replies.hand_back(source, message)
@@ -450,6 +453,19 @@ class TypeHost:
     def erased(self, slot: Resident) -> None:
         """Tell the followers of an entity that nothing of it is left."""
         self._following.erased(self.execution.type_id, slot.shard.number, slot.id)
+
+    # -- Lists of ids ------------------------------------------------------------------------------
+
+    async def _list_ids(self, source: Incarnation, message: Deliver) -> None:
+        """Answer with a page of the type's ids, or the reason why there is none."""
+        execution = self.execution
+        try:
+            value = await listing.page(self.type, execution.type_id, self.journal, message, self.now)
+        except ShardingError as error:
+            execution.replies.fail(source, message, error)
+        else:
+            self.counters["ids_listed"] += 1
+            execution.replies.answer(source, message, value)
 
     async def at_home(self, slot: Resident) -> bool:
         row = await self.row_of(slot.shard.number)

@@ -1,0 +1,37 @@
+"""Pages of the ids that a type has stored, for any process that asks a home of the type."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.errors import AskTimeout, InvalidCall
+from sharding_app.ports.journal import Journal, JournalUnavailable
+from sharding_app.protocol.listing import PAGE_IDS, decode_wanted, encode_page, page_of
+from sharding_app.protocol.messages import Deliver
+
+RETRY_SECONDS = 0.1
+
+
+async def page(
+    entity_type: EntityType, type_id: int, journal: Journal, message: Deliver, now: Callable[[], float]
+) -> bytes:
+    """Return the encoded page; raises `InvalidCall`, or `AskTimeout` when the caller has given
+    up.
+    """
+    if entity_type.kind == "memory":
+        raise InvalidCall(f"{entity_type.name} stores nothing: its ids cannot be read")
+    try:
+        wanted = decode_wanted(message.args)
+    except msgspec.MsgspecError as error:
+        raise InvalidCall(f"a question for ids of {entity_type.name} cannot be read: {error}") from error
+    while True:
+        try:
+            return encode_page(page_of(await journal.ids(type_id, wanted.prefix, wanted.after, PAGE_IDS)))
+        except JournalUnavailable as lost:
+            if message.deadline_ms <= now() * 1000:
+                raise AskTimeout(
+                    f"the ids of {entity_type.name} could not be read in time: {lost}", code="expired"
+                ) from lost
+            await asyncio.sleep(RETRY_SECONDS)
