@@ -1,5 +1,5 @@
-"""Listing ids reads a row for each of them, however many events they have; also with a plan that was
-made when the table was empty.
+"""A page of ids reads a row for each of them, however many events they have; also with a plan that
+was made when the table was empty.
 """
 
 from collections.abc import Iterator
