@@ -87,6 +87,8 @@ class EntityType:
         self.recurring: dict[str, Recurrence] = {
             key: declared.every for key, (declared, _) in commands.items() if declared.every is not None
         }
+        #: Queries that are answered while a command of the entity is under way.
+        self.concurrent = frozenset(key for key, (declared, _) in commands.items() if declared.concurrent)
         self.commands: dict[str, Handler] = {
             key: Handler(self, declared, owner) for key, (declared, owner) in commands.items()
         }

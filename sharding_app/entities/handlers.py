@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine
 from datetime import time, timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from sharding_app.entities import schedules
 from sharding_app.entities.codecs.arguments import Parameters
@@ -28,7 +28,9 @@ class Command(Generic[P, R]):
     declared.
     """
 
-    def __init__(self, function: Any, *, is_query: bool, thread: bool, fenced: bool) -> None:
+    def __init__(
+        self, function: Any, *, is_query: bool, thread: bool, fenced: bool, concurrent: bool = False
+    ) -> None:
         self.word = "query" if is_query else "command"
         if not callable(function) or isinstance(function, type):
             raise DeclarationError(f"@{self.word} decorates a method, not {function!r}")
@@ -36,6 +38,7 @@ class Command(Generic[P, R]):
         self.is_query = is_query
         self.thread = thread
         self.fenced = fenced
+        self.concurrent = concurrent
         self.name: str = getattr(function, "__name__", "?")
         what = f"@{self.word} {getattr(function, '__qualname__', self.name)}"
         self.parameters = Parameters(function, what)
@@ -45,6 +48,11 @@ class Command(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         if thread and self.is_async:
             raise DeclarationError(f"{what} runs in a thread: use a plain def, not async")
+        if concurrent and (thread or fenced or self.is_async):
+            raise DeclarationError(
+                f"{what} is concurrent: it must be a plain def that waits for nothing,"
+                " so without thread=True and fenced=True"
+            )
         #: When a singleton calls it by itself.
         self.every: Recurrence | None = None
         self.__doc__ = function.__doc__
@@ -103,6 +111,12 @@ class CommandDecorator(Protocol):
     def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
 
 
+class QueryDecorator(Protocol):
+    """``@query(concurrent=True)``: it decorates a plain ``def``."""
+
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
+
+
 @overload
 def command(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> Command[P, R]: ...
 @overload
@@ -127,14 +141,19 @@ def query(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) ->
 def query(function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
 @overload
 def query(*, thread: bool = False, fenced: bool = False) -> CommandDecorator: ...
-def query(function: Any = None, /, *, thread: bool = False, fenced: bool = False) -> Any:
+@overload
+def query(*, concurrent: Literal[True]) -> QueryDecorator: ...
+def query(
+    function: Any = None, /, *, thread: bool = False, fenced: bool = False, concurrent: bool = False
+) -> Any:
     """Declare a handler that only reads.
 
-    With ``fenced=True`` PostgreSQL confirms that no newer home exists.
+    With ``fenced=True`` PostgreSQL confirms that no newer home exists. With ``concurrent=True`` it
+    answers from the committed state while a command of the entity is under way.
     """
 
     def declare(function: Callable[..., Any]) -> Command[Any, Any]:
-        return Command(function, is_query=True, thread=thread, fenced=fenced)
+        return Command(function, is_query=True, thread=thread, fenced=fenced, concurrent=concurrent)
 
     return declare if function is None else declare(function)
 

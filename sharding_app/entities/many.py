@@ -63,6 +63,10 @@ class Answers(dict[str, R]):
         super().__init__()
         self.errors: dict[str, ShardingError] = {}
 
+    if TYPE_CHECKING:
+
+        def __getitem__(self, key: str | int | UUID) -> R: ...
+
     def __missing__(self, key: str | int | UUID) -> R:
         if not isinstance(key, str):
             return self[identifiers.entity_id(key)]

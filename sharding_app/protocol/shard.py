@@ -209,6 +209,12 @@ class Shard(Generic[S]):
         slot.mailbox.append((source, message))
         return QUEUED, slot
 
+    def withdraw(self, slot: S) -> None:
+        """Take the envelope that was queued last out of the mailbox: it does not wait."""
+        if slot.mailbox is not None:
+            slot.mailbox.pop()
+            slot.mailbox = slot.mailbox or None
+
     def put_first(self, slot: S, work: Work) -> None:
         """Put back an envelope that was taken out of a busy slot's mailbox and could not begin.
 

@@ -3,10 +3,14 @@
 An error around a handler costs its command and its object, and nothing else.
 """
 
+from typing import Any
+
+from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import InvalidCall, ShardingError
 from sharding_app.protocol.builtin_commands import EXISTS, START
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import Deliver
+from sharding_app.runtime.execution.beside import Beside, watched
 from sharding_app.runtime.execution.command import ASKING, RUNNING, Command, Services
 from sharding_app.runtime.journal.commits import (
     Resident,
@@ -17,6 +21,14 @@ class Execution(Services):
     """Runs the commands of one type's entities in one process."""
 
     command_class: type[Command] = Command
+    beside: Beside | None = None
+    "Set for types with concurrent queries."
+
+    def __init__(self, entity_type: EntityType, *args: Any, **kwargs: Any) -> None:
+        super().__init__(entity_type, *args, **kwargs)
+        if entity_type.concurrent:
+            self.beside = Beside(self)
+            self.command_class = watched(self.command_class)
 
     def run(self, slot: Resident, source: Incarnation, message: Deliver) -> bool:
         """Handle one envelope. True: the entity may go on; False: it stays busy with this one."""

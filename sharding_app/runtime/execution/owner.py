@@ -32,6 +32,9 @@ class Owner(Protocol):
     def again(self, slot: Resident, source: Incarnation, message: Deliver) -> None:
         """Run a command whose object was dropped before it began, ahead of all later ones."""
 
+    def taken(self, source: Incarnation, message: Deliver) -> None:
+        """Note that an envelope does not wait any more."""
+
     def settled(self, slot: Resident) -> None:
         """Note that the commit of a pipelined command is done."""
 

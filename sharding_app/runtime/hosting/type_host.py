@@ -79,6 +79,7 @@ class TypeHost:
         self.shards: dict[ShardId, ResidentShard] = {}
         self.counters: Counter[str] = Counter()
         self.backlog = Backlog()
+        self.taken = self.backlog.taken
         self.send = send
         self.may_handle = may_handle
         self.journal = ports.journal
@@ -196,7 +197,12 @@ class TypeHost:
             self._following.asked(self.execution, shard, source, message)
 
     def _keep(self, verdict: Verdict, slot: Resident, source: Incarnation, message: Deliver) -> None:
-        """Take in an envelope that cannot run now."""
+        """Take in an envelope that cannot run now, unless it is a query that need not wait."""
+        beside = self.execution.beside
+        if beside is not None and beside.takes(slot, source, message):
+            if verdict is QUEUED:
+                slot.shard.withdraw(slot)
+            return
         if verdict is QUEUED:
             self.backlog.waits(source, message)
             if self.entity_life.delayed:

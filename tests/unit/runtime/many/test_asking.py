@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sharding_app import AskTimeout, BufferFull, InvalidCall, Rejected, WrongContext
+from sharding_app import Answers, AskTimeout, BufferFull, InvalidCall, Rejected, WrongContext
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Cart, Profile
@@ -18,6 +18,10 @@ pytestmark = pytest.mark.asyncio
 async def filled(*ids: str) -> None:
     for number, each in enumerate(ids, 1):
         await Cart.ref(each).add("book", number)
+
+
+async def all_of(ids: list[str], timeout: float) -> Answers[int]:
+    return await Cart.ask_many(ids, timeout=timeout)(Cart.total)
 
 
 async def test_each_id_has_its_own_answer(cluster: MemoryCluster) -> None:
@@ -115,7 +119,7 @@ async def test_ids_survive_the_death_of_a_home(cluster: MemoryCluster) -> None:
     await cluster.add_node("second")
     ids = [str(number) for number in range(40)]
     await filled(*ids)
-    asked = asyncio.ensure_future(Cart.ask_many(ids, timeout=60)(Cart.total)._all())  # type: ignore[attr-defined]
+    asked = asyncio.ensure_future(all_of(ids, timeout=60))
     await asyncio.sleep(0)
     await cluster.kill_node("second")
     answers = await asked
@@ -147,17 +151,17 @@ async def test_without_a_loop_it_blocks(cluster: MemoryCluster) -> None:
     await filled("a", "b")
     answers = asyncio.to_thread(lambda: Cart.ask_many(["a", "b", "a"], at_a_time=1).sync.total())
     assert await answers == {"a": 1, "b": 2}
-    listed = asyncio.to_thread(lambda: [each.entity_id for each in Cart.refs()])  # type: ignore[attr-defined]
+    listed = asyncio.to_thread(lambda: [each.entity_id for each in Cart.refs()])
     assert await listed == ["a", "b"]
 
 
 async def test_calls_beyond_the_limit_are_refused_one_by_one(cluster: MemoryCluster) -> None:
     limits = cluster.portal._limits
     cluster.portal._limits = type(limits)(max_calls=2)
-    cluster.portal.process, there = None, cluster.portal.process
-    asked = asyncio.ensure_future(Cart.ask_many(["a", "b", "c"], timeout=20)(Cart.total)._all())
+    there: Any = cluster.portal.process
+    cluster.portal.left("away")
+    asked = asyncio.ensure_future(all_of(["a", "b", "c"], timeout=20))
     await asyncio.sleep(0)
-    assert there is not None
     cluster.portal.joined(there)
     answers = await asked
     assert answers == {"a": 0, "b": 0}
