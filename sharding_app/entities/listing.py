@@ -10,7 +10,14 @@ from sharding_app.entities import gateway, identifiers
 from sharding_app.errors import InvalidCall, WrongContext
 from sharding_app.protocol.builtin_commands import IDS
 from sharding_app.protocol.call import Call
-from sharding_app.protocol.listing import NO_ENTITY, IdsInMemory, WantedIds, decode_page, encode_wanted
+from sharding_app.protocol.listing import (
+    NO_ENTITY,
+    PAGE_IDS,
+    IdsInMemory,
+    WantedIds,
+    decode_page,
+    encode_wanted,
+)
 
 if TYPE_CHECKING:
     from sharding_app.entities.entity_type import EntityType
@@ -24,6 +31,9 @@ class Refs(Generic[T]):
     On a thread without an event loop, ``for`` does the same. Each loop reads anew, page by page.
     """
 
+    page_ids = PAGE_IDS
+    "Most ids of a page."
+
     def __init__(self, entity_type: EntityType, prefix: str, *, stored: bool) -> None:
         cls = entity_type.cls.__qualname__
         if entity_type.singleton_id is not None:
@@ -31,7 +41,7 @@ class Refs(Generic[T]):
         if stored and entity_type.kind == "memory" and not entity_type.proxy_only:
             raise InvalidCall(f"{cls} stores nothing: {cls}.refs(stored=False) lists those in memory")
         self._type = entity_type
-        self._prefix = identifiers.id_prefix(prefix)
+        self.prefix = identifiers.id_prefix(prefix)
         self._stored = stored
 
     async def __aiter__(self) -> AsyncIterator[type[T]]:
@@ -40,7 +50,7 @@ class Refs(Generic[T]):
             if self._stored:
                 page = self._page(await gateway.current().ask(self._call(place)))
             else:
-                question = IdsInMemory(self._prefix, place)
+                question = IdsInMemory(self.prefix, place)
                 page = await gateway.inspector().inspect(self._type.name, question, None)
             ids, place = cast("tuple[list[str], Any]", page)
             for each in ids:
@@ -61,7 +71,7 @@ class Refs(Generic[T]):
             if self._stored:
                 page = self._page(gateway.current().ask_sync(self._call(place)))
             else:
-                question = IdsInMemory(self._prefix, place)
+                question = IdsInMemory(self.prefix, place)
                 page = gateway.inspector().inspect_sync(self._type.name, question, None)
             ids, place = cast("tuple[list[str], Any]", page)
             for each in ids:
@@ -70,7 +80,9 @@ class Refs(Generic[T]):
                 return
 
     def _call(self, after: str | None) -> Call:
-        return Call(self._type.name, NO_ENTITY, IDS, encode_wanted(WantedIds(self._prefix, after or "")))
+        return Call(
+            self._type.name, NO_ENTITY, IDS, encode_wanted(WantedIds(self.prefix, after or "", self.page_ids))
+        )
 
     @staticmethod
     def _page(reply: bytes) -> object:
@@ -84,6 +96,6 @@ class Refs(Generic[T]):
         return cast("type[T]", self._type.ref_class(entity_id))
 
     def __repr__(self) -> str:
-        options = [f"prefix={self._prefix!r}"] if self._prefix else []
+        options = [f"prefix={self.prefix!r}"] if self.prefix else []
         options += [] if self._stored else ["stored=False"]
         return f"{self._type.cls.__qualname__}.refs({', '.join(options)})"

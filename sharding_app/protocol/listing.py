@@ -21,6 +21,12 @@ class WantedIds(msgspec.Struct, array_like=True, gc=False):
     prefix: str
     after: str
     "The last id of the page before; empty: there was none."
+    limit: int = PAGE_IDS
+
+    @property
+    def most(self) -> int:
+        """The most ids of the page: a home gives no larger ones."""
+        return max(1, min(self.limit, PAGE_IDS))
 
     def takes(self, entity: str) -> bool:
         """Tell whether an id belongs to this page or a later one."""
@@ -53,8 +59,10 @@ class IdsInMemory(msgspec.Struct, frozen=True):
     place: ShardsLeft | None = None
 
 
-def page_of(found: Iterable[str]) -> IdPage:
-    """Return the page that begins with these ids: all of them, or as many as a message takes."""
+def page_of(found: Iterable[str], most: int = PAGE_IDS) -> IdPage:
+    """Return the page that begins with these ids, at most `most`: all of them, or as many as a
+    message takes.
+    """
     ids: list[str] = []
     size = 0
     for each in found:
@@ -62,7 +70,7 @@ def page_of(found: Iterable[str]) -> IdPage:
         if ids and size > PAGE_BYTES:
             return IdPage(ids, more=True)
         ids.append(each)
-    return IdPage(ids, more=len(ids) >= PAGE_IDS)
+    return IdPage(ids, more=len(ids) >= most)
 
 
 encode_wanted = msgspec.msgpack.Encoder().encode

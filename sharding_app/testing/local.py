@@ -30,7 +30,7 @@ from sharding_app.errors import PartiallyApplied, ShardingError
 from sharding_app.protocol.builtin_commands import EXISTS, IDS
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery import recurrence
-from sharding_app.protocol.listing import PAGE_IDS, decode_wanted, encode_page, page_of
+from sharding_app.protocol.listing import decode_wanted, encode_page, page_of
 
 logger = logging.getLogger("sharding.entity")
 
@@ -341,7 +341,7 @@ class LocalGateway:
         ids = sorted(
             (host.entity_id for (name, _), host in self._hosts.items() if name == call.type), key=str.encode
         )
-        return encode_page(page_of([each for each in ids if wanted.takes(each)][:PAGE_IDS]))
+        return encode_page(page_of([each for each in ids if wanted.takes(each)][: wanted.most], wanted.most))
 
     def ask_all(self, calls: Sequence[Call]) -> list[Awaitable[bytes]]:
         """As in `gateway.Gateway`; one after the other."""

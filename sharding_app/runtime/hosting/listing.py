@@ -8,7 +8,7 @@ import msgspec
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import AskTimeout, InvalidCall
 from sharding_app.ports.journal import Journal, JournalUnavailable
-from sharding_app.protocol.listing import PAGE_IDS, decode_wanted, encode_page, page_of
+from sharding_app.protocol.listing import decode_wanted, encode_page, page_of
 from sharding_app.protocol.messages import Deliver
 
 RETRY_SECONDS = 0.1
@@ -28,7 +28,8 @@ async def page(
         raise InvalidCall(f"a question for ids of {entity_type.name} cannot be read: {error}") from error
     while True:
         try:
-            return encode_page(page_of(await journal.ids(type_id, wanted.prefix, wanted.after, PAGE_IDS)))
+            found = await journal.ids(type_id, wanted.prefix, wanted.after, wanted.most)
+            return encode_page(page_of(found, wanted.most))
         except JournalUnavailable as lost:
             if message.deadline_ms <= now() * 1000:
                 raise AskTimeout(

@@ -17,6 +17,7 @@ from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.entities.base import Entity
+from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import (
     STORED,
     AskTimeout,
@@ -551,6 +552,27 @@ class Witness:
         elif self._is_of_a_tail(call, entries, before):
             return
         before.append(call)
+
+    @recorded
+    def listed(self, made: EntityType, prefix: str, began: float, ids: Sequence[str]) -> None:
+        """Check a list of a type's ids: what was acknowledged before it began is in it.
+
+        What was erased since, or went back, need not be.
+        """
+        of = f"{made.name}/"
+        known = {
+            each.removeprefix(of): None for each in (*self.journal, *self._former) if each.startswith(of)
+        }
+        wanted = [
+            entity.removeprefix(of)
+            for entity, calls in self._answered.items()
+            if entity.startswith(of)
+            and any(each.tokens and (each.ended or 0.0) <= began for each in calls)
+            and self.journal.get(entity)
+            and not self._since(entity, began)
+        ]
+        self._trace.note("world", None, "lists %s%s: %s", of, prefix, ids)
+        promises.list_is_whole(f"{of}{prefix}", ids, prefix, wanted, known)
 
     def _says_what_is_stored(self, call: Call) -> None:
         """Check an error against the rows that are stored by now.

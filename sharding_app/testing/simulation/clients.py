@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sharding_app.adapters.memory.store import MemoryStore
 from sharding_app.adapters.memory.transport import MemoryTransport
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.listing import Refs
+from sharding_app.entities.many import AT_A_TIME, Many
 from sharding_app.errors import AskTimeout, BufferFull, Unavailable
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
@@ -26,7 +28,7 @@ from sharding_app.runtime.node.process import cluster_of
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.outside import store
 from sharding_app.testing.simulation.particular import WAY, way_from
-from sharding_app.testing.simulation.promises import Call
+from sharding_app.testing.simulation.promises import BESIDE, Call
 from sharding_app.testing.simulation.senders import orders
 from sharding_app.testing.simulation.virtual_node import ASK_SECONDS, WINDOW_SECONDS, SimClock, config_of
 from sharding_app.testing.simulation.workload import BOOKINGS
@@ -85,13 +87,18 @@ STORES = frozenset(
 """Commands whose tokens are events once they are answered with success."""
 MUST_FAIL = frozenset({"fail", "reject", "go_round", "set_and_fail", "set_out_and_fail"})
 NEVER_STORED = MUST_FAIL | {"set_badly"}
-WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", "rest", "quit", "put_off"})
+WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", BESIDE, "rest", "quit", "put_off"})
 ATTEMPTS = 4
 RETRY_WITHIN_SECONDS = WINDOW_SECONDS * 0.9
 """No user repeats a call after this time: its id may be forgotten by then."""
 CHAIN_WITHIN_SECONDS = RETRY_WITHIN_SECONDS - ASK_SECONDS
 """The same for a call whose handler calls others: their ids are as old when it begins anew."""
 THINK_SECONDS = 0.5
+LOOKS_SECONDS = 0.02
+"""Between queries of a user who looks on."""
+BUSY = ("add", "add_slowly", "add_in_steps", "add_in_steps", "fail")
+"""Commands beside which such a user looks."""
+PAGE_IDS = 2
 SENDING_SHARE = 0.2
 "Of the turns of users, where there are entities that send durable messages."
 GRACE_SECONDS = 1.0
@@ -146,10 +153,11 @@ class Caller:
         command: str,
         timeout: float | None = None,
         former: Unsure | None = None,
+        ask: Callable[[UserCall], asyncio.Future[bytes]] | None = None,
     ) -> asyncio.Future[Call]:
         """Make one call now, a new one or a `former` one again.
 
-        The future has it when it has ended.
+        The future has it when it has ended. `ask` takes the place of the process.
         """
         self._calls += 1
         loop = asyncio.get_running_loop()
@@ -177,7 +185,8 @@ class Caller:
             given=tokens,
             along=said.along,
             began=self.world.now,
-            repeated=former is not None,
+            # Of many that are asked at once, an answer comes with the last of its piece.
+            repeated=former is not None or ask is not None,
             in_doubt=former is not None,
             patience=(timeout or ASK_SECONDS) * (ATTEMPTS if again else 1) * 1.1 + GRACE_SECONDS,
             books=tokens[0] if method in BOOKINGS else "",
@@ -195,7 +204,7 @@ class Caller:
                 entity_type.name, entity_id, method, handler.encode(said.arguments, {}), timeout, command_id,
                 command == "tell",
             )  # fmt: skip
-            future = process.ask(asked)
+            future = process.ask(asked) if ask is None else ask(asked)
             future.add_done_callback(lambda ended: over(ended, number))
 
         def over(ended: asyncio.Future[bytes], number: int) -> None:
@@ -259,6 +268,69 @@ class Caller:
             ]
             for each in calls:
                 await each
+
+    async def look_on(self, random: Random, turns: Iterable[int]) -> None:
+        """Be a user who looks: beside commands, at many entities, and at lists."""
+        for _ in turns:
+            await asyncio.sleep(random.random() * THINK_SECONDS)
+            process = self.asking()
+            if process is None:
+                continue
+            what = random.random()
+            if what < 0.6:
+                await self._look_beside(process, random)
+            elif what < 0.8:
+                await self._ask_many(process, random)
+            else:
+                await self._list(process, random)
+
+    async def _look_beside(self, process: Asking, random: Random) -> None:
+        entity = random.choice(self.world.cast.hot)
+        calls = [self.call(process, entity, random.choice(BUSY))]
+        for _ in range(random.choice((1, 2, 4))):
+            await asyncio.sleep(random.random() * LOOKS_SECONDS)
+            calls.append(self.call(process, entity, BESIDE, random.choice((None, 1.5))))
+        for each in calls:
+            await each
+
+    async def _ask_many(self, process: Asking, random: Random) -> None:
+        """Ask all entities of a type, each in a call of its own to the witness."""
+        entities = [each for each in self.world.cast.entities if each[0].singleton_id is None]
+        entity_type, _ = random.choice(entities)
+        ids = [entity_id for made, entity_id in entities if made is entity_type]
+        command = random.choice(("total", BESIDE))
+        loop = asyncio.get_running_loop()
+        replies: dict[str, asyncio.Future[bytes]] = {each: loop.create_future() for each in ids}
+        calls = [
+            self.call(process, (entity_type, each), command, ask=lambda call: replies[call.entity])
+            for each in ids
+        ]
+        many: Many[Any] = Many(entity_type, ids, None, None, AT_A_TIME)
+        async for answer in getattr(many, command)():
+            if answer.error is None:
+                encoded = entity_type.commands[command].encode_result(answer.value)
+                replies[answer.entity_id].set_result(encoded)
+            else:
+                replies[answer.entity_id].set_exception(answer.error)
+        for each in calls:
+            await each
+
+    async def _list(self, process: Asking, random: Random) -> None:
+        """List the ids of a type, and show the list to the witness."""
+        stored = [
+            each for each in self.world.cast.types if each.kind != "memory" and each.singleton_id is None
+        ]
+        entity_type = random.choice(stored)
+        name = entity_type.cls.__name__.lower()
+        refs: Refs[Any] = Refs(entity_type, random.choice(("", f"{name}-", f"{name}-1")), stored=True)
+        refs.page_ids = PAGE_IDS
+        began = self.world.now
+        self.world.commands += 1
+        try:
+            ids = [each.entity_id async for each in refs]
+        except (AskTimeout, Unavailable):
+            return  # a list that fails says so
+        self.world.witness.listed(entity_type, refs.prefix, began, ids)
 
     async def _send(self, process: Asking, random: Random) -> None:
         """Have an entity send messages and set timers, or store a message for it."""

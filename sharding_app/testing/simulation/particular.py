@@ -6,7 +6,7 @@ They note tokens as all others do, and are judged by these. The text of each cla
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from sharding_app.entities.base import DurableState
@@ -215,14 +215,17 @@ def way_from(entity_id: str) -> tuple[str, ...]:
 
 
 class VirtualGateway:
-    """The gateway of refs inside virtual nodes, as far as handlers use it."""
+    """The gateway of refs inside virtual processes, as far as handlers and users use it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def ask(self, call: Call) -> Awaitable[bytes]:
-        node = self._world.running_node()
+        node = self._world.running_process()
         if node is None:
-            raise Unavailable("only entities of virtual nodes call others")
+            raise Unavailable("this virtual process has not begun")
         call.chain = call_chain.chain()
         return node.ask(call)
+
+    def ask_all(self, calls: Sequence[Call]) -> Sequence[Awaitable[bytes]]:
+        return [self.ask(call) for call in calls]

@@ -93,6 +93,9 @@ class Call:
         return not (self.repeated or self.forgotten)
 
 
+BESIDE = "total_beside"
+"""The concurrent query: it has no place in the order of its client's calls."""
+
 Journal = Mapping[str, Sequence[Entry]]
 """By entity, in the order of the commits."""
 
@@ -298,6 +301,8 @@ def queries_keep_order(queries: Iterable[Call], entries: Sequence[Entry], calls:
         if call is not None and call.is_ordered:
             places.setdefault(call.client, []).append((call.number, place))
     for query in queries:
+        if query.command == BESIDE:
+            continue
         seen = _answer_of(query)[0]
         for number, place in places.get(query.client, ()):
             if number < query.number and place > seen:
@@ -312,12 +317,15 @@ def answers_keep_order(call: Call, unanswered: Iterable[Call]) -> None:
     """An entity answers one client in the order of its calls."""
     if call.repeated or not (call.error is None or isinstance(call.error, Rejected)):
         return
+    if call.command == BESIDE:
+        return
     for other in unanswered:
         if (
             other.client == call.client
             and other.entity == call.entity
             and other.number < call.number
             and not other.repeated
+            and other.command != BESIDE
         ):
             raise PromiseBroken(
                 5, "answers_keep_order", f"{call.client}#{call.number} is answered before #{other.number}", call.entity
@@ -344,6 +352,24 @@ def error_says_what_is_stored(call: Call, stored: Container[str]) -> None:
 
 
 # -- Promise 8: nothing is dropped in silence ------------------------------------------------------
+
+
+def list_is_whole(
+    what: str, ids: Sequence[str], prefix: str, wanted: Iterable[str], known: Container[str]
+) -> None:
+    """Check a list of the ids of a type: it has all that are wanted, each once and in order, and
+    none that never stored anything.
+    """
+    for before, after in itertools.pairwise(each.encode() for each in ids):
+        if after <= before:
+            raise PromiseBroken(8, "lists_are_whole", f"{what}: {after!r} stands behind {before!r}")
+    for each in ids:
+        if each not in known or not each.startswith(prefix):
+            raise PromiseBroken(8, "lists_are_whole", f"{what}: {each!r} does not belong there")
+    listed = dict.fromkeys(ids)
+    for each in wanted:
+        if each not in listed and each.startswith(prefix):
+            raise PromiseBroken(8, "lists_are_whole", f"{what}: {each!r} is missing")
 
 
 def all_are_told(calls: Iterable[Call], now: float) -> None:

@@ -51,6 +51,8 @@ class Cast:
     "Entities that write rows of their own, and get no other commands."
     senders: tuple[Named, ...] = ()
     "Entities that send durable messages and set timers, and those that they send messages to."
+    looked_on: bool = False
+    "Users also ask concurrent queries and many entities at once, and list ids."
     silent: tuple[Named, ...] = ()
     "Remembered entities that get one message in the beginning and none later."
     recovery_rate: tuple[int, float] | None = None
@@ -90,6 +92,7 @@ def cast_of(seed: int) -> Cast:
             entities=(*ENTITIES[:4], *ENTITIES[-4:], *particular),
             tills=tills,
             senders=senders,
+            looked_on=_looked_on(seed),
             hot=(ENTITIES[0], ENTITIES[-1], particular[0]),
         )
     remembered = tuple((REMEMBERED, f"watch-{number}") for number in range(6))
@@ -105,10 +108,18 @@ def cast_of(seed: int) -> Cast:
         entities=talked_to,
         hot=(ENTITIES[0], singleton, remembered[0], leased[0], particular[0]),
         senders=senders,
+        looked_on=_looked_on(seed),
         silent=remembered[3:],
         recovery_rate=(2, 0.05) if seed % 4 == 3 else None,
         moves=seed % 4 == 1,
     )
+
+
+def _looked_on(seed: int) -> bool:
+    """Choose four of 24 seeds: two of either kind, one with an entity that stores its state as a
+    whole, and one with a pipelined one.
+    """
+    return seed % 24 in (7, 10, 13, 20)
 
 
 def _senders(seed: int) -> tuple[Named, ...]:

@@ -159,6 +159,10 @@ with registry.isolated():
                 await asyncio.sleep(0.01)
                 return answer
 
+        @query(concurrent=True)
+        def total_beside(self) -> tuple[int, str]:
+            return told(self)  # of a copy, perhaps: no instance handles this
+
         @query(fenced=True)
         def total_surely(self) -> tuple[int, str]:
             with seen(self):

@@ -21,6 +21,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.protocol.direct.company import Others, others_of
 from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
 from sharding_app.runtime.node.node import Node
+from sharding_app.runtime.node.process import Process as Asking
 from sharding_app.testing.simulation import workload
 from sharding_app.testing.simulation.allocation_checker import Judge, JudgedStrategy
 from sharding_app.testing.simulation.beliefs import Beliefs
@@ -191,6 +192,14 @@ class World:
         loop = asyncio.get_running_loop()
         found = self._by_process.get(loop.process.name) if isinstance(loop, SimLoop) else None
         return found.node if found is not None else None
+
+    def running_process(self) -> Asking | None:
+        """Return the node or the caller in whose process the present code runs."""
+        loop = asyncio.get_running_loop()
+        for each in self.clients:
+            if each.loop is loop:
+                return each.asking if each.started else None
+        return self.running_node()
 
     def node_of(self, incarnation: Incarnation) -> Node | None:
         """Return the node of an incarnation, if its process lives and it is the present one."""

@@ -3,6 +3,7 @@
 from tests.simulation.mistakes.delivery import DELIVERY
 from tests.simulation.mistakes.durable_messages import DURABLE_MESSAGES
 from tests.simulation.mistakes.leases import LEASES
+from tests.simulation.mistakes.many import MANY
 from tests.simulation.mistakes.mistake import Mistake
 from tests.simulation.mistakes.nodes import NODES
 from tests.simulation.mistakes.overlapping import OVERLAPPING
@@ -25,4 +26,5 @@ MISTAKES: dict[str, Mistake] = {
     **OVERLAPPING,
     **TIMING,
     **DURABLE_MESSAGES,
+    **MANY,
 }

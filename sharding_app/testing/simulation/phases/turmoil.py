@@ -34,6 +34,9 @@ def turmoil(stage: Stage) -> None:
     for client in world.clients:
         for user in range(USERS_OF_A_CLIENT):
             stage.users(client, _user(client, Random(f"user {world.seed} {client.name} {user}")))
+    if world.cast.looked_on:
+        for client in world.clients:
+            stage.users(client, _onlooker(client, Random(f"onlooker {world.seed} {client.name}")))
     if world.cast.whole_protocol:
         stage.users(world.clients[1], _restless(stage, world.clients[1]))
     stage.job(world.outside, _erase_now_and_then(stage))
@@ -49,6 +52,11 @@ def turmoil(stage: Stage) -> None:
 def _user(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
     turns = iter(range(CALLS_OF_A_USER))
     return lambda: client.caller.use(random, turns)
+
+
+def _onlooker(client: Client, random: Random) -> Callable[[], Coroutine[Any, Any, None]]:
+    turns = iter(range(CALLS_OF_A_USER))
+    return lambda: client.caller.look_on(random, turns)
 
 
 def _restless(stage: Stage, client: Client) -> Callable[[], Coroutine[Any, Any, None]]:

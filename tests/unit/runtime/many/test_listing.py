@@ -6,6 +6,7 @@ import pytest
 
 from sharding_app import InvalidCall, WrongContext
 from sharding_app.adapters.memory import MemoryJournal
+from sharding_app.entities.listing import Refs
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Cart, Profile, Room
@@ -36,8 +37,7 @@ async def test_what_has_stored_something_is_listed_in_order(cluster: MemoryClust
 
 
 async def test_pages_follow_one_another(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sharding_app.runtime.hosting.listing.PAGE_IDS", 3)
-    monkeypatch.setattr("sharding_app.protocol.listing.PAGE_IDS", 3)
+    monkeypatch.setattr(Refs, "page_ids", 3)
     ids = [f"{number:02}" for number in range(9)]
     await filled(*ids)
     assert await listed() == ids
