@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, c
 from uuid import UUID
 
 from sharding_app.entities import gateway, identifiers, transactions
-from sharding_app.entities.refs import BoundRef
+from sharding_app.entities.refs import BoundRef, check_timeout
 from sharding_app.errors import InvalidCall, ShardingError, WrongContext
 from sharding_app.protocol.call import Call
 
@@ -100,12 +100,12 @@ class Many(Generic[T]):
             )
         if type(at_a_time) is not int or at_a_time < 1:
             raise InvalidCall(f"at_a_time must be an int of at least 1, not {at_a_time!r}")
-        # The options are those of a ref, and are checked as its are.
-        options = entity_type.ref_class("?", timeout, command_id)
+        if timeout is not None:
+            check_timeout(timeout)
         self._type = entity_type
         self._ids = ids
         self._timeout = timeout
-        self._command_id = options._ref_command_id or ""
+        self._command_id = "" if command_id is None else identifiers.command_id(command_id)
         self._at_a_time = at_a_time
 
     def __call__(self, handler: Remote[P, R], *args: P.args, **kwargs: P.kwargs) -> Asking[R]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from sharding_app.entities import following, gateway, identifiers
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from sharding_app.entities.happened import Happened
 
 T = TypeVar("T")
+
+
+def check_timeout(timeout: object) -> None:
+    """Raise `InvalidCall` if that is no time to wait for a reply."""
+    is_number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+    if not is_number or not 0 < cast(float, timeout) < float("inf"):
+        raise InvalidCall(f"timeout must be a number of seconds greater than 0, not {timeout!r}")
 
 
 class BoundRef:
@@ -44,12 +51,8 @@ class BoundRef:
         on_commit: bool = True,
     ) -> None:
         self._ref_id = identifiers.entity_id(entity_id)
-        if timeout is not None and (
-            isinstance(timeout, bool)
-            or not isinstance(timeout, (int, float))
-            or not 0 < timeout < float("inf")
-        ):
-            raise InvalidCall(f"timeout must be a number of seconds greater than 0, not {timeout!r}")
+        if timeout is not None:
+            check_timeout(timeout)
         if command_id is not None:
             command_id = identifiers.command_id(command_id)
         self._ref_timeout = timeout

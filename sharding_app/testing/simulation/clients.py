@@ -328,7 +328,7 @@ class Caller:
         self.world.commands += 1
         try:
             ids = [each.entity_id async for each in refs]
-        except (AskTimeout, Unavailable):
+        except (AskTimeout, BufferFull, Unavailable):
             return  # a list that fails says so
         self.world.witness.listed(entity_type, refs.prefix, began, ids)
 

@@ -65,6 +65,20 @@ def known_home(here: Scene) -> None:
 
 
 @play(nodes=2)
+def ask_many(here: Scene) -> None:
+    """Many entities are asked at once
+
+    Each home gets the calls of its entities in one frame, and sends its answers in one. So one
+    frame goes to and fro for each home, whatever the number of entities. Each call is an ordinary
+    one: its entity may move, fail, or be late, and no other notices.
+    """
+    for entity in ("alice", "eve", "bob", "hal"):
+        here.ask(entity, "book")
+    here.part("web asks entities that live in both nodes.")
+    here.ask_many("alice", "eve", "bob", "hal")
+
+
+@play(nodes=2)
 def remote_home(here: Scene) -> None:
     """Message to an unknown shard that belongs to a remote region
 

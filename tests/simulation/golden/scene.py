@@ -8,11 +8,14 @@ from asyncio import Future, sleep
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
+from typing import cast as cast_to
 
 from sharding_app.entities.base import EventSourced
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.events import applies, event
-from sharding_app.entities.handlers import command
+from sharding_app.entities.gateway import Gateway, use_gateway
+from sharding_app.entities.handlers import command, query
+from sharding_app.entities.many import AT_A_TIME, Answers, Many
 from sharding_app.entities.registry import registry
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.protocol.call import Call
@@ -20,6 +23,7 @@ from sharding_app.protocol.ids import Incarnation, ShardKey
 from sharding_app.protocol.messages import Message, OperatorRequest
 from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.particular import VirtualGateway
 from sharding_app.testing.simulation.topology import Cast
 from sharding_app.testing.simulation.trace import listening
 from sharding_app.testing.simulation.virtual_node import VirtualNode
@@ -56,6 +60,10 @@ with registry.isolated():
         async def add_slowly(self, sku: str) -> int:
             await sleep(0.02)
             self.persist(ItemAdded(sku))
+            return len(self.items)
+
+        @query
+        def count(self) -> int:
             return len(self.items)
 
         @applies(ItemAdded)
@@ -164,6 +172,21 @@ class Scene:
         """Call, and wait for the answer."""
         self.answered(self.call(entity, "add", sku, command_id, by))
 
+    def ask_many(self, *entities: str) -> None:
+        """Have web ask many entities at once, and wait for the answers."""
+        many: Many[Cart] = Many(self.type, entities, ASK_SECONDS, None, AT_A_TIME)
+        answered: list[Answers[int]] = []
+
+        async def ask() -> None:
+            who = self.web.asking.incarnation
+            self.observer.line(who, f"calls Cart.ask_many({list(entities)}).count()")
+            answered.append(await many.count())
+            self.observer.line(who, f"is answered: {answered[0]}")
+
+        self.web.loop.call_soon_threadsafe(lambda: self.stage.job(self.web.loop, ask()))
+        self.until(lambda: bool(answered))
+        self.rest(MOMENT_SECONDS)
+
     def move(self, entity: str, target: VirtualNode) -> None:
         """Have an operator ask the coordinator to move the shard of an entity."""
         number = self.key_of(entity)[1]
@@ -210,6 +233,7 @@ def scene(nodes: int, of: type[EventSourced] = Cart) -> Iterator[Scene]:
     with ExitStack() as stack:
         stack.enter_context(listening(world.trace, lambda text: None))
         stack.callback(world.scheduler.close)
+        stack.enter_context(use_gateway(cast_to(Gateway, VirtualGateway(world))))
         stack.enter_context(observer.watching())
         here = Scene(world, observer, made)
         here.start(*world.nodes)
