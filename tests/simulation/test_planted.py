@@ -48,6 +48,10 @@ OF_A_TEST = {
         "tests/unit/runtime/journal/test_overlapping.py",
         "test_a_locked_shards_rows_are_taken_once",
     ),
+    "concurrent_query_trusts_any_commit": (
+        "tests/unit/runtime/many/test_concurrent.py",
+        "test_a_pipelined_entity_tells_committed_states_alone",
+    ),
     "dead_at_once_after_restart": (
         "tests/unit/protocol/liveness/test_membership.py",
         "test_a_restart_gives_everyone_the_full_ttl",
