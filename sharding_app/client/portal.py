@@ -121,8 +121,8 @@ class Portal:
             for call, future in zip(calls, futures, strict=True):
                 try:
                     self._enter(call, partial(_settle, future))
-                except BufferFull as full:
-                    future.set_exception(full)
+                except ShardingError as error:
+                    future.set_exception(error)
         else:
             gives_back = [partial(self._give_back, loop, future) for future in futures]
             self._post_all([(*each, _always) for each in zip(calls, gives_back, strict=True)])
@@ -247,20 +247,21 @@ class Portal:
         self._wake(wake)
 
     def _post_all(self, calls: Iterable[tuple[Call, Resolve, Callable[[], bool]]]) -> None:
-        """Post calls that cross over together. One that there is no room for gets its error."""
+        """Post calls that cross over together. One that cannot be queued gets its error."""
         now = self.loop.time()
-        refused: list[tuple[Posted, BufferFull]] = []
+        refused: list[tuple[Posted, ShardingError]] = []
         with self._lock:
             for call, resolve, claim in calls:
                 posted = Posted(call, resolve, claim, now, self._default_timeout)
                 try:
                     self._queue(posted)
-                except BufferFull as error:
+                except ShardingError as error:
                     refused.append((posted, error))
-            wake, self._scheduled = not self._scheduled, True
+            wake = bool(self._calls) and not self._scheduled
+            self._scheduled = self._scheduled or wake
         self._wake(wake)
-        for posted, full in refused:
-            posted.resolve(None, full)
+        for posted, why in refused:
+            posted.resolve(None, why)
 
     def _queue(self, posted: Posted) -> None:
         # Under the lock with `close`, which refuses all calls that are queued before it. Later

@@ -113,6 +113,8 @@ class Many(Generic[T]):
         return Asking(self, self._type.handler(self._named(handler)), args, kwargs)
 
     def __getattr__(self, name: str) -> Callable[..., Asking[Any]]:
+        if name.startswith("__"):
+            raise AttributeError(name)
         handler = self._handler(name)
         return lambda *args, **kwargs: Asking(self, handler, args, kwargs)
 
@@ -150,6 +152,8 @@ class SyncMany:
         return self._many(handler, *args, **kwargs)._all_sync()
 
     def __getattr__(self, name: str) -> Callable[..., Answers[Any]]:
+        if name.startswith("__"):
+            raise AttributeError(name)
         ask = getattr(self._many, name)
         return lambda *args, **kwargs: ask(*args, **kwargs)._all_sync()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sharding_app import Answers, AskTimeout, BufferFull, InvalidCall, Rejected, WrongContext
+from sharding_app import Answers, AskTimeout, BufferFull, InvalidCall, Rejected, Unavailable, WrongContext
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Cart, Profile
@@ -166,3 +166,20 @@ async def test_calls_beyond_the_limit_are_refused_one_by_one(cluster: MemoryClus
     answers = await asked
     assert answers == {"a": 0, "b": 0}
     assert isinstance(answers.errors["c"], BufferFull)
+
+
+async def test_each_id_has_an_error_when_the_process_has_left(cluster: MemoryCluster) -> None:
+    cluster.portal.close("it has left")
+    answers = await asyncio.to_thread(lambda: Cart.ask_many(["a", "b"]).sync.total())
+    assert not answers
+    assert {type(each) for each in answers.errors.values()} == {Unavailable}
+    assert len(answers.errors) == 2
+
+
+async def test_one_that_asks_is_no_value(cluster: MemoryCluster) -> None:
+    many = Cart.ask_many(["a"])
+    for each in (many, many.sync):
+        with pytest.raises(AttributeError):
+            each.__deepcopy__  # noqa: B018
+    assert repr(many.total()) == "<Cart.ask_many(...).total(...), not asked yet>"
+    assert repr(Cart.refs(prefix="a", stored=False)) == "Cart.refs(prefix='a', stored=False)"
