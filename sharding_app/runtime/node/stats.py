@@ -72,6 +72,7 @@ def _gauges(node: NodeParts, links: LinksStatistics, now: float) -> dict[str, fl
         "journal_under_way": float(node.writer.under_way),
         "journal_locked_shards": float(node.writer.locked_shards),
         "messages_in_memory": float(node.hosting.deliverer.pending),
+        "followers_waiting": float(node.hosting.following.waiting),
         "longest_recovery_events": float(
             max((host.loader.longest_events for host in node.hosts.values()), default=0)
         ),
@@ -103,6 +104,10 @@ def _counters(node: NodeParts, links: LinksStatistics) -> dict[str, int]:
         "messages_retried": node.hosting.deliverer.figures.retried,
         "messages_failed": node.hosting.deliverer.figures.failures,
         "messages_parked": node.hosting.deliverer.figures.parked,
+        "followed_events": node.hosting.following.counters["events"],
+        "follower_questions": node.hosting.following.counters["questions"],
+        "follower_reads": node.hosting.following.counters["reads"],
+        "followers_refused": node.hosting.following.counters["refused"],
         "lifeline_losses": node.lifeline.losses,
         "loop_blocked": node.node_ports.watch.blocked,
         "cpu_milliseconds": round(time.process_time() * 1000),
