@@ -13,7 +13,8 @@ PAGE = ROOT / "docs" / "following.md"
 
 
 async def follow(names: dict[str, Any], capsys: Any) -> None:
-    auction, seen = names["Auction"], []
+    auction = names["Auction"]
+    seen: list[int] = []
     watching = asyncio.ensure_future(names["watch"]("vase", seen))
     reporting = asyncio.ensure_future(names["report"]("vase"))
     for amount in (50, 60, 100):
