@@ -404,12 +404,14 @@ class Journal(Protocol):
         horizon_seconds: float,
         limit: int,
         held: Collection[str] = (),
+        alone: Collection[str] = (),
     ) -> Page:
         """Read the rows of these shards that are due within the horizon and not parked, but those
         of `held`.
 
-        A message is left out while an earlier one of its owner to its target was set aside and is
-        not held. The page says which pairs wait for one that is beyond the horizon.
+        A message is left out while an earlier one of its owner to its target was set aside, and is
+        not held or is one of `alone`. The page says which pairs wait for one that is beyond the
+        horizon.
         """
         ...
 

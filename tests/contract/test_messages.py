@@ -379,6 +379,22 @@ async def test_messages_due_later_than_one_that_was_set_aside_wait_as_those_due_
     assert ([each.id for each in found.messages], found.more) == (["between", "last"], frozenset())
 
 
+async def test_none_is_read_behind_a_message_that_is_held_alone(world: World) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    rows = [
+        message(type_id, "1"),
+        message(type_id, "2", position=1),
+        message(type_id, "other", target="u"),
+    ]
+    await journal.stage(rows)
+    assert await journal.set_aside("1", 0, 0.0, "no answer", (type_id, 0, 1))
+    found = await journal.due([(type_id, 0)], HORIZON, 100, ["1"], ["1"])
+    assert ([each.id for each in found.messages], found.more, found.aside) == (["other"], False, [])
+    await journal.append([event_row(type_id, "a", 1)], MessageChanges(takes=[Taking("1")]))
+    assert sorted(await waiting(journal, type_id)) == ["2", "other"]
+
+
 async def test_a_page_names_the_pairs_that_wait_for_one_beyond_its_horizon(world: World) -> None:
     """A home that does not know them would send what is staged next past those that wait."""
     type_id = await homed(world, {0: 1, 1: 1})

@@ -208,9 +208,11 @@ class MemoryJournal:
         horizon_seconds: float,
         limit: int,
         held: Collection[str] = (),
+        alone: Collection[str] = (),
     ) -> Page:
         def due() -> Page:
-            return self._server.messages.due(shards, horizon_seconds, limit, held, self._server.date())
+            now = self._server.date()
+            return self._server.messages.due(shards, horizon_seconds, limit, held, now, alone)
 
         return await self._read("due", due)
 

@@ -102,6 +102,7 @@ class MessageRows:
         limit: int,
         held: Collection[str],
         now: datetime,
+        alone: Collection[str] = (),
     ) -> Page:
         wanted, known = frozenset(shards), frozenset(held)
         horizon = now + timedelta(seconds=horizon_seconds)
@@ -112,7 +113,7 @@ class MessageRows:
         ]
         aside: dict[PairKey, list[Stored]] = {}
         for each in self.rows.values():
-            if each.was_set_aside and each.row.id not in known:
+            if each.was_set_aside and (each.row.id not in known or each.row.id in alone):
                 aside.setdefault(each.pair, []).append(each)
         found = sorted(
             (each for each in there if each.due <= horizon and not _waits(each, aside)),

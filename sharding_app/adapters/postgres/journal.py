@@ -451,6 +451,7 @@ class PostgresJournal:
         horizon_seconds: float,
         limit: int,
         held: Collection[str] = (),
+        alone: Collection[str] = (),
     ) -> Page:
         wanted = {
             "types": [each[0] for each in shards],
@@ -459,6 +460,7 @@ class PostgresJournal:
             "limit": limit,
             "bytes": PAGE_BYTES,
             "held": list(held),
+            "alone": list(alone),
             "each": _each(limit, len(shards)),
             "pairs": ASIDE_PAIRS,
         }

@@ -16,7 +16,8 @@ A delivery may be repeated at any time: the row in the journal decides which one
 nothing here has to be exact, except the order of a pair.
 
 A message without an answer is delivered again after a pause, for ever, and its row stays as it is:
-a slow attempt may still take effect. So is one whose target cannot be reached now; after long
+a slow attempt may still take effect. If there is no room left, those behind it leave the memory,
+and come back when it is over. So is one whose target cannot be reached now; after long
 pauses its row is set aside. A message whose target has failed is set aside with a count, and parked
 in the end. One that was rejected is final at once.
 
@@ -142,6 +143,8 @@ class Message(msgspec.Struct, eq=False):
     "Of a repeating timer whose firing has failed: the time at which that was due."
     again: tuple[str, float] | None = None
     "Of a repeating timer: the id and the time that its row goes on with."
+    alone: bool = False
+    "It gets no answer, and those behind it stay in the journal."
 
     def become(self, state: State) -> None:
         self.state = STATES[self.state][state]
@@ -177,6 +180,13 @@ class SetAside(msgspec.Struct, frozen=True):
     error: Any
 
 
+class KeepAlone(msgspec.Struct, frozen=True):
+    """Let the journal know that those behind it wait; report with `kept_alone`."""
+
+    message: Message
+    error: Any
+
+
 class MoveOn(msgspec.Struct, frozen=True):
     """Let the row of a repeating timer go on without a firing; report with `moved_on`."""
 
@@ -198,7 +208,7 @@ class Turn(msgspec.Struct, frozen=True):
     error: Any
 
 
-Change = SetAside | MoveOn | Park | Turn
+Change = SetAside | KeepAlone | MoveOn | Park | Turn
 """An effect that changes a row."""
 Effect = Send | Change
 
@@ -240,6 +250,8 @@ class Deliveries:
         "There are more of them than the page has told."
         self._left: set[Pair] = set()
         "Those of them that were set aside since the page began that is being read."
+        self._alone: dict[str, Pair] = {}
+        "The pairs of messages behind which none is read, by the messages' ids."
         self._pairs: dict[Pair, list[Message]] = {}
         "In the order of staging; only the first of each may be under way."
         self._timers: dict[tuple[str, str], Message] = {}
@@ -276,6 +288,11 @@ class Deliveries:
         # A page of a few rows costs as much as one of many: so wait until half of them are gone.
         return room if room >= len(self.messages) else 0
 
+    @property
+    def alone(self) -> list[str]:
+        """Messages in memory behind which a page has to leave out those of their pair."""
+        return list(self._alone)
+
     # -- The journal -------------------------------------------------------------------------------
 
     def read_begins(self) -> list[str]:
@@ -303,7 +320,7 @@ class Deliveries:
         self._missed = False
         if next_due is not None:
             self._later(next_due)
-        self._ragged = self._left.union(aside or ())
+        self._ragged = self._left.union(aside or (), self._alone.values())
         self._unsure = aside is None
         for each in found:
             if each.id in self.messages or _pair(each) in self._left:
@@ -352,6 +369,7 @@ class Deliveries:
         """Forget all messages and timers of an entity that was erased."""
         for each in [each for each in self.messages.values() if each.entity == entity]:
             self._forget(each)
+        self.look()  # none of its pairs waits any more
 
     def hurry(self, found: str, now: float) -> None:
         """Send a message without a further pause: an operator has changed its row."""
@@ -359,6 +377,8 @@ class Deliveries:
         if message is not None and message.state is QUEUED:
             message.due = min(message.due, now)
             message.failures = 0
+            message.alone = False
+            self._alone.pop(found, None)
             self._wait(message, now)
             self.tick(now)
 
@@ -403,6 +423,9 @@ class Deliveries:
             if why is UNREACHED and pause > self._horizon:
                 message.become(WRITING)
                 self.out.append(SetAside(message, message.failures, pause, error))
+            elif why is UNKNOWN and not message.alone and self._keeps_others_out(message):
+                message.become(WRITING)
+                self.out.append(KeepAlone(message, error))
             else:
                 message.become(QUEUED)
                 self._wait(message, now + pause)
@@ -447,6 +470,20 @@ class Deliveries:
             self._ragged.add(pair)
             self._left.add(pair)
         self._later(due)
+
+    def kept_alone(self, message: Message, now: float) -> None:
+        """Take in that the journal knows that those behind it wait."""
+        if message.state is OVER:
+            return
+        pair = _pair(message)
+        for each in self._pairs[pair][1:]:
+            self._forget(each)
+        message.alone = True
+        self._alone[message.id] = pair
+        self._ragged.add(pair)
+        self._left.add(pair)
+        message.become(QUEUED)
+        self._wait(message, now + self._back_off.again(message.tries))
 
     def moved_on(self, message: Message, now: float) -> None:
         """Take in that the row of a repeating timer goes on without a firing."""
@@ -542,6 +579,8 @@ class Deliveries:
     def _end(self, message: Message, now: float) -> None:
         """End a message, and let the next one of its pair go."""
         self._forget(message)
+        if message.alone:
+            self.look()
         queue = self._pairs.get(_pair(message))
         if queue:
             self._wait(queue[0], max(queue[0].at, now))
@@ -549,6 +588,7 @@ class Deliveries:
     def _forget(self, message: Message) -> None:
         message.become(OVER)
         del self.messages[message.id]
+        self._alone.pop(message.id, None)
         self._bytes -= message.size
         self._memory.rows -= 1
         self._memory.bytes -= message.size
@@ -574,6 +614,10 @@ class Deliveries:
         """
         self._look_ahead(now)
         return self._more or self._missed or self._unsure or not self._room()
+
+    def _keeps_others_out(self, message: Message) -> bool:
+        """Whether those behind a message take the room that others need."""
+        return not self._room() and len(self._pairs[_pair(message)]) > 1
 
     def _room(self) -> int:
         return self._memory.room(len(self.messages), self._bytes)

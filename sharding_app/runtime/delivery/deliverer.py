@@ -34,6 +34,7 @@ from sharding_app.protocol.delivery.deliveries import (
     UNREACHED,
     Change,
     Deliveries,
+    KeepAlone,
     Message,
     MoveOn,
     Pair,
@@ -398,6 +399,11 @@ class Deliverer:
             failures, pause = effect.failures, effect.pause
             there = await journal.set_aside(message.id, failures, pause, text_of(effect.error), home.claim)
             return partial(machine.set_aside, message, failures, pause) if there else gone
+        if isinstance(effect, KeepAlone):
+            # Due at once: a slow attempt may still take effect.
+            error = text_of(effect.error)
+            there = await journal.set_aside(message.id, message.failures, 0.0, error, home.claim)
+            return partial(machine.kept_alone, message) if there else gone
         if isinstance(effect, MoveOn):
             assert message.again is not None and message.key is not None  # noqa: S101, PT018
             again = message.again[0], time_of(message.again[1])
@@ -445,6 +451,7 @@ class Deliverer:
         """Read a page for some homes that want one. False: the journal does not answer."""
         homes: dict[ShardKey, Home] = {}
         held: list[str] = []
+        alone: list[str] = []
         limit = 0
         for home in list(self._wanting)[:PAGE_SHARDS]:
             del self._wanting[home]
@@ -452,12 +459,13 @@ class Deliverer:
             if room:
                 homes[home.type_id, home.shard] = home
                 held += home.deliveries.read_begins()
+                alone += home.deliveries.alone
                 limit += room
         if not homes:
             return True
         try:
             horizon = self._settings.horizon_seconds
-            page = await self._journal.due(list(homes), horizon, min(limit, PAGE_ROWS), held)
+            page = await self._journal.due(list(homes), horizon, min(limit, PAGE_ROWS), held, alone)
         except BaseException as error:
             for home in homes.values():
                 if home.alive:

@@ -1,7 +1,7 @@
 -- What is due in some shards, in the order in which it goes out. A message waits for an earlier one of its owner to its
--- target that was set aside: it comes with a page after the one that holds that. So there may be more after a page with
--- such a row. The first row of the answer names the pairs that wait for one beyond the horizon, and one more than `pairs` if
--- there are as many.
+-- target that was set aside: it comes with a page after the one that holds that, unless that one is held alone. So there may
+-- be more after a page with such a row. The first row of the answer names the pairs that wait for one beyond the horizon, and
+-- one more than `pairs` if there are as many.
 -- A time that another writer has stored, and that has no date of Python's, is answered as one far away: it must not keep the
 -- page's other rows from their homes.
 -- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
@@ -27,7 +27,7 @@ WITH clock AS MATERIALIZED (
                     AND aside.target_type = m.target_type AND aside.target = m.target
                     AND aside.key IS NULL AND aside.error <> '' AND NOT aside.parked
                     AND (aside.seq, aside.position) < (m.seq, m.position)
-                    AND aside.id NOT IN (SELECT held.id FROM held)))
+                    AND (aside.id NOT IN (SELECT held.id FROM held) OR aside.id = ANY (%(alone)s::text[]))))
         ORDER BY m.due, m.seq, m.position
         LIMIT %(each)s
     ) m

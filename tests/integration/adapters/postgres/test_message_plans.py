@@ -51,7 +51,7 @@ def fill(params: dict[str, Any], rows: int = PER_SHARD * SHARDS) -> None:
 def test_a_page_reads_what_is_due(params: dict[str, Any]) -> None:
     fill(params)
     asked = {"types": [1, 1], "shards": [3, 4], "held": [], "limit": 100, "bytes": PAGE_BYTES, "each": 101}
-    asked["pairs"] = 100
+    asked |= {"pairs": 100, "alone": []}
     # 40 rows of these shards are due within this time, of 4,000. A scan may count its rows again.
     assert rows_read(params, "due", {**asked, "horizon": 200}, "sharding_message") <= 4 * 40
     assert rows_read(params, "due", {**asked, "horizon": 1e6}, "sharding_message") <= 6 * 101

@@ -17,6 +17,7 @@ from sharding_app.protocol.delivery.deliveries import (
     WRITING,
     BackOff,
     Failure,
+    KeepAlone,
     MoveOn,
     Park,
     Send,
@@ -493,6 +494,45 @@ def test_a_firing_that_has_failed_counts_as_of_its_time(missed: Missed, next_one
     assert [(each.id, each.occasion) for each in found.messages.values()] == (
         [("new-1", None)] if missed == "all" else []
     )
+
+
+def test_those_behind_a_message_without_an_answer_leave_room_for_others() -> None:
+    """Else they kept all others of the shard out, timers too, for as long as it gets none."""
+    memory = Memory(max_rows=8)
+    found = machine(memory=memory)
+    rows = [message(f"m{each}", each) for each in range(1, 5)]
+    found.staged(rows, 1.0)
+    assert sent(found) == ["m1"]
+    found.staged([message("other", 9, target="c")], 1.0)
+    assert found.room_to_read(1.0) == 0, "there is no room"
+    found.failed(rows[0], UNKNOWN, "no answer", 1.0)
+    assert found.out == [KeepAlone(rows[0], "no answer")]
+    found.out.clear()
+    found.kept_alone(rows[0], 1.0)
+    assert ([*found.messages], found.alone, memory.rows) == (["m1"], ["m1"], 1)
+    assert found.room_to_read(1.0) == 3
+    assert found.read_begins() == ["m1"]
+    found.staged([message("m5", 5)], 1.0)
+    found.page([message("other", 9, target="c")], more=False, next_due=None, now=1.0)
+    assert sent(found) == ["other"]
+    found.read_begins()
+    found.page([], more=False, next_due=None, now=1.0)
+    found.staged([message("m6", 6)], 1.1)
+    assert sent(found) == ["m1"], "it goes out again; those behind it are read behind it"
+    found.failed(rows[0], UNKNOWN, "no answer", 1.2)
+    assert found.out == [], "the journal knows"
+    found.done(rows[0], 1.3)
+    assert found.room_to_read(1.3) > 0
+    assert (found.read_begins(), found.alone) == (["other"], [])
+
+
+def test_one_message_without_an_answer_needs_no_room() -> None:
+    found = machine(memory=Memory(max_rows=2))
+    one = message("m1")
+    found.staged([one], 1.0)
+    sent(found)
+    found.failed(one, UNKNOWN, "no answer", 1.0)
+    assert found.out == []
 
 
 def test_a_page_that_cannot_be_read_now_wakes_nothing_up() -> None:

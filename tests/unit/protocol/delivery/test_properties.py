@@ -25,6 +25,7 @@ from sharding_app.protocol.delivery.deliveries import (
     BackOff,
     Change,
     Deliveries,
+    KeepAlone,
     Message,
     MoveOn,
     Park,
@@ -181,7 +182,8 @@ class Story:
             room = self.machine.room_to_read(self.clock())
             if room:
                 held = self.machine.read_begins()
-                self.page = self.table.due([(TYPE, SHARD)], HORIZON_SECONDS, room, held, self.date)
+                alone = self.machine.alone
+                self.page = self.table.due([(TYPE, SHARD)], HORIZON_SECONDS, room, held, self.date, alone)
         else:
             found, self.page = self.page, None
             due = found.next_due.get((TYPE, SHARD))
@@ -236,6 +238,9 @@ class Story:
             due = self.date + timedelta(seconds=effect.pause)
             self.table.put(stored._replace(due=due, failures=effect.failures, error="failed"))
             self.machine.set_aside(message, effect.failures, effect.pause, self.clock())
+        elif isinstance(effect, KeepAlone):
+            self.table.put(stored._replace(due=self.date, error="no answer"))
+            self.machine.kept_alone(message, self.clock())
         elif isinstance(effect, Park):
             self.table.put(stored._replace(parked=True, error="failed"))
             self.machine.over(message, self.clock())
