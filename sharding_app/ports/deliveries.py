@@ -23,7 +23,9 @@ Claim = tuple[int, ShardId, Epoch]
 
 
 PairKey = tuple[int, ShardId, str, str, str]
-"""Owner and target of messages: a type's number, a shard and an id; a type's name and an id."""
+"""Owner and target of messages: a type's number, a shard and an id; a type's name and an id. The
+owner's id is "" for messages from outside: they have no sender, and no place among those that their
+target sends to itself."""
 
 ASIDE_PAIRS = 1000
 """Most pairs of which a page says that a message of theirs was set aside."""
@@ -117,6 +119,8 @@ class Pending(NamedTuple):
     failures: int
     occasion: datetime | None
     "Of a repeating timer whose firing has failed: the time at which that was due."
+    outside: bool
+    "It was stored from outside."
 
 
 class Page(NamedTuple):

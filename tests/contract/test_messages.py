@@ -54,7 +54,8 @@ async def test_a_message_is_stored_with_the_events_and_taken_with_those_of_its_t
     found = await page(journal, type_id)
     assert found.messages == [
         Pending(
-            "one", type_id, 0, "a", 7, 3, CART.name, "target", "outbid", b"\x00\xff", at, None, None, "paid", "refused", 0, None
+            "one", type_id, 0, "a", 7, 3, CART.name, "target", "outbid", b"\x00\xff", at, None, None, "paid", "refused", 0,
+            None, False,
         )
     ]  # fmt: skip
     assert (found.more, found.next_due) == (frozenset(), {})
@@ -395,6 +396,30 @@ async def test_none_is_read_behind_a_message_that_is_held_alone(world: World) ->
     assert sorted(await waiting(journal, type_id)) == ["2", "other"]
 
 
+async def test_messages_from_outside_and_those_of_the_entity_itself_do_not_wait_for_each_other(
+    world: World,
+) -> None:
+    type_id = await homed(world, {0: 1})
+    journal = world.journal()
+    rows = [
+        message(type_id, "own 1", target="a", seq=1),
+        message(type_id, "outside 1", target="a", seq=2, epoch=None),
+        message(type_id, "own 2", target="a", seq=3),
+        message(type_id, "outside 2", target="a", seq=4, epoch=None),
+    ]
+    await journal.stage(rows)
+    found = await page(journal, type_id)
+    assert [each.id for each in found.messages if each.outside] == ["outside 1", "outside 2"]
+    assert await journal.set_aside("outside 1", 1, 2 * HORIZON, "no answer", (type_id, 0, 1))
+    found = await page(journal, type_id)
+    assert [each.id for each in found.messages] == ["own 1", "own 2"]
+    assert found.aside == [(type_id, 0, "", CART.name, "a")]
+    assert await journal.set_aside("own 1", 1, 2 * HORIZON, "no answer", (type_id, 0, 1))
+    found = await page(journal, type_id)
+    assert found.messages == []
+    assert found.aside == [(type_id, 0, "", CART.name, "a"), (type_id, 0, "a", CART.name, "a")]
+
+
 async def test_a_page_names_the_pairs_that_wait_for_one_beyond_its_horizon(world: World) -> None:
     """A home that does not know them would send what is staged next past those that wait."""
     type_id = await homed(world, {0: 1, 1: 1})
@@ -533,9 +558,10 @@ async def test_a_message_may_turn_back_to_its_owner(world: World) -> None:
     assert at <= found.now
     assert found.messages == [
         Pending(
-            "2", type_id, 0, "a", 4, 2, CART.name, "a", "refused", b"why", at, None, None, None, None, 0, None
+            "2", type_id, 0, "a", 4, 2, CART.name, "a", "refused", b"why", at, None, None, None, None, 0, None,
+            False,
         )
-    ]
+    ]  # fmt: skip
     assert not await journal.turn("1", "3", "refused", b"", claim)
 
 

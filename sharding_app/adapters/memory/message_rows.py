@@ -38,7 +38,8 @@ class Stored(NamedTuple):
     @property
     def pair(self) -> PairKey:
         row = self.row
-        return row.type_id, row.shard, row.entity, row.target_type, row.target
+        owner = "" if row.epoch is None else row.entity
+        return row.type_id, row.shard, owner, row.target_type, row.target
 
     @property
     def was_set_aside(self) -> bool:
@@ -166,6 +167,7 @@ def _pending(stored: Stored) -> Pending:
         row.on_failure,
         stored.failures,
         stored.occasion,
+        row.epoch is None,
     )
 
 

@@ -143,6 +143,8 @@ class Message(msgspec.Struct, eq=False):
     "Of a repeating timer whose firing has failed: the time at which that was due."
     again: tuple[str, float] | None = None
     "Of a repeating timer: the id and the time that its row goes on with."
+    outside: bool = False
+    "It was stored from outside: it has no sender."
     alone: bool = False
     "It gets no answer, and those behind it stay in the journal."
 
@@ -213,7 +215,7 @@ Change = SetAside | KeepAlone | MoveOn | Park | Turn
 Effect = Send | Change
 
 Pair = tuple[str, str, str]
-"""Owner, target's type and target; of a timer its id alone."""
+"""Owner, or "" for outside, target's type and target; of a timer its id alone."""
 
 
 class Deliveries:
@@ -626,7 +628,7 @@ class Deliveries:
 def _pair(message: Message) -> Pair:
     if message.key is not None:
         return message.id, "", ""
-    return message.entity, message.target_type, message.target
+    return "" if message.outside else message.entity, message.target_type, message.target
 
 
 def _as_time(seconds: float) -> datetime:

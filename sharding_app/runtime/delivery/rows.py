@@ -40,7 +40,7 @@ def read(row: Pending) -> Message:
     return Message(
         row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
         row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure, row.failures,
-        occasion=None if row.occasion is None else row.occasion.timestamp(),
+        occasion=None if row.occasion is None else row.occasion.timestamp(), outside=row.outside,
     )  # fmt: skip
 
 

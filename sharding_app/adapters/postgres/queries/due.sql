@@ -1,7 +1,7 @@
 -- What is due in some shards, in the order in which it goes out. A message waits for an earlier one of its owner to its
--- target that was set aside: it comes with a page after the one that holds that, unless that one is held alone. So there may
--- be more after a page with such a row. The first row of the answer names the pairs that wait for one beyond the horizon, and
--- one more than `pairs` if there are as many.
+-- target that was set aside: it comes with a page after the one that holds that, unless that one is held alone. Those from
+-- outside are a pair of their own. There may be more after a page with a row that others wait for. The first row of the
+-- answer names the pairs that wait for one beyond the horizon, and one more than `pairs` if there are as many.
 -- A time that another writer has stored, and that has no date of Python's, is answered as one far away: it must not keep the
 -- page's other rows from their homes.
 -- A page ends where its arguments get too large, and has at least one row if there is any. Of each shard it has a few rows
@@ -25,6 +25,7 @@ WITH clock AS MATERIALIZED (
                 SELECT FROM sharding_message aside
                 WHERE aside.type_id = m.type_id AND aside.shard = m.shard AND aside.entity = m.entity
                     AND aside.target_type = m.target_type AND aside.target = m.target
+                    AND (aside.epoch IS NULL) = (m.epoch IS NULL)
                     AND aside.key IS NULL AND aside.error <> '' AND NOT aside.parked
                     AND (aside.seq, aside.position) < (m.seq, m.position)
                     AND (aside.id NOT IN (SELECT held.id FROM held) OR aside.id = ANY (%(alone)s::text[]))))
@@ -53,10 +54,12 @@ WITH clock AS MATERIALIZED (
     GROUP BY found.type_id, found.shard
     HAVING count(*) >= %(each)s OR count(*) > count(page.id) OR bool_or(page.key IS NULL AND page.error <> '')
 ), beyond AS MATERIALIZED (
-    SELECT m.type_id, m.shard, m.entity, m.target_type, m.target
+    SELECT m.type_id, m.shard, m.owner, m.target_type, m.target
     FROM clock CROSS JOIN asked
     CROSS JOIN LATERAL (
-        SELECT DISTINCT m.type_id, m.shard, m.entity, m.target_type, m.target FROM sharding_message m
+        SELECT DISTINCT m.type_id, m.shard, CASE WHEN m.epoch IS NULL THEN '' ELSE m.entity END AS owner,
+            m.target_type, m.target
+        FROM sharding_message m
         WHERE m.type_id = asked.type_id AND m.shard = asked.shard AND m.key IS NULL AND m.error <> '' AND NOT m.parked
             AND m.due > clock.horizon AND m.id NOT IN (SELECT held.id FROM held)
         LIMIT %(pairs)s + 1
@@ -71,10 +74,10 @@ SELECT clock.now,
         SELECT json_agg(json_build_array(l.type_id, l.shard, l.due)) FROM later l
     ) END,
     CASE WHEN COALESCE(page.place, 1) = 1 THEN (
-        SELECT json_agg(json_build_array(b.type_id, b.shard, b.entity, b.target_type, b.target)) FROM beyond b
+        SELECT json_agg(json_build_array(b.type_id, b.shard, b.owner, b.target_type, b.target)) FROM beyond b
     ) END,
     page.id, page.type_id, page.shard, page.entity, page.seq, page.position, page.target_type, page.target,
-    page.command, page.args, greatest(page.due, '0002-01-01 00:00Z'), page.key, page.every, page.reply_to, page.on_failure, page.failures,
-    CASE WHEN page.occasion >= '0002-01-01 00:00Z' THEN page.occasion END
+    page.command, page.args, greatest(page.due, '0002-01-01 00:00Z'), page.key, page.every, page.reply_to,
+    page.on_failure, page.failures, CASE WHEN page.occasion >= '0002-01-01 00:00Z' THEN page.occasion END, page.epoch IS NULL
 FROM clock LEFT JOIN page ON true
 ORDER BY page.place;

@@ -526,6 +526,21 @@ def test_those_behind_a_message_without_an_answer_leave_room_for_others() -> Non
     assert (found.read_begins(), found.alone) == (["other"], [])
 
 
+def test_messages_from_outside_do_not_wait_for_those_that_their_target_sends_to_itself() -> None:
+    """One that goes on by messages to itself would keep them waiting for ever."""
+    found, own = machine(), message("own", 1)
+    found.staged([own, message("own too", 2)], 1.0)
+    outside = [message("outside", 10**15), message("outside too", 10**15 + 1)]
+    for each in outside:
+        each.outside = True
+    found.look()
+    found.read_begins()
+    found.page(outside, more=False, next_due=None, now=1.0)
+    assert sent(found) == ["own", "outside"]
+    found.done(outside[0], 1.0)
+    assert sent(found) == ["outside too"]
+
+
 def test_one_message_without_an_answer_needs_no_room() -> None:
     found = machine(memory=Memory(max_rows=2))
     one = message("m1")
