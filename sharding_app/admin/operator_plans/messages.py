@@ -45,7 +45,7 @@ def retry(look: Look, given: QueryDict) -> Plan:
         [
             _("Each is delivered again at once. If it fails as often as the settings allow, it is parked again."),
             _("Messages of the same sender to the same target that were sent later have gone ahead of it."),
-            *([_("{} of these took effect in part: their handlers run again from the beginning. Check first what is stored already.").format(chosen.partly)] if chosen.partly else []),
+            *([_("{} of these took effect in part: their handlers run again from the beginning. Check first what is stored already, and that no handler still runs.").format(chosen.partly)] if chosen.partly else []),
         ],
         partial(messages.run_now, chosen.ids, parked=True),
         danger=bool(chosen.partly),
