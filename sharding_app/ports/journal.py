@@ -415,6 +415,12 @@ class Journal(Protocol):
         """
         ...
 
+    async def timers(self, type_id: int, entity: str, prefix: str) -> tuple[datetime, dict[str, str | None]]:
+        """Read how the timers of an entity repeat whose keys begin so, by key; and the server's
+        time. Parked ones are left out.
+        """
+        ...
+
     async def set_aside(
         self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:

@@ -380,6 +380,26 @@ async def test_messages_due_later_than_one_that_was_set_aside_wait_as_those_due_
     assert ([each.id for each in found.messages], found.more) == (["between", "last"], frozenset())
 
 
+async def test_the_timers_of_an_entity_are_read_by_their_keys(world: World) -> None:
+    """However many other rows wait in its shard."""
+    type_id = await homed(world, {0: 1})
+    journal, claim = world.journal(), (type_id, 0, 1)
+    assert (await journal.timers(type_id, "a", "?every:"))[1] == {}
+    rows = [
+        timer(type_id, "1", "?every:close", 9999.0, every="e"),
+        timer(type_id, "2", "?every:open"),
+        timer(type_id, "3", "?every", every="e"),
+        timer(type_id, "4", "?every:close", entity="b", every="e"),
+        timer(type_id, "5", "?every:parked", every="e"),
+        message(type_id, "6"),
+    ]
+    at = await journal.stage(rows)
+    assert await journal.park("5", "out of order", claim)
+    now, found = await journal.timers(type_id, "a", "?every:")
+    assert found == {"?every:close": "e", "?every:open": None}
+    assert now >= at
+
+
 async def test_none_is_read_behind_a_message_that_is_held_alone(world: World) -> None:
     type_id = await homed(world, {0: 1})
     journal = world.journal()

@@ -216,6 +216,18 @@ class MemoryJournal:
 
         return await self._read("due", due)
 
+    async def timers(self, type_id: int, entity: str, prefix: str) -> tuple[datetime, dict[str, str | None]]:
+        def timers() -> tuple[datetime, dict[str, str | None]]:
+            rows = self._server.messages.of_entity(type_id, entity)
+            found = {
+                each.row.key: each.row.every
+                for each in rows
+                if each.row.key is not None and each.row.key.startswith(prefix) and not each.parked
+            }
+            return self._server.date(), found
+
+        return await self._read("due", timers)
+
     async def set_aside(
         self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:

@@ -89,12 +89,13 @@ class MessageRows:
             seen.add(each.id)
         return found
 
+    def of_entity(self, type_id: int, entity: str) -> list[Stored]:
+        return [
+            each for each in self.rows.values() if (each.row.type_id, each.row.entity) == (type_id, entity)
+        ]
+
     def of(self, type_id: int, shards: Collection[ShardId], entity: str) -> list[str]:
-        return sorted(
-            each.row.id
-            for each in self.rows.values()
-            if (each.row.type_id, each.row.entity) == (type_id, entity) and each.row.shard in shards
-        )
+        return sorted(each.row.id for each in self.of_entity(type_id, entity) if each.row.shard in shards)
 
     def due(
         self,

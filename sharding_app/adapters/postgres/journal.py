@@ -475,6 +475,11 @@ class PostgresJournal:
         }
         return Page(in_utc(now), found, frozenset(_shards(more or "[]")), next_due, aside)
 
+    async def timers(self, type_id: int, entity: str, prefix: str) -> tuple[datetime, dict[str, str | None]]:
+        wanted = {"type_id": type_id, "entity": entity, "prefix": prefix}
+        rows = await self._asked(self._beside.run(partial(_unprepared, "timers", wanted)))
+        return in_utc(rows[0][0]), {key: every for _, key, every in rows if key is not None}
+
     async def set_aside(
         self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:

@@ -13,7 +13,7 @@ from inspect import isawaitable
 from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.ports.deliveries import MessageChanges, MessageRow, Pending, TimerKey
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, TimerKey
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
 from sharding_app.protocol.delivery.recurrence import first
 from sharding_app.runtime.base import call_chain
@@ -26,8 +26,6 @@ logger = logging.getLogger("sharding.region")
 
 EVERY = "?every:"
 """Begins the keys of these timers. No key of a user's begins with a question mark."""
-PAGE_ROWS = 1000
-FAR_SECONDS = 100 * 366 * 86400.0
 RETRY_SECONDS = 1.0
 
 
@@ -86,24 +84,16 @@ class Starting:
     async def _keep(self, slot: Resident) -> None:
         host, shard = self._host, slot.shard
         type_id = host.execution.type_id
-        stored: dict[str, Pending] = {}
-        held: list[str] = []
-        while True:
-            page = await host.journal.due([(type_id, shard.number)], FAR_SECONDS, PAGE_ROWS, held)
-            held += [each.id for each in page.messages]
-            stored |= {each.key: each for each in page.messages if each.key and each.key.startswith(EVERY)}
-            if not page.more:
-                break
+        now, stored = await host.journal.timers(type_id, slot.id, EVERY)
         rows: list[MessageRow] = []
         for command, spec in host.type.recurring.items():
-            known = stored.pop(EVERY + command, None)
-            if known is not None and known.every == spec.encode() and known.entity == slot.id:
+            if stored.pop(EVERY + command, None) == spec.encode():
                 continue
             rows.append(
                 MessageRow(
                     host.new_message_id(), type_id, shard.number, slot.id, shard.epoch, slot.seq, len(rows),
                     host.type.name, slot.id, command, host.type.commands[command].encode((), {}),
-                    first(spec, page.now), key=EVERY + command, every=spec.encode(),
+                    first(spec, now), key=EVERY + command, every=spec.encode(),
                 )
             )  # fmt: skip
         cancels: list[TimerKey] = [(type_id, slot.id, key) for key in stored]

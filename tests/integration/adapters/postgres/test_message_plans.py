@@ -60,6 +60,12 @@ def test_a_page_reads_what_is_due(params: dict[str, Any]) -> None:
     assert rows_read(params, "due", {**asked, "horizon": 1e6, "each": 21}, "sharding_message") <= 6 * 21
 
 
+def test_the_start_of_a_singleton_reads_its_timers_alone(params: dict[str, Any]) -> None:
+    fill(params)
+    asked = {"type_id": 1, "entity": "e14", "prefix": "k"}
+    assert rows_read(params, "timers", asked, "sharding_message") <= 2
+
+
 @pytest.mark.parametrize("query", ["set_aside", "park", "turn"])
 def test_a_decision_reads_its_row(params: dict[str, Any], query: str) -> None:
     fill(params)
