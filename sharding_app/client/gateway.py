@@ -9,6 +9,7 @@ from typing import Protocol
 from sharding_app.client.following import Following
 from sharding_app.client.portal import Portal
 from sharding_app.client.region_queries import ANSWER_SECONDS, inspect
+from sharding_app.entities import transactions
 from sharding_app.entities.staging import StagedMessage, args_limit, refuse_too_large
 from sharding_app.errors import ShardingError, WrongContext
 from sharding_app.protocol.builtin_commands import DUE
@@ -81,9 +82,12 @@ class ClusterGateway:
         self._portal.tell(call)
 
     def store(self, message: StagedMessage) -> Awaitable[None]:
+        _refuse_in_an_entity(message)
         return self._storage(message).store_async(message, self._wake(message))
 
     def store_sync(self, message: StagedMessage) -> None:
+        if transactions.find_open() is None:  # of `persist(..., in_transaction=...)`
+            _refuse_in_an_entity(message)
         self._storage(message).store(message, self._wake(message))
 
     def _storage(self, message: StagedMessage) -> Outside:
@@ -120,3 +124,12 @@ class ClusterGateway:
             return await inspect(process, type_name, question, timeout)
 
         return asyncio.run_coroutine_threadsafe(answer(), self._portal.loop)
+
+
+def _refuse_in_an_entity(message: StagedMessage) -> None:
+    """Refuse what would be stored although its command fails, or never be awaited in a `def`."""
+    if call_chain.chain():
+        raise WrongContext(
+            f"{message.target_type}.{message.command}: durably() and later() inside an entity are not stored with"
+            " its events: use self.send(...) or self.schedule(...)"
+        )

@@ -56,6 +56,18 @@ class Owner(EventSourced, name="delivery.Owner"):
         self.send(Target.ref(target).repeat_to, text, times).reply_to(self.remind).on_failure(self.refused)
 
     @command
+    def store_for(self, target: str) -> None:
+        Target.ref(target).take.durably("never")
+
+    @command
+    async def store_for_later(self, target: str) -> None:
+        await Target.ref(target).take.later(timedelta(seconds=1), "never")
+
+    @command(thread=True)
+    def store_in_a_thread(self, target: str) -> None:
+        Target.ref(target).take.durably("never")
+
+    @command
     def replied(self, number: int) -> None:
         self.persist(Took(f"reply {number}"))
 

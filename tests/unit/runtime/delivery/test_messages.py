@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sharding_app import Rejected
-from sharding_app.errors import NotSerializable, PartiallyApplied
+from sharding_app.errors import EntityFailed, NotSerializable, PartiallyApplied
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
@@ -95,6 +95,14 @@ async def test_a_command_that_fails_sends_nothing(cluster: MemoryCluster) -> Non
     assert rows(cluster) == []
     await Owner.ref("a").send_to("b", ["after"])
     await seen(Target, "b", ["after from a"])
+
+
+@pytest.mark.parametrize("how", ["store_for", "store_for_later", "store_in_a_thread"])
+async def test_an_entity_stores_nothing_beside_its_events(cluster: MemoryCluster, how: str) -> None:
+    """It would stay if the command failed. In a `def` it would not be stored at all."""
+    with pytest.raises(EntityFailed, match=r"use self\.send"):
+        await getattr(Owner.ref("a"), how)("b")
+    assert rows(cluster) == []
 
 
 async def test_a_message_that_is_too_large_to_be_delivered_is_not_stored(cluster: MemoryCluster) -> None:
