@@ -135,7 +135,7 @@ class Following:
             self._fail(host, source, message, InvalidCall(text))
         elif not is_entity_id(entity):
             self._fail(host, source, message, InvalidEntityId(f"{host.type.name}: no id of an entity"))
-        elif max(self.waiting, self._entities) >= self._limit:
+        elif self._is_full(host.type_id, shard.number, entity):
             self.counters["refused"] += 1
             text = f"{self.waiting} questions of followers wait on this node, and it takes no more"
             self._fail(host, source, message, BufferFull(text))
@@ -144,6 +144,11 @@ class Following:
             followed = self._followed(host, shard, entity)
             followed.used = self._now()
             self._take(followed, _Waiter(host, source, message, question))
+
+    def _is_full(self, type_id: int, shard: ShardId, entity: EntityId) -> bool:
+        """Whether this node takes no further question, or none of a further entity."""
+        is_known = entity in self.shards.get((type_id, shard), ())
+        return self.waiting >= self._limit or (not is_known and self._entities >= self._limit)
 
     def _followed(self, host: Services, shard: ResidentShard, entity: EntityId) -> _Followed:
         key = host.type_id, shard.number
