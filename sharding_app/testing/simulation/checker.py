@@ -272,6 +272,7 @@ class Witness:
         self.world.followers.erased(entity)
         entries = self.journal.get(entity, [])
         self._is_of_the_past(entity, entries, [])
+        self.messages.is_erased(type_id, entity_id)
         entries.clear()
 
     def _epoch_of(self, entity: str) -> Epoch:

@@ -68,6 +68,16 @@ SENDING = (
     "later",
 )
 """What users do with entities that send durable messages."""
+ONE = {
+    "pay_one": ("pay", ""),
+    "set_one": ("ring", "morning"),
+    "hesitate_one": ("hesitate", ""),
+    "lose_one": ("lose", ""),
+    "set_far": ("ring_far", "evening"),
+    "set_daily": ("beat_daily", "beat"),
+}
+"""Commands with one order, and the key of its timer. Without one it is a message to the entity
+itself."""
 TOKENS = {
     "add_two": 2,
     "add_in_steps": 2,
@@ -163,9 +173,7 @@ class Caller:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Call] = loop.create_future()
         entity_type, entity_id = entity
-        method = {"tell": "add", "again": "add", "set_one": "set_out", "pay_one": "set_out"}.get(
-            command, command
-        )
+        method = "set_out" if command in ONE else {"tell": "add", "again": "add"}.get(command, command)
         if former is None:
             said, first_at = self._say(entity, command), self.world.now
         else:
@@ -358,10 +366,10 @@ class Caller:
         tokens = tuple(self._token() for _ in range(wanted))
         if command == "go_round":
             return Said(tokens, (), (WAY[-1], *tokens))
-        if command == "set_one":
-            return Said(tokens, (), (*tokens, [["ring", "morning", self._token()]]))
-        if command == "pay_one":
-            return Said(tokens, (), (*tokens, [["pay", f"{entity_type.name}/{entity_id}", self._token()]]))
+        if command in ONE:
+            what, key = ONE[command]
+            target = key or f"{entity_type.name}/{entity_id}"
+            return Said(tokens, (), (*tokens, [[what, target, self._token()]]))
         if command.startswith("set_out"):
             given = orders(self._random, self.world.cast.senders, iter(self._token, ""))
             return Said(tokens, (), (*tokens, given))

@@ -28,6 +28,7 @@ from zlib import crc32
 
 import msgspec
 
+from sharding_app.adapters.memory.message_rows import Stored
 from sharding_app.protocol.delivery.deliveries import Message as Delivered
 from sharding_app.runtime.delivery.deliverer import Deliverer, Home
 from sharding_app.testing.simulation.promises import Entry, PromiseBroken
@@ -44,14 +45,18 @@ FAILING = frozenset({"bounce", "burst"})
 """Orders that always fail: the sender gets them back."""
 OUTCOMES = (
     *("pay", "ask", "slowly", "steps", "stumble", "pass", "durably", "later", "reply"),
-    *("heard", "fired", "returned", "parked"),
+    *("hesitate", "heard", "fired", "returned", "parked"),
+    *("retried", "run now", "discarded", "erased"),
 )
 """What becomes of messages and timers: effects, by the order, and other ends."""
 MESSAGE = "durable message"
 PAID = frozenset({"pay", "ask", "slowly", "steps", "burst", "stumble", "pass", "bounce"})
 PAYING = ("sim.Account/", "sim.Courier/")
 LONGEST_SECONDS = 1.2
-"""Of a timer that fires once."""
+"""Of a timer that fires once, but for `ring_far`."""
+FAR_SECONDS = 5000.0
+"""Of `ring_far`: no run lasts as long."""
+DAY_SECONDS = 86_400.0
 ROUNDING_SECONDS = 1e-4
 LAST = 1 << 20
 """The place of a reply: behind all that its command sets in motion."""
@@ -129,6 +134,13 @@ class MessageChecker:
         "Messages from outside that may be stored late, or not at all."
         self._sure: dict[str, None] = {}
         "Messages without an event that must arrive: their sender was told that they are stored."
+        self._run_at: dict[str, float] = {}
+        "Timers that an operator has let fire, and when."
+        self._discarded: dict[str, float] = {}
+        "Messages and timers that an operator has discarded, and when."
+        self._erased: dict[str, None] = {}
+        "What had come to its end at entities that were erased."
+        self._counts_money = True
 
     # -- From the entities -------------------------------------------------------------------------
 
@@ -207,6 +219,45 @@ class MessageChecker:
         """Note that the server lacks the last commits: what was stored may be gone."""
         self._sure.clear()
 
+    # -- From operators ----------------------------------------------------------------------------
+
+    def order_of(self, entity: str, event: str) -> Order:
+        """Return the only order of a command."""
+        return self._orders[entity, event][0]
+
+    def rows_of(self, token: str) -> list[Stored]:
+        """Return the rows with a token."""
+        rows = self._world.server.messages.rows.values()
+        return [each for each in rows if f"{_first(each.row.args)}" == token]
+
+    def has_ended(self, token: str) -> bool:
+        """Whether a message has taken effect, or a timer has fired."""
+        entity = self._alarms[token][0] if token in self._alarms else self.messages[token].target
+        return any(each.partition("#")[0] == token for each in self._tokens(entity))
+
+    def is_run(self, token: str) -> None:
+        """Note that an operator lets a message or a timer go out at once."""
+        self._run_at[token] = self._world.now
+        self._count("run now" if token in self._alarms else "retried")
+
+    def is_discarded(self, token: str) -> None:
+        """Note that an operator has deleted the row of a message or a timer."""
+        self._discarded[token] = self._world.now
+        self._count("discarded")
+
+    def is_erased(self, type_id: int, entity: str) -> None:
+        """Check an erasure at its commit: the entity's messages and timers are gone with it."""
+        name = f"{self._world.witness.name_of(type_id)}/{entity}"
+        rows = self._world.server.messages.rows.values()
+        left = [each.row.id for each in rows if (each.row.type_id, each.row.entity) == (type_id, entity)]
+        if left:
+            raise PromiseBroken(15, "erasures_take_messages", f"{left} are left", name)
+        for token in self._tokens(name):
+            self._erased[token] = None
+        if name.startswith(PAYING):
+            self._counts_money = False  # what it had is erased too
+            self._count("erased")
+
     # -- At the end --------------------------------------------------------------------------------
 
     def waiting(self) -> bool:
@@ -226,7 +277,7 @@ class MessageChecker:
         for entity in {entity: None for entity, _ in self._alarms.values()}:
             for alarm in self._set(entity).values():
                 refused = alarm.token if not alarm.every else f"{alarm.token}#{alarm.fired + 1}"
-                if refused not in self._world.obstacles.refused:
+                if alarm.token not in self._discarded and refused not in self._world.obstacles.refused:
                     raise PromiseBroken(16, "timers_fire", f"{alarm} has not fired", entity)
         self._nothing_is_lost(parked)
 
@@ -297,6 +348,8 @@ class MessageChecker:
                 )
             return
         self._count(message.what)
+        if token in self._discarded:
+            raise PromiseBroken(15, "discarded_is_not_delivered", f"{message} was discarded", message.target)
         if f"{token}!" in sender or message.what in FAILING:
             raise PromiseBroken(
                 15, "messages_fail_for_a_reason", f"{message} took effect, and must fail", message.target
@@ -355,7 +408,7 @@ class MessageChecker:
 
     def _fires(self, entity: str, entry: Entry, token: str, present: dict[str, Alarm]) -> None:
         alarm = next((each for each in present.values() if each.token == token), None)
-        if alarm is None:
+        if alarm is None or self._is_over(alarm, entry):
             raise PromiseBroken(
                 16, "ended_timers_do_not_fire", f"{entry.token!r} fired, and is not set", entity
             )
@@ -368,10 +421,22 @@ class MessageChecker:
         else:
             del present[alarm.key]
 
+    def _is_over(self, alarm: Alarm, entry: Entry) -> bool:
+        """Whether an operator had discarded a timer when it fired."""
+        return entry.at >= self._discarded.get(alarm.token, entry.at + 1)
+
     def _started(self, entity: str, event: str, order: Order) -> Alarm:
+        alarm = self._planned(entity, event, order)
+        return alarm._replace(due=min(alarm.due, self._run_at.get(order.token, alarm.due)))
+
+    def _planned(self, entity: str, event: str, order: Order) -> Alarm:
         began, token, key = self._at[entity, event], order.token, order.target
         if order.what == "ring_at":
             return Alarm(token, key, self._dates[token])
+        if order.what == "ring_far":
+            return Alarm(token, key, began + FAR_SECONDS)
+        if order.what == "beat_daily":
+            return Alarm(token, key, self._dates[token], DAY_SECONDS)
         if order.what == "ring":
             return Alarm(token, key, began + seconds_of(token))
         return Alarm(token, key, began + interval_of(token), interval_of(token))
@@ -385,14 +450,16 @@ class MessageChecker:
         token = message.token
         refused = self._world.obstacles.refused
         target = self._tokens(message.target)
-        effect = token in target or token in self._heard.get(message.target, ())
+        if token in self._discarded:
+            return
+        effect = token in target or token in self._heard.get(message.target, ()) or token in self._erased
         returned = message.event != "" and f"{token}!" in self._tokens(message.sender)
         is_parked = token in parked and (
             message.what in ("lose", "steps") or self._may_fail(message) or f"{token}!" in refused
         )
         wanted = is_parked if message.what == "lose" else effect or returned or is_parked
         if message.what == "steps" and effect:
-            wanted = f"{token}+" in target or is_parked
+            wanted = f"{token}+" in target or f"{token}+" in self._erased or is_parked
         if message.what == "reply" and not effect and message.event in parked:
             return  # its message has not ended
         if not wanted and not (message.what == "reply" and token in refused):
@@ -400,6 +467,8 @@ class MessageChecker:
 
     def _nothing_is_lost(self, parked: dict[str, None]) -> None:
         """Check that no cent was made or lost: what no account has is on its way to an operator."""
+        if not self._counts_money:
+            return
         total = 0
         for (type_id, entity), events in self._world.server.journal.events.items():
             if f"{self._world.witness.name_of(type_id)}/{entity}".startswith(PAYING):

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 from sharding_app.entities.base import DurableState, Entity, EventSourced
 from sharding_app.entities.entity_type import EntityType
@@ -20,6 +21,7 @@ from sharding_app.entities.events import applies, event
 from sharding_app.entities.failure import Failure
 from sharding_app.entities.handlers import command
 from sharding_app.entities.registry import registry
+from sharding_app.entities.schedules import Daily
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import Rejected
 from sharding_app.protocol.delivery.recurrence import Missed
@@ -27,6 +29,7 @@ from sharding_app.testing.simulation import own_rows, workload
 from sharding_app.testing.simulation.message_checker import (
     ANSWERED,
     BEATS,
+    FAR_SECONDS,
     Order,
     interval_of,
     is_paid,
@@ -35,6 +38,8 @@ from sharding_app.testing.simulation.message_checker import (
 from sharding_app.testing.simulation.workload import Book, made_of, seen
 
 HANDLED_SECONDS = 0.01
+ZONE = "Asia/Kathmandu"
+"""Of daily timers: its clocks are not changed."""
 STUMBLES = 2
 """So often a handler fails before it succeeds."""
 
@@ -138,11 +143,11 @@ with registry.isolated():
         def send_out(self, what: str, target: str, token: str) -> None:
             type_name, _, entity_id = target.partition("/")
             ref = cast(Any, CLASSES[type_name]).ref(entity_id)
-            # What nothing is done about when it fails is parked: the order "lose".
+            # What nothing is done about when it fails is parked.
             sent = self.send(getattr(ref, METHODS[what]), token)
             if what in ANSWERED:
                 sent.reply_to(self.thanked)
-            if what != "lose":
+            if what not in UNHEEDED:
                 sent.on_failure(self.give_back if is_paid(what, target) else self.note_failure)
 
         # -- What comes back -----------------------------------------------------------------------
@@ -207,6 +212,16 @@ with registry.isolated():
                 self.move(token, 1)
                 if workload.observer is not None and workload.observer.messages.tries(token) <= STUMBLES:
                     raise ZeroDivisionError(token)
+                return token
+
+        @command
+        def hesitate(self, token: str) -> str:
+            """Reject a message until an operator lets it come again."""
+            with seen(self):
+                self.handles(token)
+                if workload.observer is not None and workload.observer.messages.tries(token) == 1:
+                    raise Rejected("not now", code="later")
+                self.keep(token)
                 return token
 
         @command
@@ -290,6 +305,16 @@ def _ring_at(account: Account, key: str, token: str) -> None:
         account.schedule(account.ref.ring.bind(token), key=key, at=workload.observer.messages.time_of(token))
 
 
+def _ring_far(account: Account, key: str, token: str) -> None:
+    account.schedule(account.ref.ring.bind(token), key=key, after=FAR_SECONDS)
+
+
+def _beat_daily(account: Account, key: str, token: str) -> None:
+    if workload.observer is not None:
+        at = workload.observer.messages.time_of(token).astimezone(ZoneInfo(ZONE))
+        account.schedule(account.ref.beat.bind(token), key=key, every=Daily(at.time(), tz=ZONE))
+
+
 def _beat(missed: Missed) -> Callable[[Account, str, str], None]:
     def start(account: Account, key: str, token: str) -> None:
         every = timedelta(seconds=interval_of(token))
@@ -308,21 +333,28 @@ METHODS = {
     "stumble": "stumble",
     "pass": "pass_on",
     "lose": "refuse",
+    "hesitate": "hesitate",
 }
 """The command of the target, by order."""
+UNHEEDED = frozenset({"lose", "hesitate"})
+"""Orders whose failure the sender leaves to operators."""
 SCHEDULES: dict[str, Callable[[Account, str, str], None]] = {
     "ring": _ring,
     "ring_at": _ring_at,
+    "ring_far": _ring_far,
+    "beat_daily": _beat_daily,
     "beat": _beat("all"),
     "beat_once": _beat("once"),
     "beat_skip": _beat("skip"),
 }
 """What starts a timer, by order."""
+OFTEN = tuple(each for each in SCHEDULES if each not in ("ring_far", "beat_daily"))
+"""Timers that users set. The others wait for an operator."""
 CLASSES: dict[str, type[Target]] = {made_of(cls).name: cls for cls in (Account, Courier, Safe, Echo)}
 ACCOUNT, COURIER, SAFE, ECHO = map(made_of, (Account, Courier, Safe, Echo))
 SENDERS = frozenset(CLASSES)
 """Names of all types whose commands send, or are sent, durable messages."""
-EVERY_WAY = (*METHODS, "pay", "pay", "ask")
+EVERY_WAY = (*(each for each in METHODS if each != "hesitate"), "pay", "pay", "ask")
 IN_MEMORY = ("pay", "pay", "ask", "bounce")
 OF_A_STATE = (*IN_MEMORY, "lose")
 
@@ -345,7 +377,7 @@ def orders(
 
 
 def _timer(random: Random, token: str) -> list[str]:
-    what = random.choice(("ring", "ring", "ring_at", "cancel", *SCHEDULES))
+    what = random.choice(("ring", "ring", "ring_at", "cancel", *OFTEN))
     key = "beat" if what.startswith("beat") else random.choice(("morning", "evening"))
     if what == "cancel":
         return [what, random.choice(("beat", "morning", "evening")), ""]

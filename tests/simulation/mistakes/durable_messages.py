@@ -5,18 +5,21 @@ times.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from sharding_app.adapters.memory.message_rows import MessageRows
 from sharding_app.adapters.memory.message_writes import MessageWrites
 from sharding_app.adapters.memory.steps import Steps
 from sharding_app.ports.deliveries import MessageChanges, Taking
 from sharding_app.ports.journal import EventRow
-from sharding_app.protocol.delivery import outcome
+from sharding_app.protocol.delivery import deliveries, outcome
 from sharding_app.protocol.delivery.deliveries import Deliveries, Message
+from sharding_app.protocol.delivery.recurrence import Firing, Recurrence
 from sharding_app.runtime.delivery.deliverer import Deliverer
-from sharding_app.runtime.execution import command
+from sharding_app.runtime.execution import command, message_changes
 from sharding_app.runtime.execution.command import Command
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.commits import Commit
@@ -135,6 +138,36 @@ def _keeps(real: Any) -> Any:
     return end
 
 
+def _does_not_hear_operators(real: Any) -> Any:
+    def look(self: Deliverer, *args: Any) -> None:
+        if not args[-1]:
+            real(self, *args)
+
+    return look
+
+
+def _of_messages_alone(real: Any) -> Any:
+    def of(self: MessageRows, *args: Any) -> list[str]:
+        return [each for each in real(self, *args) if self.rows[each].row.key is None]
+
+    return of
+
+
+def _in_utc(real: Any) -> Any:
+    def first(spec: Recurrence, now: datetime) -> datetime:
+        return real(replace(spec, tz="UTC") if spec.tz else spec, now)  # type: ignore[no-any-return]
+
+    return first
+
+
+def _a_day_late(real: Any) -> Any:
+    def fire(spec: Recurrence, due: datetime, now: datetime) -> Firing:
+        firing: Firing = real(spec, due, now)
+        return firing._replace(again=firing.again + timedelta(days=1)) if spec.tz else firing
+
+    return fire
+
+
 DURABLE_MESSAGES: dict[str, Mistake] = {
     # The commit.
     "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
@@ -156,4 +189,10 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     # Timers.
     "fires_early": Mistake((16,), MessageRows, "missing", _never_early),
     "loses_a_cancel": Mistake((16,), command, "message_changes", _cancels_nothing),
+    "daily_timers_fire_in_utc": Mistake((16,), message_changes, "first", _in_utc),
+    "daily_timers_skip_a_day": Mistake((16,), deliveries, "fire", _a_day_late),
+    # Operators.
+    "operators_are_not_heard": Mistake((15, 16), Deliverer, "look", _does_not_hear_operators),
+    "erasure_leaves_messages": Mistake((15,), MessageRows, "of", lambda _: lambda *_: []),
+    "erasure_leaves_timers": Mistake((15,), MessageRows, "of", _of_messages_alone),
 }

@@ -8,7 +8,7 @@
          an entity whose rows the server does not take, pipelined commands behind a refused row,
          calls in a circle, a handler that stalls, timers, an entity that does not start
          ──whole protocol: a rolling restart under load without one failed call──>
-         all down and up again, no message
+         all down and up again, no message; what operators do with durable messages
          ──> no coordinator ──> stop in order
 
 A phase is a function of the stage. It does its part, and returns when its conditions have come
@@ -31,6 +31,7 @@ from sharding_app.testing.simulation.phases.full_channel import full_channel
 from sharding_app.testing.simulation.phases.healing import black_hole, deafness, quiet
 from sharding_app.testing.simulation.phases.in_the_way import in_the_way
 from sharding_app.testing.simulation.phases.messages import messages
+from sharding_app.testing.simulation.phases.operators import operators
 from sharding_app.testing.simulation.phases.pipelines import pipelines
 from sharding_app.testing.simulation.phases.stalled import stalled
 from sharding_app.testing.simulation.phases.stubbornness import stubbornness
@@ -42,5 +43,5 @@ Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
     boot, turmoil, quiet, messages, following, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, pipelines,
-    chains, stalled, alarms, stubbornness, deployment, all_down_and_up, no_coordinator, stop,
+    chains, stalled, alarms, stubbornness, deployment, all_down_and_up, operators, no_coordinator, stop,
 )  # fmt: skip

@@ -109,10 +109,10 @@ async def _erase_now_and_then(stage: Stage) -> None:
         home = next((each for each in world.nodes if row is not None and row.home in each.incarnations), None)
         if home is not None and home.node is not None and home.is_up and not home.process.stopped:
             loop, host = home.process.loops[0], home.node.hosts[entity_type.name]
-            loop.call_soon_threadsafe(_start, loop, _erase(stage, host, number, entity))
+            loop.call_soon_threadsafe(_start, loop, erase(stage, host, number, entity))
 
 
-async def _erase(stage: Stage, host: TypeHost, number: int, entity: str) -> None:
+async def erase(stage: Stage, host: TypeHost, number: int, entity: str) -> None:
     witness = stage.world.witness
     name = f"{host.type.name}/{entity}"
     awaited = witness.erasing.setdefault(name, [])
