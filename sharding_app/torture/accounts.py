@@ -7,12 +7,16 @@ what was given from outside.
 Importing this module registers nothing, as with `torture.entities`.
 """
 
+from datetime import timedelta
+
 from sharding_app import EventSourced, Failure, Rejected, ShardingSettings, applies, command, event, query
 from sharding_app.torture import instances
 from sharding_app.torture.withdrawn import withdrawn
 
 ACCOUNTS = "sharding.TortureAccount"
 SHARDS = 48
+BEATS = 3
+"""A repeating timer ends itself after this many."""
 PASSIVATE_SECONDS = 1.0
 """Short: most accounts are not in memory when a message or a timer is for them."""
 
@@ -20,7 +24,7 @@ PASSIVATE_SECONDS = 1.0
 @event
 class Step:
     """One step of a payment (`given`, `sent`, `received`, `confirmed`, `returned`) or of a timer
-    (`set`, `unset`, `fired`).
+    (`set`, `unset`, `fired`; `repeats`, `beat`).
     """
 
     what: str
@@ -30,18 +34,20 @@ class Step:
     other: str = ""
     "The account that the money goes to or comes from."
     seconds: float = 0.0
-    "From the setting of a timer until it is due."
+    "From the setting of a timer until it is due, and of a repeating one between its times."
 
 
 class Account(EventSourced, name=ACCOUNTS):
     """The money of an account."""
 
     cents: int = 0
+    beats: dict[str, int]
 
     settings = ShardingSettings(number_of_shards=SHARDS, passivate_after_seconds=PASSIVATE_SECONDS)
 
     def __init__(self) -> None:
         self.number = instances.next_number()
+        self.beats = {}
 
     # -- Payments ----------------------------------------------------------------------------------
 
@@ -99,6 +105,21 @@ class Account(EventSourced, name=ACCOUNTS):
         instances.handles(self, self.number)
         self.persist(Step("fired", token))
 
+    @command
+    def set_repeating(self, token: str, seconds: float) -> None:
+        instances.handles(self, self.number)
+        self.persist(Step("repeats", token, seconds=seconds))
+        every = timedelta(seconds=seconds)
+        self.schedule(self.ref.beat.bind(token), key=token, every=every, missed="all")
+
+    @command
+    def beat(self, token: str) -> None:
+        """Beat at each of the timer's times, and end it with the last one."""
+        instances.handles(self, self.number)
+        self.persist(Step("beat", f"{token}#{self.beats.get(token, 0) + 1}"))
+        if self.beats[token] >= BEATS:
+            self.cancel(token)
+
     @query
     def balance(self) -> int:
         instances.handles(self, self.number)
@@ -107,6 +128,9 @@ class Account(EventSourced, name=ACCOUNTS):
     @applies(Step)
     def on_step(self, happened: Step) -> None:
         self.cents += happened.cents
+        if happened.what == "beat":
+            token = happened.token.partition("#")[0]
+            self.beats[token] = self.beats.get(token, 0) + 1
 
 
 ACCOUNT = withdrawn(Account)

@@ -11,11 +11,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from sharding_app.torture.accounts import BEATS
 from sharding_app.torture.payments import Order
 
-ONCE = {"given", "sent", "received", "confirmed", "returned", "set", "fired", "unset"}
-OF = {"pay": "sent", "set_timer": "set", "unset_timer": "unset", "give": "given", "give in vain": "given"}
+ONCE = {"given", "sent", "received", "confirmed", "returned", "set", "fired", "unset", "repeats", "beat"}
+OF = {
+    "pay": "sent", "set_timer": "set", "unset_timer": "unset", "set_repeating": "repeats", "give": "given",
+    "give in vain": "given",
+}  # fmt: skip
 """The event that shows an order to be stored."""
+
+ROUNDING_SECONDS = 1e-4
+"""The times of a repeating timer are added up in microseconds."""
 
 
 class Posting(NamedTuple):
@@ -153,6 +160,25 @@ def check_timers(postings: Iterable[Posting]) -> list[str]:
     return broken
 
 
+def check_repeating(postings: Iterable[Posting]) -> list[str]:
+    """Each repeating timer has fired at or after each of its times, until it has ended itself."""
+    broken = []
+    for account, events in _by_account(postings).items():
+        started = {each.token: each for each in events if each.what == "repeats"}
+        beats = {each.token: each for each in events if each.what == "beat"}
+        for token, each in started.items():
+            for number in range(1, BEATS + 1):
+                who = f"{account}: repeating timer {token}"
+                beat = beats.pop(f"{token}#{number}", None)
+                if beat is None:
+                    broken.append(f"{who} has not fired for the time {number}")
+                elif beat.at < each.at + number * each.seconds - ROUNDING_SECONDS:
+                    early = each.at + number * each.seconds - beat.at
+                    broken.append(f"{who} has fired {early:.3f} s before its time {number}")
+        broken += [f"{account}: {token} has fired, and was ended or never set" for token in beats]
+    return broken
+
+
 def check_total(postings: Sequence[Posting]) -> list[str]:
     """All money is that which was given from outside."""
     given = sum(each.cents for each in postings if each.what == "given")
@@ -172,7 +198,8 @@ def audit(orders: Sequence[Order], postings: Sequence[Posting], left: Sequence[L
     """Return all broken promises. Call it when everything had the time to take effect."""
     return [
         *check_journals(postings), *check_orders(orders, postings), *check_once(postings), *check_payments(postings),
-        *check_order(postings), *check_timers(postings), *check_total(postings), *check_left(left),
+        *check_order(postings), *check_timers(postings), *check_repeating(postings),
+        *check_total(postings), *check_left(left),
     ]  # fmt: skip
 
 

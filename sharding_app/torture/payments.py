@@ -20,7 +20,9 @@ ACCOUNTS = 60
 """Of one round."""
 MOST_SECONDS = 4.0
 """Of a timer."""
-What = Literal["pay", "set_timer", "unset_timer", "give", "give in vain"]
+MOST_INTERVAL_SECONDS = 1.5
+"""Of a repeating timer: it ends itself about as late as the others fire. The least is a second."""
+What = Literal["pay", "set_timer", "unset_timer", "set_repeating", "give", "give in vain"]
 Done = Literal["stored", "unknown", "nothing"]
 
 
@@ -89,8 +91,10 @@ class Payments:
         account, other = chance.sample(self._accounts, 2)
         cents, seconds = chance.randrange(1, 10_000), chance.choice([0.0, chance.uniform(0.0, MOST_SECONDS)])
         dice = chance.random()
-        if dice < 0.55:
+        if dice < 0.5:
             return self._ask("pay", account, token, other, cents, chance.random() < 0.2)
+        if dice < 0.55:
+            return self._ask("set_repeating", account, token, chance.uniform(1.0, MOST_INTERVAL_SECONDS))
         if dice < 0.75:
             self._timers.append((account, token))
             return self._ask("set_timer", account, token, seconds)

@@ -23,6 +23,7 @@ ORDERS = [
     order("give", "g", "a"), order("give in vain", "v", "a", "nothing"), order("pay", "p1", "a"),
     order("pay", "p2", "a", "unknown"), order("pay", "p3", "a"), order("pay", "p4", "a", "unknown"),
     order("set_timer", "t1", "b"), order("set_timer", "t2", "b"), order("unset_timer", "t2", "b", "unknown"),
+    order("set_repeating", "r", "c"),
 ]  # fmt: skip
 A = [
     row("a", 1, "given", "g", 1000), row("a", 2, "sent", "p1", -100, "b"), row("a", 3, "sent", "p2", -200, "b"),
@@ -33,6 +34,10 @@ B = [
     row("b", 1, "received", "p1", 100, "a"), row("b", 2, "set", "t1", seconds=2.0, at=10.0),
     row("b", 3, "received", "p2", 200, "a"), row("b", 4, "set", "t2", seconds=5.0, at=11.0),
     row("b", 5, "fired", "t1", at=12.0), row("b", 6, "unset", "t2", at=13.0),
+]  # fmt: skip
+C = [
+    row("c", 1, "repeats", "r", seconds=1.5, at=10.0), row("c", 2, "beat", "r#1", at=11.5),
+    row("c", 3, "beat", "r#2", at=13.5), row("c", 4, "beat", "r#3", at=14.5),
 ]  # fmt: skip
 
 
@@ -47,7 +52,7 @@ def changed(rows: list[Posting], place: int, **values: object) -> list[Posting]:
 
 
 def test_a_good_journal() -> None:
-    assert audit(ORDERS, [*A, *B], []) == []
+    assert audit(ORDERS, [*A, *B, *C], []) == []
 
 
 @pytest.mark.parametrize(
@@ -66,8 +71,8 @@ def test_a_good_journal() -> None:
         pytest.param(
             [*A, *B, row("a", 8, "confirmed", "p3", epoch=2)], "is confirmed, and has not arrived", id="a reply of none"
         ),
-        pytest.param([*A, *B, row("c", 1, "received", "p9", 1, "a")], "never sent", id="delivered before the commit"),
-        pytest.param([*A, *changed(B, 0, account="c", seq=1), *B[1:]], "has arrived as", id="to another account"),
+        pytest.param([*A, *B, *C, row("c", 5, "received", "p9", 1, "a")], "never sent", id="delivered before the commit"),
+        pytest.param([*A, *changed(B, 0, account="d", seq=1), *B[1:]], "has arrived as", id="to another account"),
         pytest.param([*A, *changed(B, 0, cents=101)], "has arrived as", id="another sum"),
         pytest.param(
             [*A, *changed(changed(B, 0, token="p2", cents=200), 2, token="p1", cents=100)],
@@ -90,12 +95,22 @@ def test_a_good_journal() -> None:
             [*A, *B, row("a", 8, "given", "v", 5, epoch=2)], "give in vain v was never stored, and took effect",
             id="rolled back",
         ),
+        pytest.param(
+            [*A, *B, *without(C, 3)], "repeating timer r has not fired for the time 3", id="a time is lost"
+        ),
+        pytest.param(
+            [*A, *B, *changed(C, 2, at=12.9)], "repeating timer r has fired 0.100 s before its time 2", id="a time too early"
+        ),
+        pytest.param(
+            [*A, *B, *C, row("c", 5, "beat", "r#4", at=20.0)], "c: r#4 has fired, and was ended or never set", id="no end"
+        ),
+        pytest.param([*A, *B, *C, row("c", 5, "beat", "r#2", at=20.0)], "r#2: beat 2 times", id="a time taken twice"),
         pytest.param([*A, *B, row("a", 9, "sent", "p9", 0)], "a: events are numbered", id="a gap"),
         pytest.param([*A, *B, row("a", 8, "given", "x", 5)], "a: epochs decrease", id="a former home wrote"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_found(rows: list[Posting], found: str | None) -> None:
-    broken = audit(ORDERS, rows, [])
+    broken = audit(ORDERS, rows if any(each.account == "c" for each in rows) else [*rows, *C], [])
     if found is None:
         assert broken == []
     else:
@@ -107,7 +122,7 @@ def test_what_is_left_is_told() -> None:
         Left("a", "b", "collect", parked=True, error="entity_failed: x"),
         Left("b", "b", "fire", False, ""),
     ]
-    assert audit(ORDERS, [*A, *B], left) == [
+    assert audit(ORDERS, [*A, *B, *C], left) == [
         "a: collect of b is parked entity_failed: x",
         "b: fire of b waits still",
     ]
