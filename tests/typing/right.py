@@ -16,6 +16,7 @@ from sharding_app import (
     EntityContext,
     EventSourced,
     Failure,
+    Happened,
     Ref,
     Rejected,
     Remote,
@@ -227,3 +228,19 @@ async def durably(when: datetime) -> None:
     await Auction.ref(1).paid.later(when, 3)
     await Auction.ref(1).paid.later(timedelta(1), amount=3)
     await Auction.ref(1).paid.durably(amount=3)
+
+
+async def following(given: Ref[Cart]) -> None:
+    async for happened in Cart.ref("alice").events(after=3):
+        assert_type(happened.number, int)
+        assert_type(happened.at, datetime)
+        if isinstance(happened.event, ItemAdded):
+            assert_type(happened.event.quantity, int)
+    async for total in given.total.changes():
+        assert_type(total, int)
+    for each in given.sync.events(timeout=1.0):
+        assert_type(each.entity_id, str)
+
+
+def shown(happened: Happened[ItemAdded]) -> str:
+    return happened.event.sku

@@ -50,6 +50,7 @@ FORGET_SECONDS = 10.0
 ANSWER_SECONDS = 5.0
 """How long a question that wants an answer at once may wait for the journal."""
 RETRY_SECONDS = 0.1
+RETRY_MAX_SECONDS = 1.0
 
 
 class _Waiter:
@@ -116,6 +117,8 @@ class Following:
         "Numbers changes of in-memory entities."
         self._unread: dict[_Followed, None] = {}
         self._reads = False
+        self._failures = 0
+        "Reads in a row that found no journal."
         self._sweeps = False
         self._loop = asyncio.get_running_loop()
 
@@ -265,7 +268,8 @@ class Following:
                 await self._secured.next()
         except JournalUnavailable as lost:
             logger.info("followers wait for the journal: %s", lost, extra={"action": "followers_wait"})
-            await asyncio.sleep(RETRY_SECONDS)
+            self._failures += 1
+            await asyncio.sleep(min(RETRY_SECONDS * self._failures, RETRY_MAX_SECONDS))
             for followed, _, _ in wanted:
                 if self._is_there(followed):
                     self._unread[followed] = None
@@ -276,6 +280,7 @@ class Following:
                     self._leave(followed, waiter)
                     self._fail(waiter.host, waiter.source, waiter.message, InvalidCall(refused.reason))
             return
+        self._failures = 0
         for (followed, after, events), reading in zip(wanted, found, strict=True):
             if self._is_there(followed):
                 if followed.last is None:
