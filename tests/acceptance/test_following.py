@@ -66,6 +66,7 @@ def site(scenario: NewScenario) -> Iterator[Site]:
 
 def test_followers_go_on_when_the_home_is_killed(site: Site) -> None:
     cluster = site.cluster
+    cluster.expect(1)
     site.begin("a", "b", "c")
     for cents in range(1, 11):
         site(ACCOUNT, "ann", "deposit", cents)

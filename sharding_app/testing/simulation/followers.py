@@ -96,9 +96,24 @@ class Followers:
             chosen = [kept[(first + 3 * number) % len(kept)] for number in range(FOLLOWED)]
             mine = [Follower(self, name, each) for each in dict.fromkeys(chosen)]
             self.of += mine
+        self._run(mine, asking)
+
+    def unfollowed(self) -> list[tuple[EntityType, str]]:
+        """Return an entity without followers, if there is one."""
+        followed = {each.entity for each in self.of}
+        kept = [each for each in self._world.cast.entities if each[0].kind == "event_sourced"]
+        return [each for each in kept if f"{each[0].name}/{each[1]}" not in followed][:1]
+
+    def follow(self, name: str, asking: Asking, entities: Sequence[tuple[EntityType, str]]) -> None:
+        """Let a client follow further entities."""
+        more = [Follower(self, name, each) for each in entities]
+        self.of += more
+        self._run(more, asking)
+
+    def _run(self, followers: Sequence[Follower], asking: Asking) -> None:
         hub = Hub(asking.ask, FOLLOWED)
-        for each in mine:
-            asyncio.get_running_loop().create_task(each.run(hub), name=f"{name} follows")
+        for each in followers:
+            asyncio.get_running_loop().create_task(each.run(hub), name=f"{each.name} follows")
 
     # -- From the journal --------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ LEVEL_SECONDS = 30.0
 """More than a question waits, and then some pauses after failures."""
 TOLD_SECONDS = 1.0
 SET_SECONDS = 1.0
+AWAY_SECONDS = 0.5
 
 
 def following(stage: Stage) -> None:
@@ -23,6 +24,7 @@ def following(stage: Stage) -> None:
         world.injector.move(list(keys), None)
         stage.settle("every shard has a live home after a move")
         _are_told(stage, "followers are told of a commit after a move")
+    _see_no_more_than_the_standby(stage)
 
 
 def _are_told(stage: Stage, what: str) -> None:
@@ -32,6 +34,26 @@ def _are_told(stage: Stage, what: str) -> None:
     calls = stage.calls(_followed(stage), "add")
     stage.until(lambda: all(each.acknowledged for each in calls), SET_SECONDS, "events are stored")
     stage.until(lambda: not stage.world.followers.behind(), TOLD_SECONDS, what, promise=19)
+
+
+def _see_no_more_than_the_standby(stage: Stage) -> None:
+    """Commit events that the synchronous standby lacks, and let it take over: no follower has seen
+    them, also one that begins just then.
+    """
+    world, followers = stage.world, stage.world.followers
+    if stage.is_over:
+        return
+    client = world.clients[0]
+    late = followers.unfollowed()
+    world.server.standby.part()
+    stage.calls([*_followed(stage), *late], "add")
+    stage.pass_time(AWAY_SECONDS)
+    client.loop.call_soon_threadsafe(followers.follow, client.name, client.asking, late)
+    stage.pass_time(AWAY_SECONDS)
+    world.server.fail_over()
+    stage.settle("every shard has a live home after a standby has taken over")
+    stage.until(lambda: not followers.behind(), LEVEL_SECONDS, "followers go on after that", promise=19)
+    followers.look_back()
 
 
 def _followed(stage: Stage) -> list[Named]:
