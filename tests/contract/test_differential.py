@@ -155,9 +155,13 @@ class History:
             before = await side.journal.read_snapshot(side.type_id, "a", 4)
             last = await side.journal.read_last(side.type_id, ENTITIES)
             lengths = [await side.journal.last_seq(side.type_id, key) for key in ENTITIES]
+            ids = (
+                await side.journal.ids(side.type_id, "", "", 2),
+                await side.journal.ids(side.type_id, "", "a", 9),
+            )
             histories = [(key, _untyped(found[key].snapshot), found[key].events) for key in ENTITIES]
             part = [(key, _untyped(each.snapshot), each.events) for key, each in bounded.items()]
-            return histories, part, after.events, _untyped(before), last, lengths
+            return histories, part, after.events, _untyped(before), last, lengths, ids
 
         return "read", read
 
