@@ -147,8 +147,9 @@ CREATE TABLE sharding_message (
 );
 
 -- What a home reads: in the order in which they are due, without those that wait for an operator. Any number may be due at
--- the same moment: an operator's pages tell them apart by their ids.
-CREATE INDEX sharding_message_due ON sharding_message (type_id, shard, parked, due, id);
+-- the same moment: an operator's pages tell them apart by their ids. These stand here by another name of their collation:
+-- otherwise a plan made while the table is empty may look for an id along all of this index.
+CREATE INDEX sharding_message_due ON sharding_message (type_id, shard, parked, due, id COLLATE "POSIX");
 CREATE UNIQUE INDEX sharding_message_key ON sharding_message (type_id, entity, key) WHERE key IS NOT NULL;
 -- Messages that were set aside: those behind them wait. A message that never failed is in it at no time.
 CREATE INDEX sharding_message_aside ON sharding_message (type_id, shard, entity, target_type, target)

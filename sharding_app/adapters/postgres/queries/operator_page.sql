@@ -7,8 +7,8 @@ CROSS JOIN LATERAL (
     FROM sharding_message m
     WHERE m.type_id = %(type_id)s AND m.shard = place.shard AND m.parked = %(parked)s
         AND m.due <= coalesce(now() - %(late)s::float8 * interval '1 second', 'infinity')
-        AND (m.due, m.id) > (%(due)s::timestamptz, %(after)s)
-    ORDER BY m.due, m.id
+        AND (m.due, m.id COLLATE "POSIX") > (%(due)s::timestamptz, %(after)s)
+    ORDER BY m.due, m.id COLLATE "POSIX"
     LIMIT %(limit)s
 ) m
 ORDER BY m.due, m.id

@@ -188,6 +188,21 @@ async def test_no_append_reads_all_of_the_table(params: dict[str, Any]) -> None:
     assert await rows_of_full_scans(params) == 0
 
 
+def test_ids_are_looked_for_by_the_primary_key_alone(params: dict[str, Any]) -> None:
+    """All ways into an empty table that was vacuumed seem to cost the same, and a plan may be
+    kept.
+    """
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute("VACUUM ANALYZE sharding_message")
+        admin.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        for statement in (
+            "EXPLAIN DELETE FROM sharding_message WHERE id = ANY ('{a,b}')",
+            "EXPLAIN DELETE FROM sharding_message WHERE id = 'a'",
+        ):
+            plan = admin.execute(statement.encode()).fetchall()
+            assert any("sharding_message_pkey" in line for (line,) in plan)
+
+
 async def rows_of_full_scans(params: dict[str, Any]) -> int:
     """Return what all sessions of ours have counted. It is to be seen when they have ended."""
     async with await psycopg.AsyncConnection.connect(**params, autocommit=True) as admin:
