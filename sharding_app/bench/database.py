@@ -31,8 +31,9 @@ CLEANING = (
     "DELETE FROM sharding_decision WHERE subject LIKE %(types)s OR subject LIKE %(nodes)s",
 )
 WAITING = """
-SELECT count(*) FROM sharding_message m JOIN sharding_type t ON t.id = m.type_id
-WHERE m.id >= %s AND m.id < %s AND t.name = %s
+SELECT EXISTS (
+    SELECT FROM sharding_message m JOIN sharding_type t ON t.id = m.type_id
+    WHERE m.id >= %s AND m.id < %s AND t.name = %s)
 """
 
 
@@ -106,9 +107,9 @@ class Database:
         """Return the size of the journal with its indexes."""
         return int(self.value("SELECT pg_total_relation_size('sharding_event')"))
 
-    def messages(self, type_name: str, prefix: str = "") -> int:
-        """Return how many messages and timers of a type wait whose ids begin like that."""
-        return int(self.value(WAITING, prefix, f"{prefix}\x7f", type_name))
+    def messages(self, type_name: str, prefix: str = "") -> bool:
+        """Tell whether messages or timers of a type wait whose ids begin like that."""
+        return bool(self.value(WAITING, prefix, f"{prefix}\x7f", type_name))
 
     def value(self, query: str, *params: str | int) -> Any:
         return self.rows(query, *params)[0][0]
