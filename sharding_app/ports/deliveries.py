@@ -176,24 +176,25 @@ def joined(parts: Sequence[MessageChanges | None]) -> tuple[MessageChanges | Non
     takes, cancels or replaces: the server then finds the row gone. Of all that the commits do with
     the key of a timer the last one counts.
     """
-    if not any(parts):
-        return None, len(parts)
     sends: list[MessageRow] = []
     timers: dict[TimerKey, MessageRow | None] = {}
     takes: dict[str, Taking] = {}
     for count, changes in enumerate(parts):
-        if not changes:
+        if changes is None:
             continue
-        if any(each.id in takes or each.timer in timers for each in changes.takes):
-            return _changes(sends, timers, takes), count
-        takes |= {each.id: each for each in changes.takes}
-        timers |= dict.fromkeys(changes.cancels)
+        for each in changes.takes:
+            if each.id in takes or each.timer in timers:
+                return _changes(sends, timers, takes), count
+        for each in changes.takes:
+            takes[each.id] = each
+        for key in changes.cancels:
+            timers[key] = None
         for row in changes.sends:
-            if row.timer is None:
+            if row.key is None:
                 sends.append(row)
             else:
-                timers[row.timer] = row
-    return _changes(sends, timers, takes), len(parts)
+                timers[row.type_id, row.entity, row.key] = row
+    return _changes(sends, timers, takes) or None, len(parts)
 
 
 def _changes(

@@ -114,7 +114,11 @@ class BackOff(msgspec.Struct, frozen=True):
         return min(self.again_seconds * 2.0 ** min(tries - 1, 40), self.again_most_seconds)
 
 
-class Message(msgspec.Struct, eq=False):
+Pair = tuple[str, str, str]
+"""Owner, or "" for outside, target's type and target; of a timer its id alone."""
+
+
+class Message(msgspec.Struct, eq=False, gc=False):
     """One row in memory: a message, or a timer."""
 
     id: str
@@ -147,6 +151,8 @@ class Message(msgspec.Struct, eq=False):
     "It was stored from outside: it has no sender."
     alone: bool = False
     "It gets no answer, and those behind it stay in the journal."
+    pair: Pair = ("", "", "")
+    "Set once it is in memory."
 
     def become(self, state: State) -> None:
         self.state = STATES[self.state][state]
@@ -167,7 +173,7 @@ class Message(msgspec.Struct, eq=False):
 # -- Effects ---------------------------------------------------------------------------------------
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """Deliver it; report with `done`, `gone`, `early` or `failed`."""
 
     message: Message
@@ -213,9 +219,6 @@ class Turn(msgspec.Struct, frozen=True):
 Change = SetAside | KeepAlone | MoveOn | Park | Turn
 """An effect that changes a row."""
 Effect = Send | Change
-
-Pair = tuple[str, str, str]
-"""Owner, or "" for outside, target's type and target; of a timer its id alone."""
 
 
 class Deliveries:
@@ -274,10 +277,11 @@ class Deliveries:
     @property
     def wake_at(self) -> float | None:
         """When `tick` has something to do; None: it waits for another call."""
-        times = [self._times[0][0]] if self._times else []
-        if self._next_due is not None and not self.reading:
-            times.append(self._next_due - self._lead)
-        return min(times, default=None)
+        read_at = None if self._next_due is None or self.reading else self._next_due - self._lead
+        if not self._times:
+            return read_at
+        tick_at = self._times[0][0]
+        return tick_at if read_at is None else min(tick_at, read_at)
 
     def room_to_read(self, now: float) -> int:
         """Return how many messages may be read now; 0: no page is wanted."""
@@ -330,7 +334,8 @@ class Deliveries:
             if not self._room():
                 self._more = True
                 break
-            self._take_in(each, now)
+            self._take_in(each)
+            self._wait(each, each.due)
         self.tick(now)
 
     def unread(self) -> None:
@@ -352,13 +357,13 @@ class Deliveries:
                 elif self._others_first(now):
                     self.look()
                 else:
-                    self._take_in(each, now)
+                    self._begin(each, now)
             elif self._others_first(now):
                 self.look()  # an earlier one of its pair may be in the journal only
-            elif _pair(each) in self._ragged:
+            elif self._ragged and _pair(each) in self._ragged:
                 pass  # it is read behind the one that was set aside
             else:
-                self._take_in(each, now)
+                self._begin(each, now)
         self.tick(now)
 
     def cancelled(self, entity: str, key: str) -> None:
@@ -465,7 +470,7 @@ class Deliveries:
             message.due = due
             self._wait(message, due)
             return
-        pair = _pair(message)
+        pair = message.pair
         for each in list(self._pairs[pair]):
             self._forget(each)
         if message.key is None:
@@ -525,7 +530,7 @@ class Deliveries:
 
     def _go(self, message: Message, now: float) -> None:
         """Send a message that is due, if it is the first of its pair."""
-        if self._pairs[_pair(message)][0] is not message:
+        if self._pairs[message.pair][0] is not message:
             return
         if message.every is not None and message.again is None:
             try:
@@ -553,21 +558,32 @@ class Deliveries:
         made = msgspec.structs.replace(
             message, id=new, due=due, at=0.0, occasion=None, again=None, failures=0, tries=0, state=QUEUED
         )
-        self._take_in(made, now)
+        self._take_in(made)
+        self._wait(made, due)
 
-    def _take_in(self, message: Message, now: float) -> None:
+    def _begin(self, message: Message, now: float) -> None:
+        """Take in a message of which no earlier one is in the journal only."""
+        self._take_in(message)
+        if message.due <= now:
+            self._go(message, now)
+        else:
+            self._wait(message, message.due)
+
+    def _take_in(self, message: Message) -> None:
         self.messages[message.id] = message
-        self._bytes += message.size
-        self._memory.rows += 1
-        self._memory.bytes += message.size
+        memory, size = self._memory, message.size
+        self._bytes += size
+        memory.rows += 1
+        memory.bytes += size
         if message.key is not None:
             self._timers[message.entity, message.key] = message
-        queue = self._pairs.setdefault(_pair(message), [])
-        # One that is under way stays the first: the others go out after it.
-        insort(
-            queue, message, lo=int(bool(queue) and queue[0].state is not QUEUED), key=lambda each: each.order
-        )
-        self._wait(message, message.due)
+        message.pair = pair = _pair(message)
+        queue = self._pairs.get(pair)
+        if queue is None:
+            self._pairs[pair] = [message]
+        else:
+            # One that is under way stays the first: the others go out after it.
+            insort(queue, message, lo=int(queue[0].state is not QUEUED), key=lambda each: each.order)
 
     def _wait(self, message: Message, until: float) -> None:
         message.at = until
@@ -583,24 +599,25 @@ class Deliveries:
         self._forget(message)
         if message.alone:
             self.look()
-        queue = self._pairs.get(_pair(message))
-        if queue:
+        queue = self._pairs.get(message.pair)
+        if queue is not None:
             self._wait(queue[0], max(queue[0].at, now))
 
     def _forget(self, message: Message) -> None:
         message.become(OVER)
         del self.messages[message.id]
         self._alone.pop(message.id, None)
-        self._bytes -= message.size
-        self._memory.rows -= 1
-        self._memory.bytes -= message.size
+        memory, size = self._memory, message.size
+        self._bytes -= size
+        memory.rows -= 1
+        memory.bytes -= size
         if message.key is not None and self._timers.get((message.entity, message.key)) is message:
             del self._timers[message.entity, message.key]
-        pair = _pair(message)
-        queue = self._pairs[pair]
-        queue.remove(message)
-        if not queue:
-            del self._pairs[pair]
+        queue = self._pairs[message.pair]
+        if len(queue) == 1:
+            del self._pairs[message.pair]
+        else:
+            queue.remove(message)
 
     def _look_ahead(self, now: float) -> None:
         """Want a page once a timer that is not in memory is due soon. It may take a while until

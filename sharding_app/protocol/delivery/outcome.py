@@ -22,11 +22,14 @@ DONE = Outcome("done")
 GONE = Outcome("gone")
 
 encode = msgspec.msgpack.Encoder().encode
+_DONE = encode(DONE)
 _decode = msgspec.msgpack.Decoder(Outcome).decode
 
 
 def decode(value: bytes) -> Outcome:
     """Read an outcome. A value of a later release counts as gone: the row itself tells the rest."""
+    if value == _DONE:
+        return DONE
     try:
         return _decode(value)
     except (msgspec.MsgspecError, ValueError):

@@ -140,6 +140,9 @@ class Deliverer:
         self._resumed = asyncio.Event()
         self._net_at: float | None = None
         "When to look for what is overdue; None: no type has stored any message."
+        self._heard: datetime | None = None
+        self._heard_at = 0.0
+        "The server's time of the newest append with messages, and the same in seconds."
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -195,8 +198,10 @@ class Deliverer:
         if at is None:
             home.deliveries.look()
         elif changes.sends:
-            self.clock.heard(at.timestamp(), self._now())
-            home.deliveries.staged(staged(changes.sends, at), self._server_now())
+            if at is not self._heard:  # that of all commits of an append is the same
+                self._heard, self._heard_at = at, at.timestamp()
+                self.clock.heard(self._heard_at, self._now())
+            home.deliveries.staged(staged(changes.sends, self._heard_at), self._server_now())
         self._touch(home)
 
     def look(
@@ -281,15 +286,15 @@ class Deliverer:
                     self._run(self._change(home, effect))
         if not home.alive:
             return
-        now = self._server_now()
-        self._wake_later(home, now)
-        if machine.room_to_read(now):
+        wake_at = machine.wake_at
+        if wake_at is not None or home.timer is not None:
+            self._wake_later(home, wake_at)
+        if machine.room_to_read(self._server_now()):
             self._wanting[home] = None
             self._read_soon()
         self._send_ready()
 
-    def _wake_later(self, home: Home, now: float) -> None:
-        wake_at = home.deliveries.wake_at
+    def _wake_later(self, home: Home, wake_at: float | None) -> None:
         if home.timer is not None:
             if home.wake_at == wake_at:
                 return
@@ -338,15 +343,17 @@ class Deliverer:
             self.figures.delivered += outcome.what == "done"
             if home.alive:
                 self._told(home, message, outcome)
-        self._touch(home)
-        self._send_ready()
+        if home.alive:
+            self._touch(home)
+        else:
+            self._send_ready()
 
     def _told(self, home: Home, message: Message, outcome: Outcome) -> None:
         machine, now = home.deliveries, self._server_now()
-        if outcome.what == "early":
-            machine.early(message, outcome.seconds, now)
-        elif outcome.what == "done":
+        if outcome.what == "done":
             machine.done(message, now)
+        elif outcome.what == "early":
+            machine.early(message, outcome.seconds, now)
         else:
             machine.gone(message, now)
 

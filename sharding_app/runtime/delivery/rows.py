@@ -1,7 +1,7 @@
 """Rows of messages and timers as the machine holds them, and calls that deliver them."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from sharding_app.errors import AskTimeout, PartiallyApplied, Rejected, ShardingError
 from sharding_app.ports.deliveries import MessageRow, Pending
@@ -24,12 +24,12 @@ MAX_ERROR_CHARS = 1000
 MICROSECONDS = 1_000_000
 
 
-def staged(rows: Sequence[MessageRow], at: datetime) -> list[Message]:
+def staged(rows: Sequence[MessageRow], at: float) -> list[Message]:
     """Return rows that were committed at that time of the server's."""
     return [
         Message(
             row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
-            (row.due or at + timedelta(seconds=row.delay)).timestamp(), row.key, row.every, row.reply_to, row.on_failure,
+            at + row.delay if row.due is None else row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure,
         )
         for row in rows
     ]  # fmt: skip

@@ -591,7 +591,7 @@ class Command(LastCommit):
         """
         services, moves = self.services, changes_messages(self.message, staging)
         self.staged = staging
-        if needs_time(staging) and not services.owner.knows_server_time:
+        if staging.messages and needs_time(staging) and not services.owner.knows_server_time:
             services.owner.spawn(self._store_messages_later(staging))
             return False
         if services.is_memory and moves:

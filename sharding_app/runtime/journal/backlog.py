@@ -82,6 +82,8 @@ class Backlog:
         if self.stuck.outdated:  # nothing is written of these
             self._wake_one()
             return
+        if self._timer is not None and self._ready < FURTHER_ROWS:
+            return  # this is looked at then
         if not (self._ready or stuck or self.locked.is_due(self._busy)):
             return
         if self._pays(self._ready):
@@ -126,6 +128,9 @@ class Backlog:
     def release(self, connection: int) -> None:
         """End an append: the outcome of its commits is known, or they wait beside the others."""
         del self._began[connection]
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._several:
             self._busy -= self._held.pop(connection)
             self._ready = self._rows

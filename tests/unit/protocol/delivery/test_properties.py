@@ -125,7 +125,7 @@ class Story:
 
     def send(self, number: int) -> None:
         """Commit some messages, of which the machine learns at once."""
-        self.machine.staged(staged(self._store(number), self.date), self.clock())
+        self.machine.staged(staged(self._store(number), self.date.timestamp()), self.clock())
 
     def send_unseen(self, number: int) -> None:
         """Commit some messages without an answer: the machine only learns that there are some."""
@@ -157,7 +157,7 @@ class Story:
         )  # fmt: skip
         self._end(owner, key)
         self.table.put(Stored(row, self.date + timedelta(seconds=delay)))
-        self.machine.staged(staged([row], self.date), self.clock())
+        self.machine.staged(staged([row], self.date.timestamp()), self.clock())
 
     def set_often(self, number: int) -> None:
         self.set(number, EVERY)
@@ -258,7 +258,9 @@ class Story:
                 id=effect.new, target_type="shop.Owner", target=message.entity, command="give_back", on_failure=None
             )  # fmt: skip
             self.table.replace(message.id, Stored(row, self.date))
-            self.machine.turned(message, staged([row._replace(due=self.date)], self.date)[0], self.clock())
+            self.machine.turned(
+                message, staged([row._replace(due=self.date)], self.date.timestamp())[0], self.clock()
+            )
 
     # -- What operators and other nodes do ---------------------------------------------------------
 
