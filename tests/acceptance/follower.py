@@ -1,8 +1,8 @@
 """`python -m tests.acceptance.follower TYPE ENTITY [--async] [--query NAME]`: a process that
 follows an entity, as a management command of a site would.
 
-Each event is a line of JSON on its standard output: its number, its fields and its time. With
-`--query` it is a value of that query.
+Each event is a line on its standard output: `found`, and as JSON its number, its fields and its
+time. With `--query` it is a value of that query.
 """
 
 import argparse
@@ -30,13 +30,13 @@ def main() -> None:
     def show(found: Any) -> None:
         if isinstance(found, Happened):
             found = [found.number, msgspec.to_builtins(found.event), found.at.isoformat()]
-        print(json.dumps(found), flush=True)
+        print("found", json.dumps(found), flush=True)
 
     async def follow() -> None:
         async for each in getattr(ref, options.query).changes() if options.query else ref.events():
             show(each)
 
-    print(json.dumps("begins"), flush=True)
+    print("begins", flush=True)
     if options.awaits:
         asyncio.run(follow())
     for each in getattr(ref.sync, options.query).changes() if options.query else ref.sync.events():

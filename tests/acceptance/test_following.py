@@ -43,9 +43,9 @@ class Follower:
 
     @property
     def found(self) -> list[Any]:
-        """What it has shown: log lines are no JSON."""
+        """What it has shown, among the lines of its log."""
         lines = [each for each in self._text.splitlines(keepends=True) if each.endswith("\n")]
-        return [json.loads(each) for each in lines if each[0].isdigit() or each[0] == "["]
+        return [json.loads(each.removeprefix("found ")) for each in lines if each.startswith("found ")]
 
     @property
     def events(self) -> list[tuple[int, int]]:
