@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from sharding_app.runtime.node.process import Process as Asking
     from sharding_app.testing.simulation.world import World
 
-PROMISE = 19
 SEEDS = (5, 7)
 """Of eight seeds those with followers."""
 FOLLOWED = 3
@@ -134,7 +133,7 @@ class Followers:
             gone = [shown for shown in each.shown if shown not in stored]
             if gone and not asynchronous and each.ends == self.ends[each.entity]:
                 detail = f"{each.name} was shown #{gone[0].number}, which the standby lacks"
-                self._broke("followers_see_what_stays", detail, each)
+                self._world.broke(PromiseBroken(19, "followers_see_what_stays", detail, each.entity))
         for entity in self._ever:
             self.ends[entity] += 1
 
@@ -147,10 +146,10 @@ class Followers:
         last = follower.shown[-1].number if follower.shown else 0
         if event.seq != last + 1:
             detail = f"{follower.name} got #{event.seq} after #{last}"
-            self._broke("followers_miss_nothing", detail, follower)
+            self._world.broke(PromiseBroken(19, "followers_miss_nothing", detail, follower.entity))
         if shown not in self._ever.get(follower.entity, ()):
             detail = f"{follower.name} got #{event.seq}, which was never committed so"
-            self._broke("followers_see_commits", detail, follower)
+            self._world.broke(PromiseBroken(19, "followers_see_commits", detail, follower.entity))
         follower.shown.append(shown)
         self._world.transition("follower", "waits", "got an event")
 
@@ -158,7 +157,7 @@ class Followers:
         """Judge a follower that was told that its history is gone."""
         if follower.ends == self.ends[follower.entity]:
             detail = f"{follower.name} is told that its history is gone, and it is not"
-            self._broke("followers_are_told_the_truth", detail, follower)
+            self._world.broke(PromiseBroken(19, "followers_are_told_the_truth", detail, follower.entity))
         follower.ends = self.ends[follower.entity]
         follower.shown = []
         self._world.transition("follower", "waits", "begins again")
@@ -181,7 +180,7 @@ class Followers:
             for shown in each.shown:
                 if shown not in stored:
                     detail = f"{each.name} has another #{shown.number} than the journal"
-                    self._broke("followers_see_commits", detail, each)
+                    self._world.broke(PromiseBroken(19, "followers_see_commits", detail, each.entity))
 
     # -- Inside ------------------------------------------------------------------------------------
 
@@ -196,6 +195,3 @@ class Followers:
     def _shown(self, row: EventRow) -> Shown:
         server = self._world.server
         return Shown(row.seq, row.payload, server.moment(server.journal.began(row)))
-
-    def _broke(self, name: str, detail: str, follower: Follower) -> None:
-        self._world.broke(PromiseBroken(PROMISE, name, detail, follower.entity))
