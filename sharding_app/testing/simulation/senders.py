@@ -27,6 +27,7 @@ from sharding_app.errors import Rejected
 from sharding_app.protocol.delivery.recurrence import Missed
 from sharding_app.testing.simulation import own_rows, workload
 from sharding_app.testing.simulation.message_checker import (
+    AHEAD_SECONDS,
     ANSWERED,
     BEATS,
     FAR_SECONDS,
@@ -311,7 +312,7 @@ def _ring_far(account: Account, key: str, token: str) -> None:
 
 def _beat_daily(account: Account, key: str, token: str) -> None:
     if workload.observer is not None:
-        at = workload.observer.messages.time_of(token).astimezone(ZoneInfo(ZONE))
+        at = workload.observer.messages.time_of(token, AHEAD_SECONDS).astimezone(ZoneInfo(ZONE))
         account.schedule(account.ref.beat.bind(token), key=key, every=Daily(at.time(), tz=ZONE))
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from sharding_app.runtime.node.process import Process
 from sharding_app.testing.simulation.harness import Stage
-from sharding_app.testing.simulation.message_checker import DAY_SECONDS, LONGEST_SECONDS
+from sharding_app.testing.simulation.message_checker import AHEAD_SECONDS, DAY_SECONDS, LONGEST_SECONDS
 from sharding_app.testing.simulation.operators import discard, run_now
 from sharding_app.testing.simulation.phases.turmoil import erase
 from sharding_app.testing.simulation.promises import PromiseBroken
@@ -67,7 +67,7 @@ def _fires_daily(stage: Stage, account: Named) -> None:
     """A daily timer fires at its time of day, and is due at the same time of the next day."""
     checker = stage.world.witness.messages
     token = _ordered(stage, account, "set_daily")
-    seconds = LONGEST_SECONDS + DONE_SECONDS
+    seconds = AHEAD_SECONDS + LONGEST_SECONDS + DONE_SECONDS
     stage.until(lambda: stage.is_over or checker.has_ended(token), seconds, "a daily timer fires", promise=16)
     if stage.is_over:
         return
