@@ -20,7 +20,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sharding_app.entities.entity_type import Handler
 from sharding_app.entities.staging import Record, Staging
@@ -30,11 +30,8 @@ from sharding_app.protocol.messages import Deliver
 from sharding_app.protocol.shard import BUSY, Work
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.base.interfaces import RAISED
-from sharding_app.runtime.execution.command import Command
+from sharding_app.runtime.execution.command import Command, Services
 from sharding_app.runtime.journal.commits import NotCommitted, Resident
-
-if TYPE_CHECKING:
-    from sharding_app.runtime.execution.execution import Execution
 
 
 class Watched(Command):
@@ -49,7 +46,7 @@ class Watched(Command):
 
     @property
     def beside(self) -> Beside:
-        return cast("Beside", cast("Execution", self.services).beside)
+        return cast("Beside", cast(Any, self.services).beside)
 
     async def _run_waiting(self, handler: Handler, args: tuple[Any, ...]) -> None:
         try:
@@ -119,7 +116,7 @@ class Watched(Command):
 class Beside:
     """The concurrent queries of one type in one process."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Services) -> None:
         self._execution = execution
         self._queries = execution.type.concurrent
         self._running: dict[Resident, Watched] = {}
