@@ -10,8 +10,8 @@ from tests.house.import_rules import broken_rules, circles, within
 
 ROOT = Path(__file__).resolve().parents[2]
 CIRCLES = {
-    # An entity's type, its handlers and the refs to it name each other; so do a ref, those that follow its
-    # events, and what they get.
+    # An entity's type, its handlers and the refs to it name each other. So do a ref, its followers,
+    # and the events that they get.
     "sharding_app.entities": 11,
     # The world makes its parts and runs its phases, and they act on the world.
     "sharding_app.testing.simulation": None,
