@@ -10,26 +10,31 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol
 
 from sharding_app.entities import gateway
 from sharding_app.entities.happened import Happened
 from sharding_app.errors import InvalidCall, ShardingError
+from sharding_app.protocol.call import Call
 from sharding_app.protocol.following import FollowedEvent
-
-if TYPE_CHECKING:
-    from sharding_app.entities.handler import Handler
-    from sharding_app.entities.refs import BoundRef
-    from sharding_app.protocol.call import Call
-
-R = TypeVar("R")
 
 RETRY_SECONDS = 0.2
 """Pause before a query is asked again that could not be answered."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def events(ref: BoundRef, after: int) -> AsyncIterator[Happened[Any]]:
+class Address(Protocol):
+    """What a ref tells of the entity that is followed."""
+
+    @property
+    def type_name(self) -> str: ...
+    @property
+    def entity_id(self) -> str: ...
+    @property
+    def entity_type(self) -> Any: ...
+
+
+async def events(ref: Address, after: int) -> AsyncIterator[Happened[Any]]:
     """Yield the events of an entity after a number, for ever."""
     following = gateway.follow(ref.type_name, ref.entity_id)
     number, stamp = after, 0
@@ -43,7 +48,7 @@ async def events(ref: BoundRef, after: int) -> AsyncIterator[Happened[Any]]:
         following.close()
 
 
-def events_sync(ref: BoundRef, after: int, timeout: float | None) -> Iterator[Happened[Any]]:
+def events_sync(ref: Address, after: int, timeout: float | None) -> Iterator[Happened[Any]]:
     """Yield the events of an entity after a number, until none comes for `timeout` seconds."""
     following = gateway.follow(ref.type_name, ref.entity_id)
     number, stamp = after, 0
@@ -55,7 +60,9 @@ def events_sync(ref: BoundRef, after: int, timeout: float | None) -> Iterator[Ha
         following.close()
 
 
-async def changes(ref: BoundRef, handler: Handler, call: Callable[[], Call]) -> AsyncIterator[Any]:
+async def changes(
+    ref: Address, decode: Callable[[bytes], Any], call: Callable[[], Call]
+) -> AsyncIterator[Any]:
     """Yield the value of a query, and again whenever it is another one."""
     following = gateway.follow(ref.type_name, ref.entity_id)
     seen, shown = -1, None
@@ -66,13 +73,13 @@ async def changes(ref: BoundRef, handler: Handler, call: Callable[[], Call]) -> 
                 await asyncio.sleep(RETRY_SECONDS)
             if reply != shown:
                 shown = reply
-                yield handler.decode_result(reply)
+                yield decode(reply)
     finally:
         following.close()
 
 
 def changes_sync(
-    ref: BoundRef, handler: Handler, call: Callable[[], Call], timeout: float | None
+    ref: Address, decode: Callable[[bytes], Any], call: Callable[[], Call], timeout: float | None
 ) -> Iterator[Any]:
     """Yield the value of a query, and again whenever it is another one, until it stays the same for
     `timeout` seconds.
@@ -91,7 +98,7 @@ def changes_sync(
                 time.sleep(RETRY_SECONDS)
             if reply != shown:
                 shown = reply
-                yield handler.decode_result(reply)
+                yield decode(reply)
                 since = now()
     finally:
         following.close()
@@ -116,7 +123,7 @@ def _asked_sync(call: Call) -> bytes | None:
         raise
 
 
-def check_after(ref: BoundRef, after: object) -> None:
+def check_after(ref: Address, after: object) -> None:
     """Refuse a position that is no number of an event, and types without events."""
     if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after < 2**63:
         raise InvalidCall(f"{ref!r}.events(after={after!r}): after is the number of an event, or 0 for all")
@@ -132,16 +139,10 @@ def check_after(ref: BoundRef, after: object) -> None:
     )
 
 
-def check_query(ref: BoundRef, handler: Handler) -> None:
-    """Refuse to follow a command."""
-    if not handler.is_query:
-        raise InvalidCall(f"{ref!r}.{handler.name} is a command: only the value of a query can be followed")
-
-
-def _decoded(ref: BoundRef, found: Iterable[FollowedEvent]) -> Iterator[Happened[Any]]:
-    decode = ref.entity_type.event_codec.decode
+def _decoded(ref: Address, found: Iterable[FollowedEvent]) -> Iterator[Happened[Any]]:
+    decode, ref_class = ref.entity_type.event_codec.decode, ref.entity_type.ref_class
     for each in found:
         event = decode(each.name, each.version, each.payload)
         if event is not None:
             at = _EPOCH + timedelta(microseconds=each.at)
-            yield Happened(event, ref.entity_id, each.seq, at, ref.type_name)
+            yield Happened(event, ref.entity_id, each.seq, at, ref.type_name, ref_class)

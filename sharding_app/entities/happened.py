@@ -4,14 +4,10 @@ it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-from sharding_app.entities.registry import registry
-
-if TYPE_CHECKING:
-    from sharding_app.entities.refs import EntityRef
+from typing import Any, Generic, TypeVar
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -28,8 +24,9 @@ class Happened(Generic[E_co]):
     at: datetime
     #: The name of the entity's type.
     type_name: str
+    _ref_class: Callable[[str], Any] = field(repr=False, compare=False)
 
     @property
-    def ref(self) -> EntityRef[Any]:
+    def ref(self) -> Any:
         """The ref of the entity."""
-        return registry.get(self.type_name).ref_class(self.entity_id)
+        return self._ref_class(self.entity_id)

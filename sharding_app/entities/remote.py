@@ -112,9 +112,9 @@ class Remote(msgspec.Struct, Generic[P, R], eq=False):
         command). Values in between may be left out, the latest comes.
         """
         ref, handler = self._ref, self._handler
-        following.check_query(ref, handler)
+        _check_query(ref, handler)
         raw = handler.encode(args, kwargs)
-        return following.changes(ref, handler, lambda: ref._ref_ask(handler.name, raw))
+        return following.changes(ref, handler.decode_result, lambda: ref._ref_ask(handler.name, raw))
 
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Bound:
         """Return the command with these arguments, for ``self.schedule(call=...)``."""
@@ -156,9 +156,11 @@ class SyncRemote(msgspec.Struct, eq=False):
         """
         ref, handler = self._ref, self._handler
         refuse_on_loop(ref, f"{handler.name}.changes")
-        following.check_query(ref, handler)
+        _check_query(ref, handler)
         raw = handler.encode(args, kwargs)
-        return following.changes_sync(ref, handler, lambda: ref._ref_ask(handler.name, raw), timeout)
+        return following.changes_sync(
+            ref, handler.decode_result, lambda: ref._ref_ask(handler.name, raw), timeout
+        )
 
     def __repr__(self) -> str:
         return f"<{self._ref!r}.{self._handler.name}>"
@@ -264,3 +266,9 @@ class Unbound:
 
     def __repr__(self) -> str:
         return f"<{self.owner.__qualname__}.{self.name}, of no entity yet>"
+
+
+def _check_query(ref: BoundRef, handler: Handler) -> None:
+    """Refuse to follow a command."""
+    if not handler.is_query:
+        raise InvalidCall(f"{ref!r}.{handler.name} is a command: only the value of a query can be followed")
