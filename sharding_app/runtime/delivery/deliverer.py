@@ -171,6 +171,10 @@ class Deliverer:
         """Deliver the stored messages of a shard that has started here."""
         self._touch(self._home(entity_type, type_id, shard, epoch, complete=False))
 
+    def has(self, type_id: int, shard: ShardId) -> bool:
+        """Whether a shard here may have messages or timers: its type has stored some."""
+        return (type_id, shard) in self._homes
+
     def forget(self, type_id: int, shard: ShardId) -> None:
         """Forget a shard that is not at home here any more, or is about to leave."""
         home = self._homes.pop((type_id, shard), None)

@@ -60,6 +60,9 @@ class EntityHost(StartingHost, Protocol):
 
     def stopped_by_force(self, slot: Resident, text: str) -> None: ...
 
+    def uses_messages(self, shard: ResidentShard) -> bool:
+        """Whether entities of the shard's type have stored messages or timers."""
+
 
 class EntityLife:
     def __init__(self, host: EntityHost, config: NodeConfig) -> None:
@@ -138,7 +141,7 @@ class EntityLife:
             if host.type.kind == "memory":
                 host.execution.note_change(slot)
             host.finished(slot)
-            if host.type.recurring and not slot.is_gone:
+            if self._may_have_a_schedule(slot) and not slot.is_gone:
                 host.spawn(self._starting.keep_timers(slot))
             return
         host.counters["recovery_failed"] += 1
@@ -152,6 +155,13 @@ class EntityLife:
         if not shard.stopping:
             self.failed_starts.failed(slot, error, failure)
         self._refuse(slot, failure)
+
+    def _may_have_a_schedule(self, slot: Resident) -> bool:
+        """Whether a singleton has `@every`, or may have had some in an earlier release."""
+        host = self._host
+        if host.type.singleton_id is None:
+            return False
+        return bool(host.type.recurring) or host.uses_messages(slot.shard)
 
     def refused(self, slot: Resident) -> bool:
         """Refuse the messages of an entity that failed lately. False: it is to be loaded."""

@@ -3,7 +3,8 @@ singleton's `@every`.
 
 `@on_start` methods run before the first message, whenever an instance is made. If one raises, the
 entity does not start, as if it could not be recovered. The timers are rows like those of a command;
-they are compared with the class at each start, and stored only if they differ.
+they are compared with the class at each start, and stored only if they differ. Those that an
+earlier release has stored, and that the class has no more, are ended.
 """
 
 import asyncio

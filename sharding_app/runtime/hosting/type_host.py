@@ -434,6 +434,9 @@ class TypeHost:
     def begin_deliveries(self, shard: ResidentShard) -> None:
         self._deliverer.begin(self.type, self.execution.type_id, shard.number, shard.epoch)
 
+    def uses_messages(self, shard: ResidentShard) -> bool:
+        return self._deliverer.has(self.execution.type_id, shard.number)
+
     def forget_deliveries(self, shard: ResidentShard) -> None:
         self._deliverer.forget(self.execution.type_id, shard.number)
 

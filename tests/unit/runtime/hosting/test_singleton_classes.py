@@ -126,6 +126,18 @@ async def test_a_start_leaves_timers_alone_that_are_right(cluster: MemoryCluster
     assert timers(cluster) == before
 
 
+@pytest.mark.parametrize("left", [(), ("send_out",)])
+async def test_timers_that_a_release_has_taken_out_of_the_class_are_ended(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, left: tuple[str, ...]
+) -> None:
+    await until(lambda: len(timers(cluster)) == 2)
+    (made,) = (each for each in cluster.types.values() if each.cls is Digest)
+    monkeypatch.setattr(made, "recurring", {each: made.recurring[each] for each in left})
+    await cluster.add_node()
+    await cluster.kill_node("node1")
+    await until(lambda: set(timers(cluster)) == {f"?every:{each}" for each in left})
+
+
 async def test_on_start_runs_before_the_first_message(cluster: MemoryCluster) -> None:
     assert await Starter.ref("1").look() == ["made", "first", "second"]
     assert await Starter.ref("1").look() == ["made", "first", "second"]
