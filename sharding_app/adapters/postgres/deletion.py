@@ -48,6 +48,14 @@ class NodesAlive(Exception):
         self.names = tuple(names)
 
 
+class MessagesWait(Exception):
+    """Messages and timers of these types would be lost: nothing was deleted."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"{number} message(s) and timers wait")
+        self.number = number
+
+
 class UnknownTypes(Exception):
     """The cluster knows no types of these names: nothing was deleted."""
 
@@ -148,15 +156,21 @@ class Removal(msgspec.Struct, frozen=True):
 
 
 def remove_data(
-    conninfo: Conninfo, types: Sequence[str] | None = None, *, by: str = "", dry_run: bool = False
+    conninfo: Conninfo,
+    types: Sequence[str] | None = None,
+    *,
+    by: str = "",
+    dry_run: bool = False,
+    messages: bool = False,
 ) -> Removal:
-    """Remove homes, locations, remembered ids, messages and timers of these types; without named
-    types those of all, with leases and node rows. Never a journal.
+    """Remove homes, locations and remembered ids of these types; without named types those of all,
+    with leases and node rows. Never a journal, and messages and timers only with `messages`: they
+    stand in the shards of the present configuration, so they cannot stay.
 
     Refuses while a node is alive; with named types, while a living node hosts any of them. The rows
     of homes stay with a higher epoch, and the term is raised if no node is alive. So a frozen
     process is fenced forever, also when the shards are given out again. The types may be configured
-    differently afterwards. Raises NodesAlive, UnknownTypes, or psycopg.Error.
+    differently afterwards. Raises NodesAlive, UnknownTypes, MessagesWait, or psycopg.Error.
     """
     params: dict[str, Any] = {"types": None if types is None else list(types), "by": by}
     with _connected(conninfo) as connection, connection.transaction(force_rollback=dry_run):
@@ -170,7 +184,10 @@ def remove_data(
             # Where other nodes are alive, their coordinator has no part in these types: it meets
             # the higher epochs.
             connection.execute(QUERIES["remove_term"])
-        return Removal(*_one(connection, "remove_all", params))
+        removed = Removal(*_one(connection, "remove_all", params))
+        if removed.messages and not messages:
+            raise MessagesWait(removed.messages)  # which takes all of it back
+        return removed
 
 
 # -- All that a type has stored ------------------------------------------------------------------

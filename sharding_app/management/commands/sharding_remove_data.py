@@ -3,15 +3,18 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from sharding_app.adapters.postgres.deletion import Removal, remove_data
+from django.core.management.base import CommandError
+
+from sharding_app.adapters.postgres.deletion import MessagesWait, Removal, remove_data
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts
-from sharding_app.management.operator_command import signed
+from sharding_app.management.operator_command import refused, signed
 
 
 class Command(DeletionCommand):
     help = (
-        "Remove the cluster's internal data: homes, locations, remembered ids, messages and timers, leases, node\n"
-        "rows. Journals and snapshots stay. Refused while a node is alive; with named types, while a node hosts one of them.\n"
+        "Remove the cluster's internal data: homes, locations, remembered ids, leases, node rows. Journals and\n"
+        "snapshots stay. Refused while a node is alive; with named types, while a node hosts one of them. Refused while\n"
+        "durable messages or timers wait, unless --delete-messages says that they may be lost.\n"
         "After it types can be configured again, for instance with another number of shards.\n\n"
         "Examples:\n"
         "  manage.py sharding_remove_data --dry-run        report the rows that would be removed\n"
@@ -26,18 +29,37 @@ class Command(DeletionCommand):
             "types", nargs="*", help="names of types (default: all types, and the rows of nodes)"
         )
         parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument(
+            "--delete-messages",
+            action="store_true",
+            help="delete the durable messages and timers that wait: none of them takes effect",
+        )
 
     def work(self, options: dict[str, Any]) -> None:
-        types = options["types"] or None
+        types, messages = options["types"] or None, options["delete_messages"]
+        found = self._remove(types, dry_run=True)
         if options["dry_run"]:
-            found = self._remove(types, dry_run=True)
             self.say(f"Would be removed: {amount(found)}.")
         else:
-            self.sure(f"Remove {amount(self._remove(types, dry_run=True))}?", yes=options["yes"])
-            found = self._remove(types, dry_run=False)
+            if found.messages and not messages:
+                raise _they_wait(found.messages)
+            self.sure(f"Remove {amount(found)}?", yes=options["yes"])
+            try:
+                found = self._remove(types, dry_run=False, messages=messages)
+            except MessagesWait as error:
+                raise _they_wait(error.number) from error
             self.say(f"Removed: {amount(found)}. Journals are unchanged.")
         self.result(dry_run=options["dry_run"], removed=counts(found))
 
-    def _remove(self, types: list[str] | None, *, dry_run: bool) -> Removal:
+    def _remove(self, types: list[str] | None, *, dry_run: bool, messages: bool = False) -> Removal:
         by = signed("sharding_remove_data")
-        return self.on_database(lambda where: remove_data(where, types, by=by, dry_run=dry_run))
+        return self.on_database(
+            lambda where: remove_data(where, types, by=by, dry_run=dry_run, messages=messages)
+        )
+
+
+def _they_wait(number: int) -> CommandError:
+    return refused(
+        f"Durable messages and timers of these types wait: {number}. They would be lost. Start the nodes and let them take "
+        "effect, or discard them (Messages on the dashboard), or add --delete-messages. Nothing was changed."
+    )

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from sharding_app.adapters.postgres.deletion import (
+    MessagesWait,
     NodesAlive,
     Removal,
     UnknownTypes,
@@ -22,7 +23,7 @@ from sharding_app.ports.journal import ShardsFenced
 from sharding_app.ports.store import StaleTerm
 from sharding_app.protocol.records import CoordinatorRow, HomeChange, ShardRow
 from tests.integration.adapters.postgres.writers import connect
-from tests.support.given import CART, event_row, member
+from tests.support.given import CART, event_row, member, message
 
 pytestmark = pytest.mark.asyncio
 
@@ -60,6 +61,20 @@ async def test_all_is_removed_but_the_journal(params: dict[str, Any]) -> None:
     numbers = await store.type_ids()
     for number in numbers.values():
         assert len((await journal.read_from(number, "alice", 0)).events) == 1
+    await store.close()
+    await journal.close()
+
+
+async def test_messages_that_wait_are_not_removed_unless_that_is_said(params: dict[str, Any]) -> None:
+    store, journal = await ran_once(params)
+    number = (await store.type_ids())[CART.name]
+    await journal.stage([message(number, "m1")])
+    for types in (None, [CART.name]):
+        with pytest.raises(MessagesWait, match="1 message"):
+            await asyncio.to_thread(remove_data, params, types)
+    assert len(await store.shards()) == 2
+    assert (await asyncio.to_thread(remove_data, params, [ORDER.name])).homes == 1
+    assert (await asyncio.to_thread(remove_data, params, [CART.name], messages=True)).messages == 1
     await store.close()
     await journal.close()
 
