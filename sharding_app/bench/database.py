@@ -20,10 +20,15 @@ T = TypeVar("T")
 LOCK = crc32(b"sharding_bench")
 SERVER_17 = 170_000
 FACTS = ("fsync", "full_page_writes", "synchronous_commit", "server_version")
+PIECE = 20_000
+"""Rows that one statement removes."""
+LARGE = ("sharding_event", "sharding_snapshot", "sharding_remembered")
+"""Tables that are emptied in pieces."""
+REMOVAL = """
+DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {table} WHERE type_id = %s LIMIT {rows}))
+"""
 CLEANING = (
-    "DELETE FROM sharding_event WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
-    "DELETE FROM sharding_snapshot WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
-    "DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_shard WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_type WHERE name LIKE %(types)s",
@@ -57,8 +62,10 @@ class Database:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
 
     @contextmanager
-    def reserved(self) -> Iterator[None]:
-        """Keep other benchmarks away, and remove the rows of this one at the end. Raises Busy."""
+    def reserved(self, *, keep: bool = False) -> Iterator[None]:
+        """Keep other benchmarks away, and remove the rows of this one at the end, unless they are
+        kept until the next run. Raises Busy.
+        """
         try:
             if not self.run(self.value, "SELECT pg_try_advisory_lock(%s)", LOCK):
                 raise Busy("another sharding_bench runs on this database")
@@ -66,7 +73,8 @@ class Database:
             try:
                 yield
             finally:
-                self.run(self.clean)
+                if not keep:
+                    self.run(self.clean)
         finally:
             self.run(self._close)  # and with it goes the lock
             self._thread.shutdown()
@@ -77,6 +85,11 @@ class Database:
     def clean(self) -> None:
         """Remove every row of the benchmarks' types and nodes."""
         wanted = {"types": f"{PREFIX}%", "nodes": f"{NODE_PREFIX}%"}
+        for (number,) in self.rows("SELECT id FROM sharding_type WHERE name LIKE %s", wanted["types"]):
+            for table in LARGE:
+                removal = REMOVAL.format(table=table, rows=PIECE)
+                while self.execute(removal, number):
+                    pass
         with connections[self.alias].cursor() as cursor:
             for statement in CLEANING:
                 cursor.execute(statement, wanted)
@@ -110,6 +123,12 @@ class Database:
     def messages(self, type_name: str, prefix: str = "") -> bool:
         """Tell whether messages or timers of a type wait whose ids begin like that."""
         return bool(self.value(WAITING, prefix, f"{prefix}\x7f", type_name))
+
+    def execute(self, statement: str, *params: str | int) -> int:
+        """Run a statement, and return how many rows it changed."""
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(statement, params)
+            return int(cursor.rowcount)
 
     def value(self, query: str, *params: str | int) -> Any:
         return self.rows(query, *params)[0][0]

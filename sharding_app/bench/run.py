@@ -24,7 +24,12 @@ class Run:
     minutes: float = 0.0
     "Duration of `soak`."
     journal: int = 0
-    "Number of older events of other entities in the journal of `soak`."
+    "Number of older events of other entities in the journal of `soak` and `large`."
+    types: int = 0
+    shards: int = 0
+    "Of each type of `large`."
+    payload_bytes: int = 0
+    "Of each event of `large`."
     kills: int = 0
     how: str = "kill"
     "How `failover` takes a node away: kill, freeze or cable."

@@ -93,6 +93,19 @@ def test_a_long_history(live_tables: Live) -> None:
     assert number(live_tables, LEFT) == 0
 
 
+def test_a_large_database_is_made_measured_and_removed(live_tables: Live) -> None:
+    shape = ("--types", "3", "--shards", "7", "--entities", "40", "--journal", "300", "--bytes", "20")
+    kept = bench(live_tables, "large", *shape, "--seconds", "0.3", "--in-flight", "8", "--keep")
+    notes = [each["note"].partition(":")[0] for each in kept]
+    assert notes == ["empty"] * 3 + ["filled"] * 4
+    assert kept[3]["count"] == 300
+    assert all(each["ratio"]["of empty"] > 0 for each in kept[4:])
+    assert number(live_tables, "SELECT count(*) FROM sharding_event WHERE payload::text LIKE '%xxxx%'") == 300
+    assert number(live_tables, "SELECT max(seq) FROM sharding_event WHERE entity = 'e-000000007'") == 8
+    assert bench(live_tables, "ask", "--seconds", "0.3", "--in-flight", "1")
+    assert number(live_tables, LEFT) == 0
+
+
 def test_a_quiet_client_is_served_while_others_flood_the_node(live_tables: Live) -> None:
     before, meanwhile, afterwards = bench(live_tables, "flood", "--seconds", "1.5", "--in-flight", "2000")
     assert meanwhile["node_rows_per_s"] > 2 * before["node_rows_per_s"], "the flood reaches the node"

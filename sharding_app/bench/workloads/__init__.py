@@ -6,6 +6,7 @@ from sharding_app.bench.workloads.django_orm import django
 from sharding_app.bench.workloads.flood import flood
 from sharding_app.bench.workloads.idle import idle
 from sharding_app.bench.workloads.keeping import memory, recover
+from sharding_app.bench.workloads.large import large
 from sharding_app.bench.workloads.long_history import long_history
 from sharding_app.bench.workloads.messages import messages
 from sharding_app.bench.workloads.moving import failover, rebalance
@@ -23,6 +24,7 @@ WORKLOADS: dict[str, Workload] = {
     "wide": wide,
     "recover": recover,
     "long-history": long_history,
+    "large": large,
     "messages": messages,
     "timers": timers,
     "remembered": remembered,

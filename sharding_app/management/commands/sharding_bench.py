@@ -41,6 +41,7 @@ class Command(ShardingCommand):
         "  manage.py sharding_bench durable django        two workloads, for their ratio\n"
         "  manage.py sharding_bench ask --in-flight 64    with 64 concurrent callers\n"
         "  manage.py sharding_bench soak --minutes 10     at 80 % of the limit, minute by minute\n"
+        "  manage.py sharding_bench large --journal 5000000 --keep   a large database, to look at it\n"
         "  manage.py sharding_bench ask --json | jq .ops_per_s\n\n"
         f"Workloads: {', '.join(WORKLOADS)}."
     )
@@ -76,8 +77,19 @@ class Command(ShardingCommand):
             type=count,
             default=0,
             metavar="EVENTS",
-            help="soak: number of older events in the journal at the start",
+            help="soak, large: number of older events in the journal at the start",
         )
+        parser.add_argument("--types", type=count, default=0, help="large: number of types (default: 20)")
+        parser.add_argument(
+            "--shards", type=count, default=0, help="large: number of shards of each type (default: 1000)"
+        )
+        parser.add_argument(
+            "--bytes", type=count, default=0, help="large: bytes of text in each event (default: 60)"
+        )
+        parser.add_argument(
+            "--keep", action="store_true",
+            help="leave all rows in the database, to look at it; the next run removes them",
+        )  # fmt: skip
         parser.add_argument(
             "--kills", type=count, default=0, help="failover: number of failures (default: 5)"
         )
@@ -118,6 +130,9 @@ class Command(ShardingCommand):
             entities=options["entities"],
             minutes=options["minutes"],
             journal=options["journal"],
+            types=options["types"],
+            shards=options["shards"],
+            payload_bytes=options["bytes"],
             kills=options["kills"],
             how=options["how"],
             probe=options["probe"],
@@ -129,7 +144,7 @@ class Command(ShardingCommand):
         )
         debug, django_settings.DEBUG = django_settings.DEBUG, False
         try:
-            with database.reserved():
+            with database.reserved(keep=options["keep"]):
                 if others := database.run(database.others):
                     progress(f"Other nodes run too and take part of the machine: {', '.join(others)}")
                 facts = database.run(database.facts)

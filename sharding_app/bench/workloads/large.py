@@ -1,0 +1,84 @@
+"""`large`: the same work on an empty database, and beside millions of events of many types."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable
+
+from sharding_app.bench.cluster import bench_cluster
+from sharding_app.bench.driving import at_once
+from sharding_app.bench.entities import BenchAccount, name_of
+from sharding_app.bench.histories import write_histories
+from sharding_app.bench.large_journal import Shape, fill
+from sharding_app.bench.result import Result
+from sharding_app.bench.run import ENTITIES, Run, measured, warm
+from sharding_app.bench.workloads.keeping import placed
+from sharding_app.operations.snapshot import read_snapshot
+
+IN_FLIGHT = 64
+SECONDS = 4.0
+RECOVERED = 3000
+EVENTS = 10
+LOOKS = 9
+
+
+async def large(run: Run) -> AsyncIterator[Result]:
+    """Measure, fill the database, and measure again: the second results carry the ratios."""
+    given = {
+        "types": run.types, "shards": run.shards, "entities": run.entities, "events": run.journal,
+        "payload_bytes": run.payload_bytes,
+    }  # fmt: skip
+    shape = Shape(**{name: number for name, number in given.items() if number})
+    before = [each async for each in _measured(run, "empty")]
+    for each in before:
+        yield each
+    began = time.perf_counter()
+    await run.database.arun(fill, run.database, shape, run.progress)
+    seconds = time.perf_counter() - began
+    size = await run.database.arun(run.database.journal_bytes)
+    yield Result(
+        workload="large", entities=shape.entities, count=shape.events, ops_per_s=shape.events / seconds,
+        note=f"filled: {shape.types} types of {shape.shards} shards; {size / 1e6:.0f} MB of events",
+    )  # fmt: skip
+    found = [each async for each in _measured(run, "filled")]
+    for each, earlier in zip(found, before, strict=True):
+        if each.ops_per_s and earlier.ops_per_s:
+            each.ratio = {"of empty": each.ops_per_s / earlier.ops_per_s}
+        elif each.p50_ms and earlier.p50_ms:
+            each.ratio = {"of empty": each.p50_ms / earlier.p50_ms}
+        yield each
+
+
+async def _measured(run: Run, state: str) -> AsyncIterator[Result]:
+    in_flight = max(run.in_flight, default=IN_FLIGHT)
+    async with bench_cluster(run.nodes or 1, run.options) as cluster:
+        name = name_of(BenchAccount)
+        shards = await placed(cluster, name)
+        run.progress(f"large, {state}: durable")
+        await warm(_durable)
+        durable = at_once(_durable, in_flight, seconds=run.seconds or SECONDS)
+        result = await measured(cluster, "large", in_flight, durable)
+        result.note = f"{state}: durable"
+        yield result
+        run.progress(f"large, {state}: recover")
+        entities = [f"{state}-{number}" for number in range(RECOVERED)]
+        await run.database.arun(write_histories, run.database, name, entities, shards, EVENTS)
+        waking = at_once(
+            lambda number: BenchAccount.ref(entities[number]).total(), in_flight, count=RECOVERED
+        )
+        result = await measured(cluster, "large", in_flight, waking)
+        result.note = f"{state}: recover, {EVENTS} events each"
+        yield result
+        yield await run.database.arun(_looks, state)
+
+
+def _durable(number: int) -> Awaitable[int]:
+    return BenchAccount.ref(f"c{number % ENTITIES}").increase()
+
+
+def _looks(state: str) -> Result:
+    """Time a look at the rows of the cluster, as the dashboard and a scrape take it."""
+    seconds = []
+    for _ in range(LOOKS):
+        began = time.perf_counter()
+        read_snapshot()
+        seconds.append(time.perf_counter() - began)
+    return Result(workload="large", count=LOOKS, note=f"{state}: a look at the rows").timed(seconds)
