@@ -2,11 +2,11 @@
 user has.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.contrib.admin import ModelAdmin, ShowFacets, SimpleListFilter, display
-from django.db.models import Model, QuerySet
+from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from sharding_app.adapters.django.database import ReadTooLong, bounded_reads
 from sharding_app.dashboard.decision_tones import TONES
 from sharding_app.dashboard.jsontext import pretty
-from sharding_app.dashboard.keyset import KeysetChangeList, TypeFilter, parse_key, storable
+from sharding_app.dashboard.keyset import KeysetChangeList, TypeFilter, key_names, parse_key, storable
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType
 from sharding_app.protocol.ids import shard_of
@@ -131,11 +131,22 @@ class KeysetAdmin(ReadOnlyAdmin):
         hidden = () if may_see_payloads(request.user) else self.large
         return self.model._default_manager.filter(pk=key).defer(*hidden).first()
 
-    def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
-        """Rows of one type that a search finds along the index; None: it has none."""
+    def searched(
+        self, rows: QuerySet[Any], query: str, types: QuerySet[EntityType], wanted: int
+    ) -> Iterator[QuerySet[Any]]:
+        """Rows that a search finds along the index, in parts by type: of these types only those
+        that have any, and no more of them than rows are wanted.
+        """
         if not storable(query):
-            return None
-        return rows.filter(entity__startswith=query) if query else rows
+            return
+        if query:
+            rows = rows.filter(entity__startswith=query)
+        # Of each type the first row alone: a sub-query for each type, which goes along the index.
+        _, *names = key_names(self.model)
+        first = rows.filter(type_id=OuterRef("id")).order_by(*names).values(names[0])[:1]
+        having = types.alias(first=Subquery(first)).filter(first__isnull=False)
+        for number in having.values_list("id", flat=True)[:wanted]:
+            yield rows.filter(type_id=number)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -182,10 +193,14 @@ class ShardAdmin(KeysetAdmin):
     list_display = ("shard", "type", "home", "epoch", "step", "updated_at")
     search_help_text = _("The number of a shard.")
 
-    def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
+    def searched(
+        self, rows: QuerySet[Any], query: str, types: QuerySet[EntityType], wanted: int
+    ) -> Iterator[QuerySet[Any]]:
+        """With a number: one row of each type, by its whole key."""
         if not query:
-            return rows
-        return rows.filter(shard=int(query)) if query.isdecimal() and len(query) < 10 else None
+            yield from super().searched(rows, query, types, wanted)
+        elif query.isdecimal() and len(query) < 10:
+            yield rows.filter(pk__in=[(number, int(query)) for number in types.values_list("id", flat=True)])
 
 
 class EventAdmin(KeysetAdmin):
@@ -215,13 +230,19 @@ class RememberedEntityAdmin(KeysetAdmin):
     list_display = ("entity", "type", "shard", "epoch", "at")
     search_help_text = _("The full id of an entity.")
 
-    def searched(self, rows: QuerySet[Any], query: str, number: int) -> QuerySet[Any] | None:
+    def searched(
+        self, rows: QuerySet[Any], query: str, types: QuerySet[EntityType], wanted: int
+    ) -> Iterator[QuerySet[Any]]:
+        """With an id: one row of each type, by its whole key."""
         if not query:
-            return rows
-        shards = EntityType.objects.filter(id=number).values_list("number_of_shards", flat=True).first()
-        if shards is None or not storable(query):
-            return None
-        return rows.filter(shard=shard_of(query, shards), entity=query)
+            yield from super().searched(rows, query, types, wanted)
+        elif storable(query):
+            yield rows.filter(
+                pk__in=[
+                    (number, shard_of(query, shards), query)
+                    for number, shards in types.values_list("id", "number_of_shards")
+                ]
+            )
 
 
 def admins() -> dict[type[Model], type[ReadOnlyAdmin]]:

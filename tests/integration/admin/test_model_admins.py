@@ -112,7 +112,7 @@ def test_every_page_of_the_journal_walks_along_the_index(root: Client) -> None:
     for query in ("", "?q=user-05", f"?after={quote(key_text((CART, 'user-050', 1)))}"):
         with CaptureQueriesContext(connection) as captured:
             root.get(address("event") + query)
-        (sql, *_) = [each["sql"] for each in captured if 'FROM "sharding_event"' in each["sql"]]
+        sql = [each["sql"] for each in captured if 'FROM "sharding_event"' in each["sql"]][-1]
         with connection.cursor() as cursor:
             cursor.execute("SET enable_seqscan = off")
             cursor.execute("SET enable_bitmapscan = off")
@@ -122,6 +122,62 @@ def test_every_page_of_the_journal_walks_along_the_index(root: Client) -> None:
             cursor.execute("RESET enable_bitmapscan")
         assert "Index Scan using sharding_event_pkey" in plan
         assert "Sort" not in plan, plan
+
+
+@pytest.fixture
+def many(rows: None) -> None:
+    """A type with a history of ten thousand events, and two hundred types without rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_type (id, name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+            " SELECT n, 'many.T' || n, 'event_sourced', 4, 'x', 'h', '', 's' FROM generate_series(10, 209) n;"
+            " INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+            " SELECT 1, 'long', n, 1, 1, 'Added', 1, '{}' FROM generate_series(1, 10000) n;"
+            " INSERT INTO sharding_snapshot (type_id, entity, seq, shard, epoch, state)"
+            " SELECT 1, 'long', n, 1, 1, '{}' FROM generate_series(1, 10000) n;"
+            " INSERT INTO sharding_remembered (type_id, shard, entity, epoch)"
+            " SELECT 1, 1, 'e' || lpad(n::text, 5, '0'), 1 FROM generate_series(1, 10000) n;"
+            " INSERT INTO sharding_shard (type_id, shard, epoch, step)"
+            " SELECT 1, n, 1, 'stopped' FROM generate_series(100, 10099) n;"
+            " ANALYZE sharding_event, sharding_snapshot, sharding_remembered, sharding_shard, sharding_type"
+        )
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ("event", (CART, "long", 9900)),
+        ("snapshot", (CART, "long", 9900)),
+        ("rememberedentity", (CART, 1, "e09900")),
+        ("shard", (CART, 9990)),
+    ],
+)
+def test_a_deep_page_reads_what_it_shows(root: Client, model: str, key: tuple[Any, ...]) -> None:
+    """A comparison of whole keys walks from the type's first row to the page."""
+    with CaptureQueriesContext(connection) as captured:
+        page = root.get(f"{address(model)}?after={quote(key_text(key))}")
+    shown = page.context["cl"].result_list
+    assert [row.pk for row in shown] == sorted(row.pk for row in shown)
+    assert shown[0].pk > key
+    table = page.context["cl"].model._meta.db_table
+    read = 0
+    for each in captured:
+        if f'"{table}"' in each["sql"]:
+            with connection.cursor() as cursor:
+                cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {each['sql']}")
+                plan = cursor.fetchone()[0][0]["Plan"]
+            read += plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    assert 0 < read < 40, read
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("model", BIG)
+@pytest.mark.parametrize("query", ["", "?q=nothing-of-that-name", "?q=7777"])
+def test_types_without_rows_cost_no_query_each(root: Client, model: str, query: str) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        assert root.get(address(model) + query).status_code == 200
+    assert len([each for each in captured if "sharding_" in each["sql"]]) <= 6
 
 
 @pytest.mark.usefixtures("rows")
