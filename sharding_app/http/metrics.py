@@ -93,9 +93,9 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
     nodes = Counter(each.state for each in rows.members)
     known = {each.incarnation for each in rows.members}
     shards: Counter[tuple[str, str]] = Counter()
-    for row in rows.shards:
-        state = row.step if row.home is None or row.home in known else "lost"
-        shards[row.type, state] += 1
+    for each in rows.shards:
+        state = each.step if each.home is None or each.home in known else "lost"
+        shards[each.type, state] += each.shards
     leader = rows.coordinator.incarnation in known
     return [
         Family(

@@ -3,6 +3,8 @@
 Status, doctor, health check, metrics and dashboard all read it here. Reading the rows raises
 Django's DatabaseError, also if the tables are missing. No query reads an event, so the journal's
 rows are only estimated. Messages that need attention are counted along an index, up to a limit.
+Shards are counted by the server: rows of them are read only for those that are not at home, and
+for the type that a page is about.
 """
 
 import json
@@ -17,7 +19,7 @@ from django.db import connections
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, steady_reads
 from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.messages import NodeStats, ShardRegionState
-from sharding_app.protocol.records import CoordinatorRow, Member, ShardRow, TypeConfig
+from sharding_app.protocol.records import CoordinatorRow, Member, ShardRow, ShardStep, TypeConfig
 from sharding_app.runtime.node.process import Process
 
 
@@ -26,6 +28,27 @@ class TypeRow:
     number: int
     config: TypeConfig
     registered: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardGroup:
+    """The shards of one type that are in the same step at the same home."""
+
+    type: str
+    step: ShardStep
+    home: Incarnation | None
+    shards: int
+    epoch: int = 0
+    "The highest of their epochs."
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A shard that is not at home on a node with a row."""
+
+    row: ShardRow
+    seconds: float
+    "Since its row was written."
 
 
 OVERDUE_SECONDS = 60.0
@@ -62,13 +85,25 @@ class ClusterSnapshot:
     members: Sequence[Member]
     joined: Mapping[Incarnation, datetime]
     types: Sequence[TypeRow]
-    shards: Sequence[ShardRow]
-    unsettled: Mapping[tuple[str, ShardId], float] = field(default_factory=dict)
-    "Shards that are not at home on a node with a row: seconds since their rows were written."
+    shards: Sequence[ShardGroup]
+    unsettled: Sequence[Unsettled] = ()
     messages: int = 0
     "Messages and timers on their way, as the server's statistics know it."
     message_counts: Sequence[MessageCounts] = ()
     "Types that have ever stored a message or timer; empty if this role may not read their rows."
+
+    @property
+    def moving(self) -> int:
+        """Shards that are handed over."""
+        return sum(each.shards for each in self.shards if each.step == "handoff")
+
+    def shards_at(self, home: Incarnation) -> int:
+        """The number of shards that have this home."""
+        return sum(each.shards for each in self.shards if each.home == home)
+
+    def shards_of(self, type_name: str) -> list[ShardGroup]:
+        """The shards of one type."""
+        return [each for each in self.shards if each.type == type_name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +125,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         nodes = run_query(cursor, "snapshot_nodes")
         types = run_query(cursor, "snapshot_types")
         shards = run_query(cursor, "snapshot_shards")
+        unsettled = run_query(cursor, "snapshot_unsettled")
         limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
         counts = run_query(cursor, "snapshot_messages", limits) if may_count else ()
     return ClusterSnapshot(
@@ -101,8 +137,11 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         members=[_member(row) for row in nodes],
         joined={row[0]: row[13] for row in nodes},
         types=[TypeRow(row[0], TypeConfig(*row[1:8]), row[8]) for row in types],
-        shards=[ShardRow(*row[:5]) for row in shards],
-        unsettled={(row[0], row[1]): row[5] for row in shards if row[5] is not None},
+        shards=[
+            ShardGroup(type=name, step=step, home=home, shards=number, epoch=epoch)
+            for name, step, home, number, epoch in shards
+        ],
+        unsettled=[Unsettled(ShardRow(*row[:5]), row[5]) for row in unsettled],
         messages=messages or 0,
         message_counts=[
             MessageCounts(
@@ -111,6 +150,15 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
             for name, overdue, oldest, failing, parked in counts
         ],
     )
+
+
+def read_shards(number: int, wanted: range, alias: str | None = None) -> dict[ShardId, ShardRow]:
+    """Read the rows of some shards of one type."""
+    alias = alias or journal_alias()
+    params = {"type_id": number, "first": wanted.start, "beyond": wanted.stop}
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        rows = run_query(cursor, "snapshot_type_shards", params)
+    return {row[1]: ShardRow(*row) for row in rows}
 
 
 def read_steadily(alias: str) -> ClusterSnapshot:

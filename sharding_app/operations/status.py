@@ -164,7 +164,7 @@ def _node(
         host=member.host,
         pid=member.pid,
         since=cluster.joined.get(member.incarnation),
-        shards=sum(row.home == member.incarnation for row in cluster.shards),
+        shards=cluster.shards_at(member.incarnation),
         entities=None if answer is None else sum(sum(each.entities) for each in answer.regions),
         refused={} if answer is None else answer.refused,
     )
@@ -173,12 +173,16 @@ def _node(
 def _type(
     config: TypeConfig, cluster: ClusterSnapshot, nodes: NodeAnswers, names: Mapping[Incarnation, str]
 ) -> TypeStatus:
-    rows = [row for row in cluster.shards if row.type == config.name]
-    homes = Counter(names.get(row.home or "") for row in rows if row.step == "home")
+    groups = cluster.shards_of(config.name)
+    steps: Counter[str] = Counter()
+    homes: Counter[str | None] = Counter()
+    for each in groups:
+        steps[each.step] += each.shards
+        if each.step == "home":
+            homes[names.get(each.home or "")] += each.shards
     regions = [
         region for each in nodes.regions.values() for region in each.regions if region.type == config.name
     ]
-    handing_off = sum(row.step == "handoff" for row in rows)
     counts = next(
         (each for each in cluster.message_counts if each.type == config.name), MessageCounts(type=config.name)
     )
@@ -190,9 +194,9 @@ def _type(
         hash_version=config.hash_version,
         role=config.role,
         placed=sum(homes[name] for name in names.values()),
-        handing_off=handing_off,
-        stopped=sum(row.step == "stopped" for row in rows),
-        homeless=sum(row.home not in names for row in rows),
+        handing_off=steps["handoff"],
+        stopped=steps["stopped"],
+        homeless=sum(each.shards for each in groups if each.home not in names),
         homes={name: homes[name] for name in names.values() if homes[name]},
         entities=sum(sum(region.entities) for region in regions),
         cannot_start={

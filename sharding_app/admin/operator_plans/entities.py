@@ -9,7 +9,7 @@ from sharding_app.admin.operator_plans.plan import Plan, Refused, type_row
 from sharding_app.dashboard.history import read_history
 from sharding_app.dashboard.presenters.homes import homes
 from sharding_app.operations.cache import Look
-from sharding_app.operations.snapshot import TypeRow
+from sharding_app.operations.snapshot import TypeRow, read_shards
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.messages import OperatorRequest
 
@@ -48,12 +48,10 @@ class _Found:
         self.entity = given.get("entity", "")
         if not self.entity or "\x00" in self.entity:
             raise Refused(_("The id of the entity is missing."))
-        name = self.row.config.name
         shard = read_history(self.row.number, self.row.config, self.entity, None).shard
-        home = next(
-            (each.home for each in look.cluster.shards if each.type == name and each.shard == shard), None
-        )
+        found = {} if shard is None else read_shards(self.row.number, range(shard, shard + 1))
         shown = homes(look)
+        home = found[shard].home if shard in found else None
         if shard is None or home not in shown:
             raise Refused(_("Its shard has no home now, so it is not in memory."))
         self.shard: ShardId = shard

@@ -32,7 +32,7 @@ def _alone(look: Look, node: View) -> list[str]:
 
 def drain(look: Look, given: QueryDict) -> Plan:
     node = _node(look, given)
-    shards = sum(each.home == node["incarnation"] for each in look.cluster.shards)
+    shards = look.cluster.shards_at(node["incarnation"])
     return Plan(
         title=_("Drain {}").format(node["name"]),
         consequences=[
@@ -61,7 +61,7 @@ def undrain(look: Look, given: QueryDict) -> Plan:
 
 def shutdown(look: Look, given: QueryDict) -> Plan:
     node = _node(look, given)
-    shards = sum(each.home == node["incarnation"] for each in look.cluster.shards)
+    shards = look.cluster.shards_at(node["incarnation"])
     return Plan(
         title=_("Shut {} down").format(node["name"]),
         consequences=[

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from sharding_app.admin.operator_plans.plan import Plan, Refused, type_row
 from sharding_app.dashboard.presenters.homes import homes
 from sharding_app.operations.cache import Look
+from sharding_app.operations.snapshot import read_shards
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import OperatorRequest
 
@@ -50,10 +51,8 @@ def resume(look: Look, given: QueryDict) -> Plan:
 def move(look: Look, given: QueryDict) -> Plan:
     row = type_row(look, given)
     text = given.get("shard", "")
-    shard = next(
-        (each for each in look.cluster.shards if each.type == row.config.name and str(each.shard) == text),
-        None,
-    )
+    known = text.isdecimal() and len(text) < 10
+    shard = read_shards(row.number, range(int(text), int(text) + 1)).get(int(text)) if known else None
     shown = homes(look)
     if shard is None or shard.home not in shown:
         raise Refused(_("This shard has no home now: it gets one with its next message."))

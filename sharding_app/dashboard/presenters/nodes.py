@@ -14,13 +14,14 @@ from sharding_app.protocol.records import Member
 def node_rows(look: Look) -> list[View]:
     """One row for each node, oldest first."""
     shown = homes(look)
-    shards = Counter(row.home for row in look.cluster.shards)
+    every = sum(each.shards for each in look.cluster.shards)
+    at = {each.incarnation: look.cluster.shards_at(each.incarnation) for each in look.cluster.members}
     leader = look.cluster.coordinator.incarnation
     return [
         {
-            **_node(each, look, shown[each.incarnation], shards[each.incarnation], leader),
-            "shard_goal": len(look.cluster.shards),
-            "shard_done": len(look.cluster.shards) - shards[each.incarnation],
+            **_node(each, look, shown[each.incarnation], at[each.incarnation], leader),
+            "shard_goal": every,
+            "shard_done": every - at[each.incarnation],
         }
         for each in look.cluster.members
     ]
@@ -79,7 +80,10 @@ def hosted(look: Look, incarnation: str) -> list[View]:
     numbers = {each.config.name: each.number for each in look.cluster.types}
     figures = look.by_node.get(incarnation)
     region = look.regions.get(incarnation)
-    shards = Counter(row.type for row in look.cluster.shards if row.home == incarnation)
+    shards: Counter[str] = Counter()
+    for each in look.cluster.shards:
+        if each.home == incarnation:
+            shards[each.type] += each.shards
     refused = {} if region is None else region.refused
     found = []
     for name in sorted({*member.types, *refused}):

@@ -17,7 +17,7 @@ def banner(look: Look) -> View:
     problems = [each for each in found if each.is_severe]
     joining = [each.name for each in look.cluster.members if each.state == "joining"]
     leaving = [each.name for each in look.cluster.members if each.state == "leaving"]
-    moving = sum(row.step == "handoff" for row in look.cluster.shards)
+    moving = look.cluster.moving
     notes = []
     if joining:
         notes.append(_("{} joins.").format(", ".join(joining)))
@@ -65,7 +65,7 @@ def tiles(look: Look) -> list[View]:
     """The overview's figures."""
     total, who = look.total, coordinator(look)
     up = sum(each.state == "up" for each in look.cluster.members)
-    handing = sum(row.step == "handoff" for row in look.cluster.shards)
+    handing = look.cluster.moving
     drops = sum(count for answer in look.stats.values() for _type, _why, count in answer.drops)
     known = bool(look.stats)
     return [

@@ -10,18 +10,18 @@ from django.utils.translation import gettext as _
 from sharding_app.dashboard import words
 from sharding_app.dashboard.presenters.homes import View, homes
 from sharding_app.operations.cache import Look
-from sharding_app.operations.snapshot import TypeRow
-from sharding_app.protocol.ids import Incarnation
+from sharding_app.operations.snapshot import TypeRow, read_shards
+from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.records import ShardRow
 
 LEVELS = 5
 
 
-def shard_sizes(look: Look, type_name: str) -> dict[int, int]:
-    """How many entities each shard has in memory, as far as its home has answered for the epoch
-    that the row shows.
+def shard_sizes(look: Look, type_name: str, rows: Mapping[ShardId, ShardRow]) -> dict[int, int]:
+    """How many entities each of these shards has in memory, as far as its home has answered for the
+    epoch that the row shows.
     """
-    epochs = {row.shard: (row.home, row.epoch) for row in look.cluster.shards if row.type == type_name}
+    epochs = {shard: (row.home, row.epoch) for shard, row in rows.items()}
     return {
         shard: entities
         for node, answer in look.regions.items()
@@ -37,9 +37,18 @@ def shard_map(look: Look, row: TypeRow, window: range) -> list[View]:
     the largest of all.
     """
     shown = homes(look)
-    sizes = shard_sizes(look, row.config.name)
-    most = max(sizes.values(), default=0)
-    known = {each.shard: each for each in look.cluster.shards if each.type == row.config.name}
+    known = read_shards(row.number, window)
+    sizes = shard_sizes(look, row.config.name, known)
+    most = max(
+        (
+            entities
+            for answer in look.regions.values()
+            for region in answer.regions
+            if region.type == row.config.name
+            for entities in region.entities
+        ),
+        default=0,
+    )
     said = {
         "unused": _("never used"),
         "stopped": _("stopped"),

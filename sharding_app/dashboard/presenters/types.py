@@ -49,10 +49,13 @@ def settings(row: TypeRow) -> list[tuple[str, str]]:
 
 def _type(row: TypeRow, look: Look) -> View:
     shown = homes(look)
-    rows = [each for each in look.cluster.shards if each.type == row.config.name]
+    groups = look.cluster.shards_of(row.config.name)
     figures = look.total.types.get(row.config.name)
-    placed = Counter(each.home for each in rows if each.home in shown)
-    lost = sum(each.home not in shown for each in rows)
+    placed: Counter[str | None] = Counter()
+    for each in groups:
+        if each.home in shown:
+            placed[each.home] += each.shards
+    lost = sum(each.shards for each in groups if each.home not in shown)
     return {
         "number": row.number,
         "name": row.config.name,
@@ -60,8 +63,8 @@ def _type(row: TypeRow, look: Look) -> View:
         "role": row.config.role or words.NOTHING,
         "shards": words.count(row.config.number_of_shards),
         "placed": words.count(sum(placed.values())),
-        "unused": words.count(row.config.number_of_shards - len(rows)),
-        "moving": words.count(sum(each.step == "handoff" for each in rows)),
+        "unused": words.count(row.config.number_of_shards - sum(each.shards for each in groups)),
+        "moving": words.count(sum(each.shards for each in groups if each.step == "handoff")),
         "lost": lost,
         "shares": [
             {**home, "count": placed[home["incarnation"]], "text": words.count(placed[home["incarnation"]])}
@@ -90,7 +93,7 @@ def singleton_rows(look: Look) -> list[View]:
     for each in look.cluster.types:
         if not each.config.name.startswith(SINGLETON):
             continue
-        shard = next((row for row in look.cluster.shards if row.type == each.config.name), None)
+        shard = next(iter(look.cluster.shards_of(each.config.name)), None)
         figures = look.total.types.get(each.config.name)
         home = shown.get(shard.home or "") if shard else None
         running = bool(figures and figures.entities)

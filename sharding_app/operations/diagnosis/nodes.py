@@ -204,7 +204,7 @@ def hosted(look: Look) -> Iterator[Finding]:
     answers = look.nodes.regions.values() if look.nodes is not None else ()
     called = {name for each in answers for name in each.asked_in_vain} - types
     roles = {each.config.name: each.config.role for each in cluster.types}
-    homeless = Counter(type_name for type_name, _shard in cluster.unsettled)
+    homeless = Counter(each.row.type for each in cluster.unsettled)
     for name in sorted((roles.keys() | called) - types):
         role = f" of role {roles[name]!r}" if roles.get(name) else ""
         fix = (

@@ -20,9 +20,10 @@ def examine(look: Look) -> Iterator[Finding]:
     dead: dict[str, list[ShardRow]] = {}
     stopped: dict[str, list[ShardRow]] = {}
     slow: dict[str, list[ShardRow]] = {}
-    for shard in cluster.shards:
-        seconds = cluster.unsettled.get((shard.type, shard.shard))
-        if seconds is None or shard.type not in hosted or seconds < patience:
+    longest: dict[str, float] = {}
+    for each in cluster.unsettled:
+        shard, seconds = each.row, each.seconds
+        if shard.type not in hosted or seconds < patience:
             continue
         if shard.step == "stopped":
             stopped.setdefault(shard.type, []).append(shard)
@@ -30,6 +31,7 @@ def examine(look: Look) -> Iterator[Finding]:
             dead.setdefault(shard.type, []).append(shard)
         elif seconds > look.limits.hand_off_timeout_seconds + patience:
             slow.setdefault(shard.type, []).append(shard)
+            longest[shard.type] = max(seconds, longest.get(shard.type, 0.0))
     for name, shards in dead.items():
         yield error(
             "D181", f"{_told(shards)} {name} at home on a node that is gone.", f"type {name}",
@@ -45,9 +47,8 @@ def examine(look: Look) -> Iterator[Finding]:
         )  # fmt: skip
     for name, shards in slow.items():
         homes = ", ".join(sorted({names[each.home] for each in shards if each.home is not None}))
-        longest = max(cluster.unsettled[each.type, each.shard] for each in shards)
         yield error(
-            "D183", f"{_told(shards)} {name} handed over for {longest:.0f} s and not stopped at {homes}.", f"type {name}",
+            "D183", f"{_told(shards)} {name} handed over for {longest[name]:.0f} s and not stopped at {homes}.", f"type {name}",
             f"A handler blocks the event loop there, or the process is frozen: see its log. If it does not recover, kill "
             f"{homes}: its shards then move at once, and nothing acknowledged is lost.",
         )  # fmt: skip

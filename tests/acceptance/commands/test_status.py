@@ -18,7 +18,7 @@ from sharding_app import __version__
 from sharding_app.management import status_text
 from sharding_app.operations.console import age_text
 from sharding_app.operations.diagnosis.finding import Finding
-from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow
+from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow, Unsettled
 from sharding_app.operations.status import Report, report, still_missing
 from sharding_app.protocol.messages import (
     AnyMessage,
@@ -31,6 +31,7 @@ from sharding_app.protocol.records import CoordinatorRow, Member, ShardRow, Type
 from sharding_app.runtime.asking.queries import Queries
 from tests.acceptance.commands.terminal import on_terminal
 from tests.support.live import Live, until
+from tests.support.shard_groups import groups_of
 from tests.unit.operations.looks import holding, term_of
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
@@ -53,22 +54,25 @@ def answer(*shards: tuple[int, int], refused: dict[str, str] | None = None) -> S
     )
 
 
+ROWS = [
+    ShardRow("shop.Cart", 0, 1, "n-a", "home"),
+    ShardRow("shop.Cart", 1, 1, "n-b", "home"),
+    ShardRow("shop.Cart", 2, 1, "n-b", "home"),
+    ShardRow("shop.Cart", 3, 2, "n-a", "handoff"),
+]
+LOST = ShardRow("shop.Cart", 5, 1, "n-x", "home")
+STOPPED = [ShardRow("shop.Cart", number, 1, None, "stopped") for number in (5, 6)]
 HEALTHY = ClusterSnapshot(
     now=NOW,
     cluster_id="c1",
     members=[member("a", 1, app_version="2.1"), member("b", 2, roles=("backend",), app_version="2.1")],
     coordinator=CoordinatorRow(4, "n-a"),
     types=[TypeRow(1, CART, NOW)],
-    shards=[
-        ShardRow("shop.Cart", 0, 1, "n-a", "home"),
-        ShardRow("shop.Cart", 1, 1, "n-b", "home"),
-        ShardRow("shop.Cart", 2, 1, "n-b", "home"),
-        ShardRow("shop.Cart", 3, 2, "n-a", "handoff"),
-    ],
+    shards=groups_of(ROWS),
     joined={"n-a": NOW - timedelta(hours=3), "n-b": NOW - timedelta(seconds=5)},
     elected=NOW - timedelta(minutes=10),
     events=1234,
-    unsettled={("shop.Cart", 3): 1.0},
+    unsettled=[Unsettled(ROWS[3], 1.0)],
 )
 ANSWERS = NodeAnswers(regions={"n-a": answer((0, 3)), "n-b": answer((1, 0), (2, 7))})
 
@@ -102,15 +106,12 @@ def test_a_node_of_an_application_without_a_version_shows_none() -> None:
     assert "(2.1: b; none: a)" in note.what
 
 
+LEFT = [ShardRow("shop.Former", 0, 3, None, "stopped"), ShardRow("shop.Former", 1, 3, "n-x", "home")]
 FORMER = replace(
     HEALTHY,
     types=[*HEALTHY.types, TypeRow(2, msgspec.structs.replace(CART, name="shop.Former"), NOW)],
-    shards=[
-        *HEALTHY.shards,
-        ShardRow("shop.Former", 0, 3, None, "stopped"),
-        ShardRow("shop.Former", 1, 3, "n-x", "home"),
-    ],
-    unsettled={**HEALTHY.unsettled, ("shop.Former", 0): 5.0, ("shop.Former", 1): 5.0},
+    shards=groups_of([*ROWS, *LEFT]),
+    unsettled=[*HEALTHY.unsettled, *(Unsettled(row, 5.0) for row in LEFT)],
 )
 
 
@@ -156,7 +157,7 @@ def test_it_is_a_problem_while_callers_ask_for_it() -> None:
 
 
 def test_what_a_release_waits_for() -> None:
-    settled = replace(HEALTHY, shards=HEALTHY.shards[:3])
+    settled = replace(HEALTHY, shards=groups_of(ROWS[:3]))
     assert still_missing(judge(settled), None) == still_missing(judge(settled), "a") == ""
     assert still_missing(judge(), "a") == "1 shard on the move"
     assert still_missing(judge(settled), "c") == "node c is not up"
@@ -217,18 +218,15 @@ def test_status_waits_until_all_is_well(live_cluster: Live) -> None:
         ({"silent": frozenset({"n-b"})}, "Node b did not answer within a second."),
         (
             {
-                "shards": [*HEALTHY.shards, ShardRow("shop.Cart", 5, 1, "n-x", "home")],
-                "unsettled": {("shop.Cart", 5): 0.1},
+                "shards": groups_of([*ROWS, LOST]),
+                "unsettled": [Unsettled(LOST, 0.1)],
             },
             "1 shard (5) of shop.Cart at home on a node that is gone.",
         ),
         (
             {
-                "shards": [
-                    ShardRow("shop.Cart", 5, 1, None, "stopped"),
-                    ShardRow("shop.Cart", 6, 1, None, "stopped"),
-                ],
-                "unsettled": {("shop.Cart", 5): 0.1, ("shop.Cart", 6): 0.1},
+                "shards": groups_of(STOPPED),
+                "unsettled": [Unsettled(row, 0.1) for row in STOPPED],
             },
             "2 shards (5-6) of shop.Cart without a home.",
         ),

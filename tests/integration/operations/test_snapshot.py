@@ -30,7 +30,7 @@ def test_a_role_that_may_not_read_messages_reads_the_rest(granted: str, counted:
         cursor.execute(f"SET LOCAL ROLE {name}")
         found = read_snapshot()
         cursor.execute("RESET ROLE")
-    assert len(found.shards) == 10
+    assert sum(each.shards for each in found.shards) == 10
     assert [each.parked for each in found.message_counts] == [1] * counted
 
 

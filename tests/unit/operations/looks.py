@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sharding_app.operations.diagnosis.look import DatabaseLook, LayerLook, Look
-from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow
+from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow, Unsettled
 from sharding_app.protocol.coordinator.terms import next_term
 from sharding_app.protocol.ids import Term
 from sharding_app.protocol.messages import (
@@ -19,6 +19,7 @@ from sharding_app.protocol.messages import (
     TypeStats,
 )
 from sharding_app.protocol.records import CoordinatorRow, Member, ShardRow, TypeConfig
+from tests.support.shard_groups import groups_of
 
 CART = TypeConfig("shop.Cart", "event_sourced", 10, "hash:crc32-1", "crc32-1", "", "postgres")
 
@@ -68,7 +69,7 @@ def unsettled(seconds: float = 300.0, **changes: Any) -> ClusterSnapshot:
     given = {"type": "shop.Cart", "shard": 3, "epoch": 1, "home": "n-a", "step": "handoff", **changes}
     more = {"types": given.pop("types")} if "types" in given else {}
     row = ShardRow(**given)
-    return cluster(shards=(row,), unsettled={(row.type, row.shard): seconds}, **more)
+    return cluster(shards=groups_of([row]), unsettled=[Unsettled(row, seconds)], **more)
 
 
 def nodes(**changes: Any) -> NodeAnswers:

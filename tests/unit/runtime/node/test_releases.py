@@ -15,6 +15,7 @@ from sharding_app.protocol.call import Call
 from sharding_app.protocol.versions import WIRE, Wire, kept_out
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process, WireRefused
+from tests.support.shard_groups import groups_of
 from tests.unit.protocol.coordinator.coordination import Play, node
 from tests.unit.runtime.counter_cluster import CONFIG, until
 from tests.unit.runtime.counters import Counter, Get, Increment, counters, to
@@ -143,7 +144,7 @@ async def snapshot(cluster: MixedCluster) -> ClusterSnapshot:
     types = [TypeRow(number, each, now) for number, each in enumerate(await store.types(), 1)]
     return ClusterSnapshot(
         now=now, cluster_id=cluster.server.cluster_id, members=members,
-        coordinator=await store.coordinator(), types=types, shards=await store.shards(),
+        coordinator=await store.coordinator(), types=types, shards=groups_of(await store.shards()),
         joined={}, elected=None, events=0,
     )  # fmt: skip
 

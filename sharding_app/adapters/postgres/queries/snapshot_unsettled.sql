@@ -1,0 +1,7 @@
+-- Shards of the present configuration that are not at home on a node with a row, and how old their rows are.
+SELECT t.name, s.shard, s.epoch, s.home, s.step, extract(epoch FROM clock_timestamp() - s.updated_at)::float8
+FROM sharding_shard s
+JOIN sharding_type t ON t.id = s.type_id
+WHERE s.shard < t.number_of_shards
+    AND (s.step <> 'home' OR NOT EXISTS (SELECT FROM sharding_node n WHERE n.incarnation = s.home))
+ORDER BY s.type_id, s.shard;
