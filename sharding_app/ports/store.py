@@ -115,7 +115,9 @@ class ClusterStore(Protocol):
 
     async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]: ...
 
-    async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]: ...
+    async def home_counts(self) -> dict[Incarnation, int]:
+        """Return how many shards each node has; nodes without any are left out."""
+        ...
 
     async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
         """Set the locations that the application wants for these shards, by node name; False: the

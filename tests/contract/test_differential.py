@@ -261,9 +261,9 @@ class History:
     def _homes(self) -> tuple[str, Operation]:
         async def homes(side: Side) -> object:
             some = await side.store.homes(CART.name, [0, 2])
-            of = await side.store.homes_of("one")
             every = await side.store.shards()
-            return [sorted(rows, key=lambda row: row.shard) for rows in (some, of, every)]
+            rows = [sorted(rows, key=lambda row: row.shard) for rows in (some, every)]
+            return rows, await side.store.home_counts()
 
         return "homes", homes
 

@@ -185,8 +185,10 @@ async def test_shards_get_homes_and_move(world: World) -> None:
     assert await store.decide(term, [change(3, 1, 1, None, "stopped")]) == [row(3, 1, None, "stopped")]
     assert await store.decide(term, [change(3, 1, 2, "b")]) == [row(3, 2, "b")]
     assert await store.shards() == [row(1, 1, "b"), row(3, 2, "b")]
-    assert await store.homes_of("b") == [row(1, 1, "b"), row(3, 2, "b")]
-    assert await store.homes_of("a") == []
+    assert await store.home_counts() == {"b": 2}
+    assert await store.shards(["shop.Cart", "shop.Other"]) == [row(1, 1, "b"), row(3, 2, "b")]
+    assert await store.shards(["shop.Other"]) == await store.shards([]) == []
+    assert await store.homes("shop.Cart", [3, 4]) == [row(3, 2, "b")]
 
 
 async def test_a_decision_takes_effect_only_at_the_expected_epoch(world: World) -> None:

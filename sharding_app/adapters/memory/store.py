@@ -1,5 +1,6 @@
 """`ports.store.ClusterStore` over the virtual server."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -109,9 +110,10 @@ class MemoryStore:
             "homes", lambda: [row for row in self._rows.rows([type_name]) if row.shard in wanted]
         )
 
-    async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]:
+    async def home_counts(self) -> dict[Incarnation, int]:
         return await self._ask(
-            "homes_of", lambda: [row for row in self._rows.rows(None) if row.home == incarnation]
+            "home_counts",
+            lambda: dict(Counter(row.home for row in self._rows.rows(None) if row.home is not None)),
         )
 
     async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:

@@ -187,13 +187,15 @@ class PostgresStore:
         return News(term or 0, coordinator, asked, state, bool(deaf), uses_messages)
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
-        return await self._shards(types=None if types is None else list(types))
+        if types is None:
+            return await self._shards("shards")
+        return await self._shards("shards_of_types", {"types": list(types)})
 
     async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]:
-        return await self._shards(types=[type_name], shards=list(shards))
+        return await self._shards("homes", {"type": type_name, "shards": list(shards)})
 
-    async def homes_of(self, incarnation: Incarnation) -> list[ShardRow]:
-        return await self._shards(home=incarnation)
+    async def home_counts(self) -> dict[Incarnation, int]:
+        return dict(await self._rows("home_counts"))
 
     async def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> bool:
         params = {"type": type_name, "shards": list(locations), "nodes": list(locations.values())}
@@ -247,15 +249,8 @@ class PostgresStore:
     async def close(self) -> None:
         await self._line.close()
 
-    async def _shards(
-        self,
-        *,
-        types: list[str] | None = None,
-        shards: list[ShardId] | None = None,
-        home: Incarnation | None = None,
-    ) -> list[ShardRow]:
-        rows = await self._rows("shards", {"types": types, "shards": shards, "home": home})
-        return [ShardRow(*row) for row in rows]
+    async def _shards(self, query: str, params: dict[str, Any] | None = None) -> list[ShardRow]:
+        return [ShardRow(*row) for row in await self._rows(query, params)]
 
     async def rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Run a statement for another user of this connection (`leases`)."""

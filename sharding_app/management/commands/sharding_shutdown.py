@@ -98,9 +98,10 @@ class Command(OperatorCommand):
         said: dict[str, str] = {}
         while True:
             present = {each.incarnation for each in (await store.members())[1]}
+            numbers = await store.home_counts()
             for each in chosen:
                 gone = each.incarnation not in present
-                number = 0 if gone else len(await store.homes_of(each.incarnation))
+                number = numbers.get(each.incarnation, 0)
                 text = "gone" if gone else f"{counted(number, 'shard')} left"
                 if said.get(each.incarnation) != text:
                     said[each.incarnation] = text

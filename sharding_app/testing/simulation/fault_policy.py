@@ -35,7 +35,7 @@ LINES: dict[str, frozenset[str]] = {
     "control": frozenset(
         {
             "open_control", "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
-            "coordinator", "shards", "homes", "homes_of", "locate", "locations", "ask_to", "decide", "bury", "record",
+            "coordinator", "shards", "homes", "home_counts", "locate", "locations", "ask_to", "decide", "bury", "record",
             "come_back", "news",
         }
     ),

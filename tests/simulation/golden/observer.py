@@ -147,7 +147,7 @@ class Observer:
                 for _, text in words.changes(self._members.get(who, found), found):
                     self.line(verb, text)
                 self._members[who] = found
-            case "homes" | "homes_of":
+            case "homes":
                 self._homes(verb, outcome)
             case "come_back" if outcome is not None:
                 self._homes(verb, outcome[1])
