@@ -2,8 +2,9 @@
 them, none without them.
 
 Contract: looking and rendering happen on one thread beside the loop, with a database connection of
-its own, which is closed when the last browser has left. Each browser gets only the parts that have
-changed since it last got them. Every few seconds its right to watch is checked again: a user who
+its own, which is closed when the last browser has left. A page is rendered once for all browsers
+that show it with the same rights and language. Each browser gets only the parts that have changed
+since it last got them. Every few seconds its right to watch is checked again: a user who
 has logged out, or lost the permission, is disconnected (`http.door`). So is a browser whose news
 cannot be made or sent: it disturbs no other one.
 """
@@ -27,7 +28,8 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import translation
 
 from sharding_app.adapters.channels.live import End, Say
-from sharding_app.operations.cache import Collector, Unreachable, collector
+from sharding_app.dashboard.permissions import Rights
+from sharding_app.operations.cache import Collector, Look, Unreachable, collector
 
 logger = logging.getLogger("sharding.client")
 
@@ -59,11 +61,23 @@ class Seat:
     knows: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
 class News:
-    """The result of a look for one seat: parts by name; None: it may not watch any more."""
+    """What a look has brought for one page: the JSON of each part by its name.
 
-    parts: dict[str, Any] | None
+    Parts of the page begin with "part:"; the others stand beside them in a message.
+    """
+
+    __slots__ = ("texts",)
+
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self.texts = {
+            name: json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            for name, value in parts.items()
+        }
+
+
+Shown = tuple[str, Rights, str, str]
+"""Page, rights, the dashboard's address and language: all that a rendering depends on."""
 
 
 def find_user(scope: Mapping[str, Any]) -> Any:
@@ -161,11 +175,12 @@ class Feed:
             return
         await asyncio.gather(*(self._pass_on(seat, news, now) for seat, news in found.items()))
 
-    async def _pass_on(self, seat: Seat, news: News, now: float) -> None:
+    async def _pass_on(self, seat: Seat, news: News | None, now: float) -> None:
+        """Give a browser its news; None: it may not watch any more."""
         try:
             async with asyncio.timeout(SAY_SECONDS):
-                if news.parts is not None:
-                    await self._tell(seat, news.parts, now)
+                if news is not None:
+                    await self._tell(seat, news, now)
                     return
         except Exception:
             logger.exception("a browser did not take its news", extra={"action": "live_failed"})
@@ -174,57 +189,69 @@ class Feed:
             async with asyncio.timeout(SAY_SECONDS):
                 await seat.end()
 
-    async def _tell(self, seat: Seat, parts: dict[str, Any], now: float) -> None:
-        fresh = {}
-        for name, value in parts.items():
-            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-            if seat.knows.get(name) != text:
-                seat.knows[name] = text
-                fresh[name] = value
+    async def _tell(self, seat: Seat, news: News, now: float) -> None:
+        fresh = {name: text for name, text in news.texts.items() if seat.knows.get(name) != text}
         if not fresh and now - seat.said_at < QUIET_SECONDS:
             return
+        seat.knows |= fresh
         seat.said_at = now
-        message = {name: value for name, value in fresh.items() if not name.startswith("part:")}
-        message["parts"] = {name[5:]: value for name, value in fresh.items() if name.startswith("part:")}
-        await seat.say(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+        beside = {name: text for name, text in fresh.items() if not name.startswith("part:")}
+        parts = {name[5:]: text for name, text in fresh.items() if name.startswith("part:")}
+        await seat.say(_object({**beside, "parts": _object(parts)}))
 
     # -- On the thread -----------------------------------------------------------------------------
 
-    def _look(self, seats: list[Seat], now: float) -> dict[Seat, News]:
+    def _look(self, seats: list[Seat], now: float) -> dict[Seat, News | None]:
         try:
             look = self._looks.look()
         except Unreachable as error:
             connections.close_all()
-            return {seat: News({"trouble": str(error)}) for seat in seats}
-        return {seat: self._news_or_end(seat, look, now) for seat in seats}
+            return dict.fromkeys(seats, News({"trouble": str(error)}))
+        made: dict[Shown, News] = {}
+        return {seat: self._news_or_end(seat, look, now, made) for seat in seats}
 
-    def _news_or_end(self, seat: Seat, look: Any, now: float) -> News:
-        """Make one browser's news; an error disconnects this browser and no other."""
+    def _news_or_end(self, seat: Seat, look: Look, now: float, made: dict[Shown, News]) -> News | None:
+        """Find or make one browser's news; an error disconnects this browser and no other."""
         try:
-            return self._news(seat, look, now)
-        except Exception:
-            logger.exception("a page's news could not be made", extra={"action": "live_failed"})
-            return News(None)
-
-    def _news(self, seat: Seat, look: Any, now: float) -> News:
-        from sharding_app.dashboard.pages import build
-        from sharding_app.dashboard.permissions import Rights
-
-        try:
-            if now - seat.asked_at >= self._ask_again:
-                seat.user, seat.asked_at = self._find_user(seat.scope), now
-            if seat.user is None:
-                return News(None)
-            base = reverse("admin:sharding_cluster_changelist", current_app=seat.site)
-            with translation.override(seat.language):
-                live = build(seat.page or "", look, Rights.of(seat.user), base, live=True).live()
+            shown = self._shown(seat, now)
+            if shown is None:
+                return None
+            if shown not in made:
+                made[shown] = _news(shown, look)
+            return made[shown]
         except (Http404, NoReverseMatch) as error:
             return News({"trouble": str(error)})
         except Error as error:
             connections.close_all()
             return News({"trouble": str(error)})
-        parts = {f"part:{name}": html for name, html in live.pop("parts").items()}
-        return News({**parts, **live, "trouble": ""})
+        except Exception:
+            logger.exception("a page's news could not be made", extra={"action": "live_failed"})
+            return None
+
+    def _shown(self, seat: Seat, now: float) -> Shown | None:
+        """Return what a browser shows; None: its user may not watch any more."""
+        if now - seat.asked_at >= self._ask_again:
+            seat.user, seat.asked_at = self._find_user(seat.scope), now
+        if seat.user is None:
+            return None
+        base = reverse("admin:sharding_cluster_changelist", current_app=seat.site)
+        return seat.page or "", Rights.of(seat.user), base, seat.language
+
+
+def _news(shown: Shown, look: Look) -> News:
+    # Its templates and models need Django's apps, which may not be ready when routes are read.
+    from sharding_app.dashboard.pages import build
+
+    page, rights, base, language = shown
+    with translation.override(language):
+        live = build(page, look, rights, base, live=True).live()
+    parts = {f"part:{name}": html for name, html in live.pop("parts").items()}
+    return News({**parts, **live, "trouble": ""})
+
+
+def _object(texts: Mapping[str, str]) -> str:
+    """Return the JSON of an object whose values are JSON already."""
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in texts.items()) + "}"
 
 
 class Feeds:

@@ -21,6 +21,7 @@ from django.db import DatabaseError
 from django.http import HttpRequest
 from django.test import Client, override_settings
 from django.urls import path
+from django.utils.translation import get_language
 
 from sharding_app.adapters.channels.live import MAX_WORDS, live_application
 from sharding_app.admin import register
@@ -29,7 +30,7 @@ from sharding_app.dashboard.live_route import find_live_path
 from sharding_app.http import feed as feeds
 from sharding_app.http import routing
 from sharding_app.http.door import from_own_page, user_of
-from sharding_app.http.feed import Feed
+from sharding_app.http.feed import Feed, Seat
 from sharding_app.settings.live_updates import check_live_updates
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 
@@ -262,6 +263,40 @@ def test_a_browser_whose_news_fail_is_shown_out_and_disturbs_no_other(
         raise DatabaseError("connection refused")
 
     play(scene)
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_page_is_rendered_once_for_all_who_may_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = pages.build
+    made: list[tuple[str, bool, str]] = []
+
+    def build(topic: str, look: Any, rights: Any, *args: Any, **more: Any) -> Any:
+        made.append((topic, rights.payloads, get_language()))
+        return built(topic, look, rights, *args, **more)
+
+    async def nothing(*_: str) -> None:
+        raise AssertionError("nothing is sent here")
+
+    monkeypatch.setattr(pages, "build", build)
+    stage = Stage()
+
+    def seat(page: str, language: str, user: Watcher) -> Seat:
+        return Seat(handshake(), nothing, nothing, page=page, language=language, user=user)
+
+    all_rights = [seat("", "en", Watcher()) for _ in range(20)]
+    others = [seat("", "en", Lesser()), seat("", "de", Watcher()), seat("nodes/", "en", Watcher())]
+    found = stage.feed._look([*all_rights, *others, *all_rights], 0.0)
+    assert sorted(made) == [("", False, "en"), ("", True, "de"), ("", True, "en"), ("nodes/", True, "en")]
+    assert len({id(found[each]) for each in all_rights}) == 1
+    assert len({id(news) for news in found.values()}) == 4
+    stage.feed._thread.shutdown()
+
+
+class Lesser(Watcher):
+    """A user who may see the dashboard, and nothing else."""
+
+    def has_perm(self, name: str) -> bool:
+        return name == "sharding.view_cluster"
 
 
 def test_who_says_too_much_is_shown_out() -> None:
