@@ -1,13 +1,13 @@
 """The base of the commands that delete rows: the database, refusals, and counts in words."""
 
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes
+from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes, living_hosts
 from sharding_app.management.operator_command import OperatorCommand, refused
 from sharding_app.operations.connectivity import database_trouble
 from sharding_app.operations.console import counted
@@ -42,15 +42,31 @@ class DeletionCommand(OperatorCommand):
         try:
             return work(conninfo(settings.lifeline_database))
         except NodesAlive as error:
-            names = ", ".join(error.names)
-            raise refused(
-                f"Nodes are running: {names}. Stop them first, in their supervisor (systemd, Compose, "
-                "runcluster) or with manage.py sharding_shutdown --all"
-            ) from error
+            raise refused(running(error.names)) from error
         except UnknownTypes as error:
             raise refused(f"The cluster knows no type {', '.join(map(repr, error.names))}.") from error
         except ServerError as error:
             raise database_trouble(settings.database, error) from error
+
+    def refusal(
+        self, types: Sequence[str] | None, told: Callable[[Sequence[str]], str], *, dry_run: bool
+    ) -> list[str]:
+        """Return the living nodes for which the command would be refused now. A dry run says so;
+        without it the command is refused, before anything is counted or asked.
+        """
+        alive = self.on_database(lambda where: living_hosts(where, types))
+        if alive and not dry_run:
+            raise refused(told(alive))
+        if alive:
+            self.say(f"It would be refused now. {told(alive)}.")
+        return alive
+
+
+def running(names: Sequence[str]) -> str:
+    return (
+        f"Nodes are running: {', '.join(names)}. Stop them first, in their supervisor (systemd, Compose, "
+        "runcluster) or with manage.py sharding_shutdown --all"
+    )
 
 
 def counts(found: msgspec.Struct) -> dict[str, int]:

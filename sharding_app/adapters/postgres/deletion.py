@@ -141,6 +141,17 @@ def scrub_tables(conninfo: Conninfo) -> None:
             connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(table)))
 
 
+# -- Refusals ------------------------------------------------------------------------------------
+
+
+def living_hosts(conninfo: Conninfo, types: Sequence[str] | None) -> list[str]:
+    """Return the living nodes for which a removal would be refused: those that host any of these
+    types; None: all. Raises psycopg.Error.
+    """
+    with _connected(conninfo, read_only=True) as connection:
+        return [name for (name,) in _rows(connection, "remove_alive", {"types": types})]
+
+
 # -- The cluster's own data ----------------------------------------------------------------------
 
 

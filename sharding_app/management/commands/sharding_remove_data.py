@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from sharding_app.adapters.postgres.deletion import MessagesWait, Removal, remove_data
-from sharding_app.management.deletion_command import DeletionCommand, amount, counts
+from sharding_app.management.deletion_command import DeletionCommand, amount, counts, running
 from sharding_app.management.operator_command import refused, signed
 
 
@@ -37,9 +37,12 @@ class Command(DeletionCommand):
 
     def work(self, options: dict[str, Any]) -> None:
         types, messages = options["types"] or None, options["delete_messages"]
+        refused_by = self.refusal(types, running, dry_run=options["dry_run"])
         found = self._remove(types, dry_run=True)
         if options["dry_run"]:
             self.say(f"Would be removed: {amount(found)}.")
+            if found.messages and not messages:
+                self.say("It would be refused without --delete-messages: messages or timers wait.")
         else:
             if found.messages and not messages:
                 raise _they_wait(found.messages)
@@ -49,7 +52,7 @@ class Command(DeletionCommand):
             except MessagesWait as error:
                 raise _they_wait(error.number) from error
             self.say(f"Removed: {amount(found)}. Journals are unchanged.")
-        self.result(dry_run=options["dry_run"], removed=counts(found))
+        self.result(dry_run=options["dry_run"], removed=counts(found), refused_by=refused_by)
 
     def _remove(self, types: list[str] | None, *, dry_run: bool, messages: bool = False) -> Removal:
         by = signed("sharding_remove_data")

@@ -2,6 +2,7 @@
 
 import sys
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 
 from sharding_app.adapters.postgres.connection import Conninfo
@@ -43,6 +44,7 @@ class Command(DeletionCommand):
         progress = Progress(self.stderr, quiet=self.as_json)
         try:
             found = Erasure()
+            refused_by = self.refusal([name], lambda nodes: _hosted(name, nodes), dry_run=options["dry_run"])
             if options["dry_run"] or not again:
                 progress("counting")
                 found = self._on_journal(name, progress, dry_run=True)
@@ -60,7 +62,7 @@ class Command(DeletionCommand):
                     )
         finally:
             progress.done()
-        self.result(dry_run=options["dry_run"], deleted=counts(found))
+        self.result(dry_run=options["dry_run"], deleted=counts(found), refused_by=refused_by)
 
     def _on_journal(self, name: str, progress: Progress, *, dry_run: bool) -> Erasure:
         if dry_run:
@@ -71,10 +73,14 @@ class Command(DeletionCommand):
             try:
                 return remove_journal(where, name, by, lambda done: progress(f"{done.events} events deleted"))
             except NodesAlive as error:
-                names = ", ".join(error.names) or "a node that has just joined"
                 raise refused(
-                    f"{name} is hosted by {names}. Roll out a release without the type, or stop these nodes. "
-                    "Rows that were already deleted are gone; run the command again for the rest."
+                    f"{_hosted(name, error.names)}. Rows that were already deleted are gone; run the command "
+                    "again for the rest."
                 ) from error
 
         return self.on_database(remove)
+
+
+def _hosted(name: str, nodes: Sequence[str]) -> str:
+    hosts = ", ".join(nodes) or "a node that has just joined"
+    return f"{name} is hosted by {hosts}. Roll out a release without the type, or stop these nodes"

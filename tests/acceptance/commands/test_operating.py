@@ -57,6 +57,8 @@ def two_nodes(live_tables: Live) -> Iterator[Live]:
 @pytest.mark.slow
 def test_a_cluster_is_shut_down_cleared_and_erased_from(two_nodes: Live) -> None:
     live = two_nodes
+    tried = live.manage("sharding_remove_data", "--dry-run", "--json")
+    assert json.loads(tried.stdout)["refused_by"] == ["one", "two"]
     alive = live.manage("sharding_remove_data", "--yes")
     assert alive.returncode == 1
     assert "Nodes are running: one, two. Stop them first" in alive.stderr

@@ -35,6 +35,8 @@ def test_a_journal_is_deleted_aloud(live_tables: Live) -> None:
         assert "shop.Cart is hosted by one. Roll out a release without the type" in alive.stderr
         would = live.manage("sharding_remove_journal", "shop.Cart", "--dry-run")
         assert would.stdout == (
+            "It would be refused now. shop.Cart is hosted by one. Roll out a release without the type, or stop these "
+            "nodes.\n"
             "Would be deleted: 20 events, 0 snapshots, 0 remembered ids, 0 messages of shop.Cart.\n"
         )
         assert one.stop() == 0
@@ -70,6 +72,7 @@ def test_a_journal_is_deleted_aloud(live_tables: Live) -> None:
         "done": True,
         "dry_run": False,
         "deleted": {"events": 0, "snapshots": 0, "remembered": 0, "messages": 0},
+        "refused_by": [],
     }
 
 
