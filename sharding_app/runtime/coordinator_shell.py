@@ -58,6 +58,10 @@ MOST_SHARDS = 2000
 
 TO_BE_SEEN = frozenset(("strategy_failed", "decision_refused", "node_unheard"))
 """Decisions that report a fault to mend."""
+IN_THE_TIMELINE_ALONE = frozenset(("shards_placed",))
+"""Decisions of which the start of a cluster makes many: they are logged as details."""
+LOGGED_CHARACTERS = 200
+"""Longest detail of a decision in the log. The timeline has all of it."""
 
 FOR_THE_COORDINATOR = (
     GetShardHome,
@@ -368,9 +372,14 @@ class CoordinatorShell:
             self.look_now()
 
     def _note(self, decision: Decision) -> None:
+        level = logging.WARNING if decision.action in TO_BE_SEEN else logging.INFO
+        if decision.action in IN_THE_TIMELINE_ALONE:
+            level = logging.DEBUG
+        detail = decision.detail
+        if len(detail) > LOGGED_CHARACTERS:
+            detail = f"{detail[:LOGGED_CHARACTERS]}... (the timeline has the whole line)"
         logger.log(
-            logging.WARNING if decision.action in TO_BE_SEEN else logging.INFO,
-            "%s: %s %s", decision.action, decision.subject, decision.detail,
+            level, "%s: %s %s", decision.action, decision.subject, detail,
             extra={"action": decision.action, "subject": decision.subject, "term": self.term},
         )  # fmt: skip
         self.decisions.append(decision)

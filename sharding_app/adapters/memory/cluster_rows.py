@@ -2,7 +2,7 @@
 store's SQL.
 """
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -23,7 +23,8 @@ from sharding_app.protocol.records import (
     TypeConfig,
 )
 
-TIMELINE_LINES = 5000
+TIMELINE_LINES = 1000
+"""Lines of the timeline that are kept of each action."""
 
 
 class ClusterRows:
@@ -52,7 +53,23 @@ class ClusterRows:
         "The epochs again, by the type's number: the journal's fence reads them."
         self.on_decide: Callable[[Term, ShardRow | None, ShardRow], None] | None = None
         "Called with each changed row, before and after, and the term of the writer: for checks."
-        self.timeline: deque[Decision] = deque(maxlen=TIMELINE_LINES)
+        self.timeline: list[Decision] = []
+
+    # -- The timeline ------------------------------------------------------------------------------
+
+    def record(self, decisions: Sequence[Decision]) -> None:
+        """Add lines. Of each action the newest are kept."""
+        self.timeline += decisions
+        lines = Counter(each.action for each in self.timeline)
+        beyond = {action: number - TIMELINE_LINES for action, number in lines.items()}
+        if max(beyond.values(), default=0) <= 0:
+            return
+        kept = []
+        for each in self.timeline:
+            beyond[each.action] -= 1
+            if beyond[each.action] < 0:
+                kept.append(each)
+        self.timeline = kept
 
     # -- Types -------------------------------------------------------------------------------------
 

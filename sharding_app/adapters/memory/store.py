@@ -136,7 +136,7 @@ class MemoryStore:
         return await self._write("bury", lambda: self._writes.bury(term, incarnation))
 
     async def record(self, decisions: Sequence[Decision]) -> None:
-        await self._ask("record", lambda: self._rows.timeline.extend(decisions))
+        await self._ask("record", lambda: self._rows.record(decisions))
 
     async def close(self) -> None:
         self.connection.close()

@@ -35,7 +35,8 @@ from sharding_app.protocol.records import (
     TypeConfig,
 )
 
-TIMELINE_LINES = 5000
+TIMELINE_LINES = 1000
+"""Lines of the timeline that are kept of each action."""
 INSUFFICIENT_PRIVILEGE = "42501"
 
 

@@ -174,6 +174,8 @@ CREATE TABLE sharding_decision (
     detail text NOT NULL DEFAULT ''
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
+CREATE INDEX sharding_decision_action ON sharding_decision (action, id);
+
 CREATE TABLE sharding_location (
     type_id integer NOT NULL,
     shard integer NOT NULL CHECK (shard >= 0),

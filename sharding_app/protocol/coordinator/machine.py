@@ -158,7 +158,7 @@ class Coordinator:
         for incarnation, member in self.members.items():
             old = before.get(incarnation)
             if old is None or old.state != member.state or old.types != member.types:
-                self.outbox.note(f"node_{member.state}", incarnation, member.name)
+                self.outbox.note(f"node_{member.state}", incarnation, _told(member))
                 self._acknowledge(incarnation)
         for incarnation in before:
             if incarnation not in self.members:
@@ -513,3 +513,8 @@ class Coordinator:
             if now - start.told_at >= self.settings.retry_seconds:
                 start.told_at = now
                 self.outbox.host(start.home, type_name, shard, start.epoch)
+
+
+def _told(member: Member) -> str:
+    """A node's name and its release, so that the timeline tells which one came when."""
+    return f"{member.name}, version {member.app_version}" if member.app_version else member.name

@@ -83,6 +83,9 @@ class CoordinatorTerms:
         ports.on_decision(decision)
         if decision.subject != self._node.incarnation:
             if decision.action == "node_up":
-                ports.listener.node_up(decision.subject, decision.detail)
+                shell = self._node.coordinator
+                member = None if shell is None else shell.machine.members.get(decision.subject)
+                name = decision.detail if member is None else member.name
+                ports.listener.node_up(decision.subject, name)
             elif decision.action in ("node_dead", "node_left"):
                 ports.listener.node_down(decision.subject, decision.detail)

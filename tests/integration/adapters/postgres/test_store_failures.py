@@ -159,14 +159,31 @@ async def test_a_copy_of_the_database_is_another_cluster(params: dict[str, Any],
     await again.close()
 
 
-async def test_the_timeline_forgets_what_is_old(params: dict[str, Any]) -> None:
+async def test_the_timeline_forgets_what_is_old_of_each_kind(params: dict[str, Any]) -> None:
+    """A storm of one kind pushes out no other. What other statements have noted is forgotten
+    too.
+    """
     store = PostgresStore(params)
-    for _ in range(3):
-        await store.record(
-            [Decision("allocated", f"shard {number}") for number in range(TIMELINE_LINES // 2)]
-        )
+    await store.record([Decision("node_up", "n-a", "a, version 7")])
     async with await connect(params) as admin:
-        assert await value(admin, "SELECT count(*) FROM sharding_decision") == TIMELINE_LINES
+        await admin.execute(
+            b"INSERT INTO sharding_decision (action, subject) SELECT 'entity_erased', n::text"
+            b" FROM generate_series(1, %s) n",
+            [TIMELINE_LINES + 7],
+        )
+        for _ in range(3):
+            await store.record([Decision("moved", f"{number}") for number in range(TIMELINE_LINES // 2)])
+        kept = await (
+            await admin.execute(
+                b"SELECT action, count(*), min(subject::integer) FILTER (WHERE action = 'entity_erased')"
+                b" FROM sharding_decision GROUP BY action ORDER BY action"
+            )
+        ).fetchall()
+    assert kept == [
+        ("entity_erased", TIMELINE_LINES, 8),
+        ("moved", TIMELINE_LINES, None),
+        ("node_up", 1, None),
+    ]
     await store.close()
 
 

@@ -144,6 +144,13 @@ def test_the_timeline_tells_where_shards_were_placed_and_moved_with_their_pause(
     assert moved.detail.startswith("0 from a to b, away for ")
 
 
+def test_the_timeline_tells_which_version_a_node_runs() -> None:
+    play = Play([node("a", 1, app_version="7")])
+    play.join(node("b", 2, app_version="8", state="joining"), node("c", 3))
+    told = {each.subject: each.detail for each in play.notes if each.action in ("node_joining", "node_up")}
+    assert {name: told[name] for name in "bc"} == {"b": "node-b, version 8", "c": "node-c"}
+
+
 def test_first_homes_are_gathered_for_a_while_and_told_in_one_line() -> None:
     """A cluster that grows shard by shard would fill the timeline with them."""
     outbox = Outbox(1)

@@ -1,6 +1,8 @@
 """The shell carries out every effect of its machine, and raises for one that it does not know."""
 
 import asyncio
+import logging
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -17,10 +19,34 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 def test_an_unknown_effect_raises() -> None:
-    shell = CoordinatorShell(
-        "a", 1, cast("Any", None), BootClock(), lambda to, message: True, lambda to, message: None,
-        CoordinatorSettings(), cast("Any", None), 3.0, lambda decision: None, 0.5,
-    )  # fmt: skip
+    shell = _shell()
     shell.machine.outbox.effects.append(cast("CoordinatorEffect", Unknown()))
     with pytest.raises(AssertionError, match="Unknown"):
         asyncio.run(shell._carry_out())
+
+
+def test_long_decisions_are_cut_in_the_log_and_first_homes_are_details(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A start of twenty types would fill the log with numbers of shards."""
+    shell, numbers = _shell(), ",".join(str(each) for each in range(0, 1000, 2))
+    shell.machine.outbox.note("shards_placed", "shop.Cart", f"{numbers} at a")
+    shell.machine.outbox.note("shards_moved", "shop.Cart", f"{numbers} from a to b")
+    shell.machine.outbox.note("node_up", "b", "b, version 8")
+    with caplog.at_level(logging.DEBUG, "sharding.coordinator"):
+        asyncio.run(shell._carry_out())
+    placed, moved, up = caplog.records
+    assert (placed.levelno, moved.levelno, up.levelno) == (logging.DEBUG, logging.INFO, logging.INFO)
+    assert max(len(each.getMessage()) for each in caplog.records) < 300
+    assert up.getMessage() == "node_up: b b, version 8"
+    assert [len(each.detail) > 1000 for each in shell.decisions] == [True, True, False]
+
+
+def _shell() -> CoordinatorShell:
+    async def record(decisions: object) -> None:
+        """Take the decisions."""
+
+    return CoordinatorShell(
+        "a", 1, cast("Any", SimpleNamespace(record=record)), BootClock(), lambda to, message: True,
+        lambda to, message: None, CoordinatorSettings(), cast("Any", None), 3.0, lambda decision: None, 0.5,
+    )  # fmt: skip
