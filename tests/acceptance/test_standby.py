@@ -1,5 +1,5 @@
 """A primary with a synchronous standby: each acknowledged event survives a promotion, whatever was
-under way.
+under way, and no durable message is lost or doubled.
 """
 
 import signal
@@ -14,6 +14,8 @@ from tests.acceptance.conftest import NewScenario
 
 pytestmark = pytest.mark.acceptance
 
+PAYMENTS = 30.0
+"""Orders to accounts each second: durable messages and timers, which are judged at the end."""
 LONGER_THAN_AN_ANSWER = 12.0
 """The journal gives an append up after 10 seconds, and asks what became of it."""
 
@@ -23,7 +25,7 @@ def test_the_standby_is_promoted_again_and_again(scenario_with_standby: NewScena
     cluster = run.cluster
     pair = cluster.servers.pair
     assert pair is not None
-    run.begin("a", "b", "c")
+    run.begin("a", "b", "c", payments=PAYMENTS)
     run.go_on(1)
     for cut_seconds in (0.0, 1.0):
         if cut_seconds:
@@ -48,7 +50,7 @@ def test_what_a_standby_has_not_confirmed_is_not_acknowledged(scenario_with_stan
     pair = cluster.servers.pair
     assert pair is not None
     run.patience = 40.0
-    run.begin("a", "b")
+    run.begin("a", "b", payments=PAYMENTS)
     run.go_on(1)
     pair.cut()
     at = time.monotonic()
@@ -69,7 +71,7 @@ def test_nodes_that_know_both_servers_find_the_primary(scenario_with_standby: Ne
     pair = cluster.servers.pair
     assert pair is not None
     cluster.ports = f"{pair.primary.port},{pair.standby.port}"
-    run.begin("a", "b")
+    run.begin("a", "b", payments=PAYMENTS)
     for way in ("over", "back"):
         run.go_on(1)
         at = time.monotonic()
