@@ -8,45 +8,32 @@ says something else: a comparison the other way round, a call left out, a number
 seed chooses the same mutants, in the same order, so that a run can go on where another one ended
 (`--skip`). Steps are tried in order, and the first that fails has noticed:
 
-    nearest      the tests in tests/unit/protocol that import the changed file, or a file of the
-                 core that imports it
-    core         the other tests of that folder
-    further      the other tests of tests/unit that import the changed file itself
-    simulation   so many seeds (`--seeds`; 0: none)
+    nearest      the tests in tests/unit/protocol that execute the changed statement
+    further      the other tests of tests/unit that do
+    simulation   those of so many seeds (`--seeds`; 0: none) that do
 
 A mutant that no step notices has survived: either a test is missing, or the change changes nothing
-that can be seen. The exit code is 1 if the share of those is above `--most` per cent. All steps
-have to pass in the unchanged copy first.
+that can be seen. The exit code is 1 if the share of those is above `--most` per cent. All tests and
+seeds have to pass in the unchanged copy first. `tests.house.forks` says how the steps are run.
 """
 
 import argparse
 import ast
 import json
-import os
-import re
-import resource
-import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.house.trials import Copy
 
 CORE = Path("sharding_app/protocol")
-FOLDERS = ("tests/unit/protocol",)
-FURTHER = ("tests/unit",)
-NO_TESTS = 5
-"""pytest's code when there was none: nothing has noticed."""
-CPU_SECONDS = 300
-"""A mutant may turn for ever, and so may each process that it starts."""
-MEMORY_BYTES = 4 * 1024**3
-WALL_SECONDS = 1800.0
-"""Only for one that waits for ever; long, since the machine may be busy."""
+CORE_TESTS = "tests/unit/protocol/"
+TESTS = "tests/unit"
 
 OTHERWISE: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",
@@ -62,7 +49,6 @@ OTHERWISE: dict[type[ast.cmpop], str] = {
 }
 ANOTHER = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list", "popleft": "pop"}
 """Functions and methods that can be called alike."""
-_IMPORT = re.compile(r"^\s*(?:from|import) ([\w.]+)", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -70,6 +56,8 @@ class Mutant(NamedTuple):
 
     file: str
     line: int
+    last: int
+    "The last line of the part that is changed."
     start: int
     end: int
     new: str
@@ -83,11 +71,6 @@ class Mutant(NamedTuple):
         return {"place": f"{self.file}:{self.line}", "old": _short(old), "new": _short(self.new)}
 
 
-class Step(NamedTuple):
-    name: str
-    command: tuple[str, ...]
-
-
 def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= 160 else f"{text[:157]}..."
@@ -98,24 +81,29 @@ def _short(text: str) -> str:
 
 def mutants(file: str, text: str) -> list[Mutant]:
     """All mutants of one file, in the order of its text."""
+    data = text.encode()
     starts = [0]
-    for each in text.encode().splitlines(keepends=True):
+    for each in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(each))
 
-    def place(node: ast.expr | ast.stmt, new: str) -> Mutant:
+    def ends(node: ast.expr | ast.stmt) -> tuple[int, int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
-        start = starts[node.lineno - 1] + node.col_offset
-        return Mutant(file, node.lineno, start, starts[node.end_lineno - 1] + node.end_col_offset, new)
+        end = starts[node.end_lineno - 1] + node.end_col_offset
+        return node.end_lineno, starts[node.lineno - 1] + node.col_offset, end
+
+    def words(node: ast.expr | ast.stmt) -> str:
+        _, start, end = ends(node)
+        return data[start:end].decode()
 
     return sorted(
         {
-            place(node, new)
+            Mutant(file, node.lineno, *ends(node), new)
             for function in ast.walk(ast.parse(text))
             if isinstance(function, ast.FunctionDef) and function.name != "__repr__"
             for statement in function.body
             for inside in _walk(statement)
-            for node, new in _changes(inside, text)
+            for node, new in _changes(inside, words)
         }
     )
 
@@ -130,13 +118,9 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changes(  # noqa: C901  (one case for each kind of change)
-    node: ast.AST, text: str
+    node: ast.AST, words: Callable[[ast.expr | ast.stmt], str]
 ) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """What may stand in the place of a node, or of a part of it."""
-
-    def words(part: ast.AST) -> str:
-        return ast.get_source_segment(text, part) or ""
-
+    """What may stand in the place of a node, or of a part of it; `words` are those of a node."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             yield node, f"({words(left)} {OTHERWISE[type(op)]} {words(right)})"
@@ -192,96 +176,25 @@ def chosen(root: Path, seed: int, count: int, *, skip: int = 0, only: str = "") 
     return pool[skip : skip + count]
 
 
-# -- Which checks there are ------------------------------------------------------------------------
+# -- What becomes of them --------------------------------------------------------------------------
 
 
-def nearest(root: Path, file: str) -> list[str]:
-    """The tests that import this file of the core, or one of the core that imports it."""
-    name = _module(file)
-    users = {
-        _module(each) for each, imported in _imports_of(root, (CORE.as_posix(),)).items() if name in imported
-    }
-    return _that_import(root, FOLDERS, {name} | users)
-
-
-def further(root: Path, file: str) -> list[str]:
-    tests = _that_import(root, FURTHER, {_module(file)})
-    return [each for each in tests if not each.startswith(tuple(f"{folder}/" for folder in FOLDERS))]
-
-
-def _module(file: str) -> str:
-    return file.removesuffix(".py").replace("/", ".")
-
-
-def _that_import(root: Path, folders: Sequence[str], names: set[str]) -> list[str]:
-    """The tests that import one of these, themselves or through a helper, in the order of the
-    folders.
-    """
-    imports = _imports_of(root, folders)
-    while True:
-        found = [each for each, imported in imports.items() if imported & names]
-        helpers = {_module(each) for each in found if "/test_" not in each}
-        if helpers <= names:
-            return [each for each in found if "/test_" in each]
-        names = names | helpers
-
-
-def _imports_of(root: Path, folders: Sequence[str]) -> dict[str, set[str]]:
-    """For each file of these folders the modules that it imports."""
-    for folder in folders:
-        if not (root / folder).is_dir():
-            raise NotADirectoryError(
-                f"{folder}: there is no such folder. Where are its files now? "
-                "The mutants of tests/house/mutants.py are tried with them."
-            )
-    return {
-        path.relative_to(root).as_posix(): set(_IMPORT.findall(path.read_text(encoding="utf-8")))
-        for folder in folders
-        for path in sorted((root / folder).rglob("*.py"))
-    }
-
-
-def steps(root: Path, file: str | None, seeds: int) -> list[Step]:
-    """What is tried with a mutant of this file, in order; without one, what must pass before."""
-    pytest = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
-    made = []
-    near = nearest(root, file) if file is not None else []
-    if near:
-        made.append(Step("nearest", (*pytest, *near)))
-    made.append(Step("core", (*pytest, *FOLDERS, *(f"--ignore={each}" for each in near))))
-    if file is not None and (beyond := further(root, file)):
-        made.append(Step("further", (*pytest, *beyond)))
-    if seeds:
-        simulate = (sys.executable, "manage.py", "sharding_simulate", "--json", "--processes", "1")
-        # In tens: most that are found at all are found by the first few.
-        for first in range(0, seeds, 10):
-            part = ("--seed", str(first), "--seeds", str(min(10, seeds - first)))
-            made.append(Step("simulation", (*simulate, *part)))
-    return made
-
-
-def notices(folder: Path, step: Step) -> bool:
-    """Run one step in a copy; tell whether it has failed."""
-    # A file that is changed twice within a second would be taken for what was compiled before.
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    running = subprocess.Popen(
-        step.command, cwd=folder, env=environment, start_new_session=True, preexec_fn=_bounded,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        code = running.wait(WALL_SECONDS)
-    except subprocess.TimeoutExpired:
-        code = -signal.SIGKILL
-    finally:
-        if running.poll() is None:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait()
-    return code not in (0, NO_TESTS)
-
-
-def _bounded() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+def fates(folder: Path, picked: Sequence[Mutant], seeds: int) -> Iterator[dict[str, Any]]:
+    """Try these mutants in a copy; yield what `tests.house.forks` says, one line at a time."""
+    request = json.dumps({"mutants": picked, "seeds": seeds})
+    said = folder / "said.txt"
+    with said.open("w+", encoding="utf-8") as log:
+        with subprocess.Popen(
+            (sys.executable, "-m", "tests.house.forks"), cwd=folder, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+        ) as running:  # fmt: skip
+            assert running.stdin is not None
+            assert running.stdout is not None
+            running.stdin.write(request)
+            running.stdin.close()
+            yield from map(json.loads, running.stdout)
+        if running.returncode:
+            yield {"failed": said.read_text(encoding="utf-8")[-4000:]}
 
 
 # -- The command -----------------------------------------------------------------------------------
@@ -303,25 +216,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     noticed: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        copy = Copy(folder)
+        Copy(folder)
         picked = chosen(folder, options.seed, options.count, skip=options.skip, only=options.only)
-        for step in steps(folder, None, options.seeds):
-            if notices(folder, step):
-                print(f"without any change this fails: {' '.join(step.command)}", file=sys.stderr)
+        texts = {each.file: (folder / each.file).read_text(encoding="utf-8") for each in picked}
+        for fate in fates(folder, picked, options.seeds):
+            if "failed" in fate:
+                print(f"without any change this fails: {fate['failed']}", file=sys.stderr)
                 return 2
-        for number, mutant in enumerate(picked, 1):
-            text = (folder / mutant.file).read_text(encoding="utf-8")
-            with copy.changed(mutant.file, mutant.applied(text)):
-                tried = steps(folder, mutant.file, options.seeds)
-                by = next((each.name for each in tried if notices(folder, each)), "")
-            told = mutant.told(text)
-            if by:
-                noticed[by] += 1
+            if "number" not in fate:
+                if not options.json:
+                    print(fate, flush=True)
+                continue
+            mutant = picked[fate["number"]]
+            told = mutant.told(texts[mutant.file])
+            if fate["step"]:
+                noticed[fate["step"]] += 1
             else:
                 survived.append(told)
             if not options.json:
                 print(
-                    f"{number:4} {by or 'SURVIVED':10} {told['place']}: {told['old']}  ->  {told['new']}",
+                    f"{fate['number'] + 1:4} {fate['step'] or 'SURVIVED':10} {told['place']}: "
+                    f"{told['old']}  ->  {told['new']}  [{fate['by']} {fate['how']} {fate['took']} s]",
                     flush=True,
                 )
     share = 100 * len(survived) / max(1, len(picked))

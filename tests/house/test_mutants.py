@@ -1,24 +1,16 @@
-"""What counts as a mutant, which tests are tried with it, and when it has been noticed."""
+"""What counts as a mutant, and when a test or a seed has noticed it."""
 
-import sys
+import os
+import shutil
 from pathlib import Path
+from typing import Any, TextIO
 
 import pytest
 
-from tests.house import mutants as mutants_
+from tests.house import forks
 from tests.house.conformance import ROOT
-from tests.house.mutants import (
-    CORE,
-    FOLDERS,
-    FURTHER,
-    Step,
-    chosen,
-    further,
-    mutants,
-    nearest,
-    notices,
-    steps,
-)
+from tests.house.forks import MEMORY_BYTES, Functions, in_fork, limited
+from tests.house.mutants import CORE_TESTS, Mutant, chosen, fates, mutants
 
 SOURCE = '''
 """Ten words: 3 < 4."""
@@ -82,11 +74,10 @@ def test_a_mutant_says_what_it_changes() -> None:
 
 
 def test_the_same_seed_chooses_the_same_and_a_run_can_go_on() -> None:
-    first = chosen(ROOT, 1, 20, only="/region")
-    assert {each.file for each in first} == {"sharding_app/protocol/region.py"}
-    assert chosen(ROOT, 1, 20, only="/region") == first
-    assert chosen(ROOT, 1, 10, only="/region") + chosen(ROOT, 1, 10, skip=10, only="/region") == first
-    assert chosen(ROOT, 2, 20, only="/region") != first
+    first = chosen(ROOT, 1, 20, only="/ids")
+    assert {each.file for each in first} == {"sharding_app/protocol/ids.py"}
+    assert chosen(ROOT, 1, 5, only="/ids") + chosen(ROOT, 1, 15, skip=5, only="/ids") == first
+    assert chosen(ROOT, 2, 20, only="/ids") != first
     assert len({each.file for each in chosen(ROOT, 1, 20)}) > 5, "of the whole core"
     for each in first:
         text = (ROOT / each.file).read_text(encoding="utf-8")
@@ -94,53 +85,144 @@ def test_the_same_seed_chooses_the_same_and_a_run_can_go_on() -> None:
         assert each.applied(text) != text
 
 
-def test_the_nearest_tests_import_the_file_or_what_it_is_a_part_of() -> None:
-    assert "tests/unit/protocol/test_region_limits.py" in nearest(ROOT, "sharding_app/protocol/region.py")
-    assert "tests/unit/protocol/coordinator/test_coordinator.py" in nearest(
-        ROOT, "sharding_app/protocol/coordinator/handoff.py"
-    ), "through a helper"
-    assert "tests/unit/runtime/execution/test_supervision.py" in further(
-        ROOT, "sharding_app/protocol/supervision.py"
-    )
-    assert "tests/unit/settings/test_allocation_settings.py" in further(
-        ROOT, "sharding_app/protocol/allocation/least_shards.py"
-    )
-    assert "tests/unit/dashboard/test_trouble.py" in further(ROOT, "sharding_app/protocol/messages.py")
-    assert not [each for each in further(ROOT, "sharding_app/protocol/ids.py") if "/protocol/" in each]
-    for path in (ROOT / "sharding_app/protocol").rglob("*.py"):
-        file = path.relative_to(ROOT).as_posix()
-        names = [step.name for step in steps(ROOT, file, 20)]
-        assert "core" in names
-        assert names[-2:] == ["simulation", "simulation"]
-    assert [step.name for step in steps(ROOT, None, 0)] == ["core"]
+# -- Which tests notice ----------------------------------------------------------------------------
+
+GATE = """
+def limit() -> int:
+    return 10
 
 
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its tests would be tried with no mutant, and no line would say so."""
-    file = "sharding_app/protocol/region.py"
-    for folder in (CORE, *FOLDERS, *FURTHER):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    assert (nearest(tmp_path, file), further(tmp_path, file)) == ([], [])
-    monkeypatch.setattr(mutants_, "FURTHER", ("tests/unit", "tests/moved"))
-    with pytest.raises(NotADirectoryError, match="tests/moved: there is no such folder"):
-        further(tmp_path, file)
-    (tmp_path / FOLDERS[0]).rmdir()
-    with pytest.raises(NotADirectoryError, match=FOLDERS[0]):
-        nearest(tmp_path, file)
+SMALL = limit() < 20
 
 
-@pytest.mark.parametrize(
-    ("program", "noticed"),
-    [
-        ("", False),
-        ("raise SystemExit(1)", True),
-        ("raise SystemExit(2)", True),
-        ("raise SystemExit(5)", False),
-        ("import os; os.kill(os.getpid(), 9)", True),
-        ("b'x' * 8_000_000_000", True),
-    ],
-)
-def test_a_step_that_fails_has_noticed_and_one_without_tests_has_not(
-    program: str, noticed: bool, tmp_path: Path
+class Room:
+    def __init__(self) -> None:
+        self.name = "room"
+
+
+class Gate(Room):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = 0
+
+    def enter(self, people: int) -> bool:
+        self.inside += people
+        return self.inside < limit()
+
+    def leave(self, people: int) -> None:
+        self.inside -= people
+
+    def unused(self) -> bool:
+        return True
+"""
+NEAR = """
+from sharding_app.protocol.gate import SMALL, Gate
+
+
+def test_it_lets_a_few_in():
+    assert Gate().enter(3)
+
+
+def test_it_has_a_limit():
+    assert not Gate().enter(10)
+
+
+def test_the_limit_is_small():
+    assert SMALL
+"""
+FAR = """
+from sharding_app.protocol.gate import Gate
+
+gates = []
+
+
+def test_it_has_a_name():
+    assert Gate().name == "room"
+
+
+def test_people_leave():
+    gates.append(Gate())
+    gates[-1].leave(-3)
+    gates[-1].leave(1)
+    assert len(gates) == 1, "only without the test below, and before it"
+    assert gates[-1].inside == 2
+
+
+def test_the_state_of_another_test_shows_nothing():
+    gates.append(Gate())
+    gates[-1].leave(0)
+"""
+
+
+def gate(place: str, new: str) -> Mutant:
+    """Replace a text that stands once in the gate."""
+    assert GATE.count(place) == 1
+    start = GATE.index(place)
+    line = GATE[:start].count("\n") + 1
+    return Mutant("sharding_app/protocol/gate.py", line, line, start, start + len(place), new)
+
+
+def test_a_change_is_tried_in_a_fork_with_the_tests_that_execute_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert notices(tmp_path, Step("one", (sys.executable, "-c", program))) is noticed
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
+    for name in ("mutants", "forks", "trials", "conformance"):
+        target = tmp_path / "tests" / "house" / f"{name}.py"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / "tests" / "house" / target.name, target)
+    for file, text in (
+        ("sharding_app/protocol/gate.py", GATE),
+        (f"{CORE_TESTS}test_near.py", NEAR),
+        ("tests/unit/test_far.py", FAR),
+    ):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    tried: dict[Mutant, tuple[str, str, str]] = {
+        gate("self.inside < limit()", "True"): ("nearest", "test_it_has_a_limit", ""),
+        gate("self.inside < limit()", "self.inside <= limit()"): ("nearest", "test_it_has_a_limit", ""),
+        gate("self.inside -= people", "self.inside += people"): ("further", "test_people_leave", ""),
+        gate("return True", "return False"): ("", "", "0 + 0 tests, 0 seeds"),
+        gate("return 10", "return 20"): ("nearest", "", "in new processes"),
+    }
+    told = list(fates(tmp_path, list(tried), seeds=0))
+    assert [each for each in told if "failed" in each] == []
+    found = [(each["step"], each["by"].rpartition("::")[2], each["how"]) for each in told if "step" in each]
+    assert found == list(tried.values())
+    assert (tmp_path / "sharding_app/protocol/gate.py").read_text(encoding="utf-8") == GATE
+
+
+def test_a_function_is_changed_where_it_lives_unless_its_cells_become_others(tmp_path: Path) -> None:
+    names: dict[str, Any] = {"__name__": "gate"}
+    exec(compile(GATE, str(tmp_path / "sharding_app/protocol/gate.py"), "exec"), names)  # noqa: S102  (our own text)
+    functions, made_before = Functions(tmp_path), names["Gate"]()
+    assert functions.changed(gate("super().__init__()", "pass"), GATE) is None
+    assert functions.changed(gate("return True", "return True"), GATE) is None
+    change = functions.changed(gate("return True", "return False"), GATE)
+    assert change is not None
+    assert made_before.unused()
+    change()
+    assert not made_before.unused()
+
+
+def test_a_fork_that_fails_dies_or_goes_on_for_ever_has_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "MORE_SECONDS", 0.05)
+
+    def endless(out: TextIO) -> bool:
+        print("begun", file=out, flush=True)
+        with limited(0.0):
+            while True:
+                pass
+
+    def greedy(out: TextIO) -> bool:
+        return len(b"x" * 2 * MEMORY_BYTES) > 0
+
+    def killed(out: TextIO) -> bool:
+        os.kill(os.getpid(), 9)
+        return True
+
+    assert in_fork(lambda out: out.write("well") > 0) == (True, "well")
+    assert in_fork(lambda out: False) == (False, "")
+    assert in_fork(killed) == (False, "")
+    assert in_fork(endless) == (False, "begun\n")
+    well, told = in_fork(greedy)
+    assert (well, told.splitlines()[-1]) == (False, "MemoryError")
