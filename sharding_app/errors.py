@@ -17,6 +17,7 @@
      +-- UnreadableState       a stored state that this code cannot read
      +-- EventsGone            a follower's next events are not in the journal
      |    +-- EntityErased     ... since the entity was erased
+     +-- ProjectionError       a projection cannot go on, or does not show an entity
      +-- WrongContext          a valid call in the wrong place (also a RuntimeError)
      +-- DeclarationError      a wrong declaration of an entity, event or message (also a TypeError)
 
@@ -46,6 +47,7 @@ __all__ = [
     "InvalidEntityId",
     "NotSerializable",
     "PartiallyApplied",
+    "ProjectionError",
     "Rejected",
     "ShardingError",
     "Stored",
@@ -92,6 +94,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "state_unreadable": "nothing",
     "events_gone": "nothing",
     "entity_erased": "nothing",
+    "projection": "nothing",
     "wrong_context": "nothing",
     "call_cycle": "nothing",
     "declaration_error": "nothing",
@@ -260,6 +263,13 @@ class EntityErased(EventsGone):
     kind = "entity_erased"
 
 
+class ProjectionError(ShardingError):
+    """A projection cannot go on, or does not show an entity: the code and the message say why."""
+
+    kind = "projection"
+    stored: Stored = "nothing"  # it reads the journal, and writes none of it
+
+
 class WrongContext(ShardingError, RuntimeError):
     """A valid call in the wrong place, such as ``.sync`` on a thread with a running event loop."""
 
@@ -290,6 +300,7 @@ _KINDS: dict[str, type[ShardingError]] = {
         UnreadableState,
         EventsGone,
         EntityErased,
+        ProjectionError,
         WrongContext,
         DeclarationError,
     )

@@ -27,6 +27,7 @@ class Migration(migrations.Migration):
                         "0001_sessions",
                         "0001_coordinator",
                         "0001_locations",
+                        "0001_projections",
                     ),
                     ("0001_drop",),
                 ),
@@ -111,6 +112,7 @@ class Migration(migrations.Migration):
                         ("changeable", models.BooleanField()),
                         ("locations_change", models.BigIntegerField(default=0)),
                         ("uses_messages", models.BooleanField(default=False)),
+                        ("followed", models.BooleanField(default=False)),
                         ("registered_at", models.DateTimeField()),
                     ],
                     options={

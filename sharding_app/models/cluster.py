@@ -100,6 +100,7 @@ class EntityType(ReadOnlyModel):
     changeable = models.BooleanField()
     locations_change = models.BigIntegerField(default=0)
     uses_messages = models.BooleanField(default=False)
+    followed = models.BooleanField(default=False)
     registered_at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):

@@ -10,10 +10,18 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sharding_app.migrations._sql import load
 
-FILES = ("0001_tables", "0001_fence", "0001_messages", "0001_sessions", "0001_coordinator", "0001_locations")
+FILES = (
+    "0001_tables",
+    "0001_fence",
+    "0001_messages",
+    "0001_sessions",
+    "0001_coordinator",
+    "0001_locations",
+    "0001_projections",
+)
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "message", "lease", "decision",
-    "location",
+    "location", "change", "projection", "position", "filled", "held",
 )  # fmt: skip
 
 

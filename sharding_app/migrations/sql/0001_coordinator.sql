@@ -16,6 +16,8 @@ CREATE FUNCTION @schema@.sharding_decide_v1(
 #variable_conflict use_column
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
+    -- A projection may begin to follow a type: it waits for the rows that are new here, or they say so.
+    PERFORM 1 FROM @schema@.sharding_type t WHERE t.name = ANY (names) AND 0 = ANY (expected) ORDER BY t.id FOR KEY SHARE;
     PERFORM 1
         FROM unnest(names, shards) AS change (name, shard)
         JOIN @schema@.sharding_type t ON t.name = change.name
@@ -28,8 +30,8 @@ BEGIN
             AS change (name, shard, expected, epoch, home, step)
         JOIN @schema@.sharding_type t ON t.name = change.name
         WHERE s.type_id = t.id AND s.shard = change.shard AND s.epoch = change.expected;
-    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, home, step)
-        SELECT t.id, change.shard, change.epoch, change.home, change.step
+    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, home, step, followed)
+        SELECT t.id, change.shard, change.epoch, change.home, change.step, t.followed
         FROM unnest(names, shards, expected, epochs, homes, steps)
             AS change (name, shard, expected, epoch, home, step)
         JOIN @schema@.sharding_type t ON t.name = change.name

@@ -7,6 +7,7 @@ DECLARE
     written bigint;
     locked bigint;
     stale json;
+    followed_types integer[];
 BEGIN
     IF TG_TABLE_NAME = 'sharding_message' AND NOT EXISTS (SELECT FROM new_rows n WHERE n.epoch IS NOT NULL) THEN
         RETURN NULL;
@@ -14,13 +15,15 @@ BEGIN
     WITH claim AS MATERIALIZED (
         SELECT DISTINCT n.type_id, n.shard, n.epoch FROM new_rows n WHERE n.epoch IS NOT NULL
     ), held AS MATERIALIZED (
-        SELECT s.shard
+        SELECT s.type_id, s.followed
         FROM claim c
         JOIN @schema@.sharding_shard s ON s.type_id = c.type_id AND s.shard = c.shard AND s.epoch = c.epoch
         ORDER BY s.type_id, s.shard
         FOR SHARE OF s
     )
-    SELECT (SELECT count(*) FROM claim), (SELECT count(*) FROM held) INTO written, locked;
+    SELECT (SELECT count(*) FROM claim), (SELECT count(*) FROM held),
+            (SELECT array_agg(DISTINCT h.type_id) FROM held h WHERE h.followed)
+        INTO written, locked, followed_types;
     IF written <> locked THEN
         -- Epochs never go down: what was stale above is stale here. A claim ahead of the table may have come true since.
         SELECT json_agg(json_build_array(c.type_id, c.shard) ORDER BY c.type_id, c.shard) INTO stale
@@ -30,6 +33,19 @@ BEGIN
                 WHERE s.type_id = c.type_id AND s.shard = c.shard AND s.epoch = c.epoch);
         RAISE EXCEPTION 'sharding: % shard(s) are not at the epoch of this write', written - locked
             USING ERRCODE = 'SH001', DETAIL = COALESCE(stale::text, '[]');
+    END IF;
+    -- Who begins to follow a type waits for the locks held here, so each append writes this or was committed before.
+    IF followed_types IS NOT NULL AND TG_TABLE_NAME = 'sharding_event' AND TG_OP = 'INSERT' THEN
+        INSERT INTO @schema@.sharding_change (type_id, events, entities, slices, firsts, lasts)
+            SELECT e.type_id, sum(e.events), array_agg(e.entity),
+                array_agg(get_byte(sha256(convert_to(e.entity, 'UTF8')), 0) & 127), array_agg(e.first), array_agg(e.last)
+            FROM (
+                SELECT n.type_id, n.entity, min(n.seq) AS first, max(n.seq) AS last, count(*) AS events
+                FROM new_rows n
+                WHERE n.type_id = ANY (followed_types)
+                GROUP BY n.type_id, n.entity
+            ) e
+            GROUP BY e.type_id;
     END IF;
     RETURN NULL;
 END

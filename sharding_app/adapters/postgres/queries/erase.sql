@@ -7,7 +7,7 @@ WITH mine AS MATERIALIZED (
     ORDER BY m.id
     FOR UPDATE
 ), held AS MATERIALIZED (
-    SELECT t.id, t.name
+    SELECT t.id, t.name, s.followed
     FROM sharding_shard s
     JOIN sharding_type t ON t.id = s.type_id
     WHERE s.type_id = %(type_id)s AND s.shard = %(shard)s AND s.epoch = %(epoch)s
@@ -29,6 +29,12 @@ WITH mine AS MATERIALIZED (
     DELETE FROM sharding_remembered r USING whole WHERE r.type_id = whole.id AND r.entity = %(entity)s RETURNING 1
 ), messages AS (
     DELETE FROM sharding_message m USING mine, whole WHERE m.id = mine.id RETURNING 1
+), told AS (
+    -- Projections learn what is gone before an event of the same number comes.
+    INSERT INTO sharding_change (type_id, events, entities, slices, firsts, lasts, erased)
+    SELECT held.id, 0, ARRAY[%(entity)s::text], ARRAY[get_byte(sha256(convert_to(%(entity)s::text, 'UTF8')), 0) & 127],
+        ARRAY[coalesce(bound.seq, 0) + 1], ARRAY[coalesce(bound.seq, 0) + 1], true
+    FROM held, bound WHERE held.followed
 ), counted AS (
     SELECT
         (SELECT count(*) FROM events) AS events, (SELECT count(*) FROM snapshots) AS snapshots,

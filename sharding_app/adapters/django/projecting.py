@@ -1,0 +1,450 @@
+"""Turns of projections on Django's connection to the cluster's database: the rows of the
+application, and the position, in one transaction.
+
+A part has a thread of its own. A plain handler runs in it, inside `atomic` on the cluster's
+database: what it writes there commits with the position or not at all. With rows on another
+database the handlers' own transaction commits first, so after a crash in between they see events
+again. An async handler runs on the node's event loop, and its turn waits for it.
+
+For targets outside of the cluster's database a turn first sees to it that the server has
+acknowledged all that was read, to a synchronous standby too. Inside, the turn's own commit comes
+later in the log than all that it has read.
+"""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.utils import CursorWrapper
+
+from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.postgres.connection import application_name
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.projections import Call, Projection, ProjectionType
+from sharding_app.errors import ProjectionError
+from sharding_app.ports.projections import HandlerFailed, NotReady
+from sharding_app.protocol.projection.requests import (
+    Change,
+    Changes,
+    DropHeld,
+    Feed,
+    FillKey,
+    Found,
+    Held,
+    Key,
+    Keys,
+    Look,
+    Position,
+    PutFilled,
+    PutHeld,
+    ReadDue,
+    ReadErased,
+    ReadEvents,
+    ReadFilled,
+    ReadHeld,
+    ReadKeys,
+    Request,
+    Save,
+    Span,
+    StoredEvent,
+    Take,
+    Taken,
+    TellErased,
+)
+from sharding_app.protocol.projection.slices import slices_of
+from sharding_app.protocol.projection.turn import Limits, Outcome, Turn, turn
+from sharding_app.protocol.projection.view import View
+from sharding_app.redaction import told, traceable
+
+logger = logging.getLogger("sharding.projection")
+
+ROWS_AT_ONCE = 500
+"""Most changes that one read takes. Changes of one transaction are never divided."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of the events of one read, as they are stored, after the first event."""
+TIDY_ROWS = 5000
+IDLE_SECONDS = 60.0
+"""The server ends a turn that has done nothing for this long: its process is frozen or gone."""
+MAX_ERROR_CHARS = 1000
+_AGAIN = ("40001", "40P01", "55P03", "25P03")
+"""Conflicts with other transactions, which the next turn may not have; and the end of a turn that
+rested for too long."""
+
+
+class Facts:
+    """A projection as the database knows it."""
+
+    def __init__(self, number: int, type_ids: tuple[int, ...], types: dict[int, EntityType]) -> None:
+        self.number = number
+        self.type_ids = type_ids
+        self.types = types
+
+
+def register(alias: str, projection: ProjectionType) -> Facts:
+    """Make a version of a projection known, and have its types followed. Raises `NotReady` while
+    a type is not known, or `ProjectionError`.
+    """
+    names = {each.name: each for each in projection.sources}
+    with connections[alias].cursor() as cursor:
+        found = {
+            name: number for number, name in run_query(cursor, "projection_types", {"names": list(names)})
+        }
+        if missing := sorted(names.keys() - found.keys()):
+            raise NotReady(f"{projection.name}: no node has hosted {', '.join(missing)} yet")
+        types = {found[name]: each for name, each in names.items()}
+        type_ids = sorted(types)
+        name: dict[str, Any] = {"name": projection.title, "version": projection.version}
+        # Two transactions: the snapshot from which the version begins must see all that was
+        # committed before its types were followed.
+        run_query(cursor, "projection_follow", {"types": type_ids, "wanted": True})
+        rows = run_query(cursor, "projection_find", name)
+        if not rows:
+            cursor.execute(_text("projection_register"), name | {"types": type_ids})
+            rows = run_query(cursor, "projection_find", name)
+    number, known, _, _, server, here = rows[0]
+    if server != here:
+        raise ProjectionError(
+            f"the positions of {projection.name} are numbers of transactions of another server ({server}, this is"
+            f" {here}): a dump was restored, or pg_upgrade was run. After pg_upgrade the numbers are the same:"
+            " accept the server. Otherwise reset the projection, which fills its rows anew",
+            code="other_server",
+        )
+    if list(known) != type_ids:
+        raise ProjectionError(
+            f"{projection.name} follows other types than it did: give it another version, or reset it",
+            code="sources_changed",
+        )
+    return Facts(number, tuple(type_ids), types)
+
+
+def _text(name: str) -> str:
+    return QUERIES[name].decode()
+
+
+class DjangoPart:
+    """`ports.projections.Part`: turns in a thread, on that thread's connection."""
+
+    def __init__(
+        self,
+        alias: str,
+        projection: ProjectionType,
+        *,
+        owner: str = "",
+        limits: Limits | None = None,
+        lock_timeout_seconds: float = 2.0,
+    ) -> None:
+        self.projection = projection
+        self._alias = alias
+        self._limits = limits or Limits(chunk=projection.batch_size)
+        self._begin = {
+            "name": application_name(owner, "projection"),
+            "lock_timeout": f"{round(lock_timeout_seconds * 1000)}ms",
+            "idle_timeout": f"{round(IDLE_SECONDS * 1000)}ms",
+        }
+        self._facts: Facts | None = None
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-projection")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.instance: Projection = projection.cls()
+
+    async def turn(self, part: int, parts: int, *, careful: bool) -> Outcome:
+        self._loop = asyncio.get_running_loop()
+        first, last = slices_of(part, parts)
+        outcome: Outcome = await self._run(lambda: self.take(first, last, careful=careful))
+        return outcome
+
+    async def tidy(self) -> None:
+        await self._run(self.tidied)
+
+    async def close(self) -> None:
+        # Behind a turn under way, whose end nobody waits for.
+        self._thread.submit(connections.close_all)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._tended, work)
+
+    def _tended(self, work: Callable[[], Any]) -> Any:
+        """Do it on a connection that is whole, as Django does for a request."""
+        connection = connections[self._alias]
+        connection.close_if_unusable_or_obsolete()
+        try:
+            return work()
+        except (OperationalError, InterfaceError) as error:
+            raise NotReady(" ".join(str(error).split())) from error
+        finally:
+            for each in connections.all(initialized_only=True):
+                each.close_if_unusable_or_obsolete()
+
+    def facts(self) -> Facts:
+        if self._facts is None:
+            self._facts = register(self._alias, self.projection)
+        return self._facts
+
+    def forget(self) -> None:
+        """Look the projection up again: it was removed, or belongs to another server."""
+        self._facts = None
+
+    def take(self, first: int, last: int, *, careful: bool = False) -> Outcome:
+        """Take a turn in this thread."""
+        facts = self.facts()
+        steps = turn(first, last, facts.type_ids, self._limits, careful=careful)
+        with (
+            transaction.atomic(using=self._alias, durable=True),
+            connections[self._alias].cursor() as cursor,
+        ):
+            run_query(cursor, "projection_begin", self._begin)
+            shell = _Shell(self, facts, cursor, self._alias)
+            with shell.beside():
+                outcome = shell.carried_out(steps)
+        if not shell.found_any:
+            self.forget()
+        return outcome
+
+    def tidied(self) -> None:
+        facts = self.facts()
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(_text("projection_tidy"), {"id": facts.number})
+            for type_id in facts.type_ids:
+                count = TIDY_ROWS
+                while count == TIDY_ROWS:
+                    params = {"type_id": type_id, "limit": TIDY_ROWS}
+                    ((count,),) = run_query(cursor, "projection_tidy_changes", params)
+
+    def call(self, call: Call) -> None:
+        """Call a handler: in this thread, or on the event loop if it is async."""
+        result = getattr(self.instance, call.method)(call.argument)
+        if not self.projection.is_async:
+            return
+        if self._loop is None:
+            asyncio.run(result)
+        else:
+            asyncio.run_coroutine_threadsafe(result, self._loop).result()
+
+
+class _Shell:
+    """Carries out what one turn asks."""
+
+    def __init__(self, part: DjangoPart, facts: Facts, cursor: CursorWrapper, alias: str) -> None:
+        self._part = part
+        self._facts = facts
+        self._cursor = cursor
+        self._alias = alias
+        self._taken: list[int] = []
+        self._is_secured = False
+        self.found_any = False
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            Take: self._take,
+            Changes: self._changes,
+            ReadHeld: self._held,
+            ReadDue: self._due,
+            PutHeld: self._put_held,
+            DropHeld: self._drop_held,
+            ReadFilled: self._filled,
+            PutFilled: self._put_filled,
+            ReadKeys: self._keys,
+            ReadEvents: self._events,
+            ReadErased: self._erased,
+            Look: self._look,
+            Feed: self._feed,
+            TellErased: self._tell_erased,
+            Save: self._save,
+        }
+
+    def carried_out(self, steps: Turn) -> Outcome:
+        """Do what the turn asks, and return its outcome."""
+        answer: Any = None
+        while True:
+            try:
+                request: Request = steps.send(answer)
+            except StopIteration as end:
+                outcome: Outcome = end.value
+                return outcome
+            answer = self._answers[type(request)](request)
+
+    @property
+    def _is_outside(self) -> bool:
+        projection = self._part.projection
+        return projection.is_async or projection.database not in (None, self._alias)
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Open the transaction of the rows, if they are on another database."""
+        database = self._part.projection.database
+        if database in (None, self._alias):
+            yield
+        else:
+            with transaction.atomic(using=database, durable=True):
+                yield
+
+    def _rows(self, name: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return run_query(self._cursor, name, params | {"id": self._facts.number})
+
+    def _do(self, name: str, params: dict[str, Any]) -> None:
+        self._cursor.execute(_text(name), params | {"id": self._facts.number})
+
+    def _take(self, request: Take) -> Taken:
+        rows = self._rows("projection_take", request._asdict())
+        positions = [Position(row[0], row[1], View.parse(row[2]), *row[3:8]) for row in rows]
+        self._taken = [each.first for each in positions]
+        self.found_any = bool(rows)
+        age = max((row[8] for row in rows), default=0.0)
+        return Taken(positions, any(row[9] for row in rows), any(row[10] for row in rows), age)
+
+    def _changes(self, request: Changes) -> Found:
+        rows = ROWS_AT_ONCE
+        params = request._asdict() | {"types": list(request.types)}
+        while True:
+            head, *found = self._rows("projection_changes", params | {"rows": rows})
+            bound, _, view, _, count, kept, _ = head
+            if count <= rows or kept:
+                break
+            rows *= 8  # one transaction has more rows than a read
+        changes = sorted((Change(*row) for row in found), key=lambda each: each.xid)
+        return Found(View.parse(view), bound, changes, count > 0)
+
+    def _keys(self, request: ReadKeys) -> Keys:
+        head, *rows = self._rows("projection_keys", request._asdict())
+        keys = sorted((FillKey(*row[:4]) for row in rows), key=lambda each: each.entity.encode())
+        return Keys(View.parse(head[4]), keys, head[0])
+
+    def _held(self, request: ReadHeld) -> list[Held]:
+        params = {"types": [each[0] for each in request.keys], "entities": [each[1] for each in request.keys]}
+        return [Held(*row) for row in self._rows("projection_held", params)]
+
+    def _due(self, request: ReadDue) -> list[Held]:
+        return [Held(*row) for row in self._rows("projection_due", request._asdict())]
+
+    def _put_held(self, request: PutHeld) -> None:
+        held = request.held
+        self._do("projection_put_held", held._asdict())
+        if held.parked:
+            logger.error(
+                "%s: an entity is parked at its event %d, and its later events wait behind it: %s",
+                self._part.projection.name, held.next, held.error, extra={"action": "projection_parked"},
+            )  # fmt: skip
+
+    def _drop_held(self, request: DropHeld) -> None:
+        type_id, entity = request.key
+        self._do("projection_drop_held", {"type_id": type_id, "entity": entity})
+
+    def _put_filled(self, request: PutFilled) -> None:
+        self._do("projection_put_filled", request._asdict() | {"view": str(request.view)})
+
+    def _erased(self, request: ReadErased) -> list[Change]:
+        params = {"types": list(request.types), "first": request.first, "last": request.last}
+        wanted = set(request.keys)
+        found = [Change(*row) for row in self._rows("projection_erased", params)]
+        return [each for each in found if each.key in wanted]
+
+    def _look(self, request: Look) -> View:
+        return View.parse(self._rows("projection_look", {})[0][0])
+
+    def _filled(self, request: ReadFilled) -> dict[Key, View]:
+        keys = {each.key: each.slice for each in request.changes}
+        params = {
+            "types": [each[0] for each in keys],
+            "entities": [each[1] for each in keys],
+            "slices": list(keys.values()),
+        }
+        rows = self._rows("projection_filled", params)
+        return {(type_id, entity): View.parse(view) for type_id, entity, view in rows if view is not None}
+
+    def _events(self, request: ReadEvents) -> list[StoredEvent]:
+        wanted: list[tuple[Span, int]] = []
+        limit = request.limit
+        for each in request.spans:
+            if limit <= 0:
+                break
+            count = min(limit, each.last - each.first + 1)
+            wanted.append((each, count))
+            limit -= count
+        params = {
+            "types": [each.type_id for each, _ in wanted],
+            "entities": [each.entity for each, _ in wanted],
+            "firsts": [each.first for each, _ in wanted],
+            "lasts": [each.last for each, _ in wanted],
+            "limits": [count for _, count in wanted],
+            "bytes": PAGE_BYTES,
+        }
+        return [StoredEvent(*row) for row in self._rows("projection_events", params)]
+
+    def _feed(self, request: Feed) -> str | None:
+        def feed() -> None:
+            for call in self._part.projection.calls(request.events, self._facts.types):
+                self._part.call(call)
+
+        return self._handled(feed, request.careful)
+
+    def _tell_erased(self, request: TellErased) -> str | None:
+        type_id, entity = request.key
+        call = self._part.projection.erased(self._facts.types[type_id], entity)
+        if call is None:
+            return None
+        told_once = call
+        return self._handled(lambda: self._part.call(told_once), request.careful)
+
+    def _handled(self, work: Callable[[], None], careful: bool) -> str | None:
+        if self._is_outside and not self._is_secured:
+            self._secure()
+        database = self._part.projection.database or self._alias
+        try:
+            if careful and not self._part.projection.is_async:
+                with transaction.atomic(using=database):
+                    work()
+            else:
+                work()
+        except Exception as error:
+            if _is_about_the_server(error, connections[self._alias], connections[database]):
+                raise
+            if not careful:
+                raise HandlerFailed(told(error)) from error
+            logger.warning(
+                "%s: a handler has failed", self._part.projection.name, exc_info=traceable(error),
+                extra={"action": "projection_failed"},
+            )  # fmt: skip
+            return told(error)[:MAX_ERROR_CHARS].replace("\0", "")
+        return None
+
+    def _secure(self) -> None:
+        """Have all that was read acknowledged, by a commit of another connection."""
+        second = connections[self._alias].copy()
+        try:
+            with second.cursor() as cursor:
+                cursor.execute(_text("secure"))
+        finally:
+            second.close()
+        self._is_secured = True
+
+    def _save(self, request: Save) -> None:
+        positions = request.positions
+        firsts = [each.first for each in positions]
+        if gone := sorted(set(self._taken) - set(firsts)):
+            self._do("projection_drop_positions", {"firsts": gone})
+        params = {
+            "firsts": firsts,
+            "lasts": [each.last for each in positions],
+            "positions": [str(each.view) for each in positions],
+            "turns": [each.turn for each in positions],
+            "events": [each.events for each in positions],
+            "fill_types": [each.fill_type for each in positions],
+            "fill_afters": [each.fill_after for each in positions],
+            "fill_untils": [each.fill_until for each in positions],
+        }
+        self._do("projection_save", params)
+
+
+def _is_about_the_server(error: BaseException, *used: BaseDatabaseWrapper) -> bool:
+    """Whether it was no mistake of the handler: a lost connection, or a conflict with another
+    transaction.
+    """
+    if not isinstance(error, DatabaseError | InterfaceError):
+        return False
+    if getattr(error.__cause__, "sqlstate", None) in _AGAIN:
+        return True
+    return any(each.connection is None or each.connection.closed for each in used)

@@ -1,0 +1,267 @@
+"""What a process tells and asks of projections, by their rows: waiting for them, and an operator's
+orders. Everything here is one short transaction on Django's connection to the cluster's database.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
+
+from sharding_app.adapters.django.database import journal_alias, run_query
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.entities.projections import ProjectionType, projections
+from sharding_app.errors import AskTimeout, ProjectionError
+from sharding_app.protocol.projection.slices import slice_of
+
+FIRST_PAUSE_SECONDS = 0.002
+LAST_PAUSE_SECONDS = 0.1
+"""Between two looks of a process that waits for a projection."""
+COUNTED_CHANGES = 1000
+"""Most changes that are counted behind each position."""
+
+
+class PartStatus(NamedTuple):
+    """How far a projection has come with the entities of a range of slices."""
+
+    first_slice: int
+    last_slice: int
+    events: int
+    "Events that were handled, ever."
+    is_filling: bool
+    fill_after: str
+    "The last entity that the fill has handled."
+    at: datetime
+    "When the position was last moved."
+    behind_events: int
+    behind_more: bool
+    "There are more than were counted."
+    behind_seconds: float
+    "The age of the oldest event that is not handled, waiting entities aside."
+    waiting: int
+    "Entities that wait after a failure."
+    parked: int
+    "Those of them that wait for an operator."
+
+
+class ProjectionStatus(NamedTuple):
+    """A version of a projection as its rows tell."""
+
+    name: str
+    version: int
+    live: bool
+    "Its rows are complete, and no later version has taken its place."
+    paused: bool
+    is_of_this_server: bool
+    parts: list[PartStatus]
+
+
+class HeldEntity(NamedTuple):
+    """An entity that waits in a projection, since one of its events has failed."""
+
+    type_name: str
+    entity: str
+    number: int
+    "Of the event; 0: its erasure has failed."
+    failures: int
+    parked: bool
+    error: str
+    retry_at: datetime
+    at: datetime
+
+
+def status(name: str | None = None) -> list[ProjectionStatus]:
+    """Return what is known of all projections, or of all versions of one."""
+    found: dict[int, ProjectionStatus] = {}
+    for number, *row in _rows("projection_status", {"name": name, "most": COUNTED_CHANGES}):
+        if number not in found:
+            found[number] = ProjectionStatus(row[0], row[1], row[2], row[3], row[4], [])
+        found[number].parts.append(PartStatus(*row[5:]))
+    return list(found.values())
+
+
+def held(name: str, version: int, limit: int = 100) -> list[HeldEntity]:
+    """Return the entities that wait after a failure, the parked ones first."""
+    rows = _rows("projection_waiting", {"name": name, "version": version, "limit": limit})
+    return [HeldEntity(*row) for row in rows]
+
+
+def pause(name: str, version: int) -> None:
+    """Let no turn begin. One under way is carried through."""
+    _known(name, version, _rows("projection_pause", {"name": name, "version": version, "paused": True}))
+
+
+def resume(name: str, version: int) -> None:
+    """Let it go on after `pause`, within its next poll."""
+    _known(name, version, _rows("projection_pause", {"name": name, "version": version, "paused": False}))
+
+
+def retry(name: str, version: int, type_name: str, entity: str) -> bool:
+    """Try an entity again that waits. False: it does not."""
+    params = {"name": name, "version": version, "type": type_name, "entity": entity, "number": None}
+    return bool(_rows("projection_retry", params))
+
+
+def skip(name: str, version: int, type_name: str, entity: str, number: int) -> bool:
+    """Leave out the event at which an entity waits, and go on behind it. False: it does not wait
+    at that event.
+    """
+    params = {"name": name, "version": version, "type": type_name, "entity": entity, "number": number}
+    return bool(_rows("projection_retry", params))
+
+
+def reset(name: str, version: int) -> None:
+    """Clear the rows of a version with its `clear()`, and fill them anew: in one transaction, so
+    readers see the old rows until it commits, and then a fill under way.
+    """
+    projection = _declared(name, version)
+    alias = journal_alias()
+    target = projection.database or alias
+    with (
+        transaction.atomic(using=target),
+        transaction.atomic(using=alias),
+        connections[alias].cursor() as cursor,
+    ):
+        rows = run_query(cursor, "projection_find", {"name": name, "version": version})
+        number = _known(name, version, rows)
+        names = [each.name for each in projection.sources]
+        types = sorted(row[0] for row in run_query(cursor, "projection_types", {"names": names}))
+        run_query(cursor, "projection_follow", {"types": types, "wanted": True})
+        run_query(cursor, "projection_lock", {"id": number})
+        projection.cls().clear()
+        cursor.execute(_text("projection_forget"), {"id": number})
+        cursor.execute(_text("projection_begin_again"), {"id": number, "types": types})
+
+
+def remove(name: str, version: int) -> None:
+    """Forget a version that no code has any more. Its own rows are not touched. A type that no
+    other projection follows is not followed any more.
+    """
+    alias = journal_alias()
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        rows = run_query(cursor, "projection_find", {"name": name, "version": version})
+        number = _known(name, version, rows)
+        params = {"id": number}
+        run_query(cursor, "projection_lock", params)
+        cursor.execute(_text("projection_forget"), params)
+        cursor.execute(_text("projection_remove"), params)
+        left = run_query(cursor, "projection_unfollowed", {"types": rows[0][1]})
+        types = [type_id for (type_id,) in left]
+        if types:
+            run_query(cursor, "projection_follow", {"types": types, "wanted": False})
+            cursor.execute(_text("projection_forget_changes"), {"types": types})
+
+
+def accept_server(name: str, version: int) -> None:
+    """Go on with positions of another server: pg_upgrade has kept the numbers of transactions.
+
+    After a restored dump this would lose events.
+    """
+    _known(name, version, _rows("projection_accept", {"name": name, "version": version}))
+
+
+class DjangoControl:
+    """`entities.projections.Control`."""
+
+    async def caught_up(
+        self, projection: ProjectionType, type_name: str, entity: str, number: int | None, timeout: float
+    ) -> None:
+        begun = time.monotonic()
+        look = sync_to_async(_look)
+        wanted = number if number is not None else await sync_to_async(_newest)(type_name, entity)
+        for pause_seconds in _pauses():
+            if await look(projection, type_name, entity, wanted):
+                return
+            _check_time(projection, entity, wanted, begun, timeout)
+            await asyncio.sleep(pause_seconds)
+
+    def caught_up_sync(
+        self, projection: ProjectionType, type_name: str, entity: str, number: int | None, timeout: float
+    ) -> None:
+        begun = time.monotonic()
+        wanted = number if number is not None else _newest(type_name, entity)
+        for pause_seconds in _pauses():
+            if _look(projection, type_name, entity, wanted):
+                return
+            _check_time(projection, entity, wanted, begun, timeout)
+            time.sleep(pause_seconds)
+
+    def live_version(self, title: str) -> int | None:
+        rows = _rows("projection_live", {"name": title})
+        return rows[0][0] if rows else None
+
+    async def alive_version(self, title: str) -> int | None:
+        return await sync_to_async(self.live_version)(title)
+
+    def reset(self, projection: ProjectionType) -> None:
+        reset(projection.title, projection.version)
+
+
+def _pauses() -> Iterator[float]:
+    pause_seconds = FIRST_PAUSE_SECONDS
+    while True:
+        yield pause_seconds
+        pause_seconds = min(pause_seconds * 1.5, LAST_PAUSE_SECONDS)
+
+
+def _newest(type_name: str, entity: str) -> int:
+    """Return the number of an entity's last event that is committed."""
+    rows = _rows("projection_newest", {"type": type_name, "entity": entity})
+    return int(rows[0][0]) if rows else 0
+
+
+def _look(projection: ProjectionType, type_name: str, entity: str, number: int) -> bool:
+    params = {"name": projection.title, "version": projection.version, "type": type_name}
+    params |= {"entity": entity, "number": number, "slice": slice_of(entity)}
+    rows = _rows("projection_seen", params)
+    if not rows:
+        return False  # no node runs it yet
+    is_seen, is_parked, error, is_paused = rows[0]
+    if is_seen:
+        return True
+    if is_parked:
+        raise ProjectionError(
+            f"{projection.name} does not show {type_name} {entity!r} up to event {number}: one of its events has failed,"
+            f" and waits for an operator ({error})",
+            code="parked",
+        )
+    if is_paused:
+        raise ProjectionError(f"{projection.name} is paused", code="paused")
+    return False
+
+
+def _check_time(projection: ProjectionType, entity: str, number: int, begun: float, timeout: float) -> None:
+    if time.monotonic() - begun >= timeout:
+        raise AskTimeout(
+            f"{projection.name} did not show event {number} of {entity!r} within {timeout:g} s: is a node running?"
+            " manage.py sharding_projection shows how far it has come"
+        )
+
+
+def _declared(name: str, version: int) -> ProjectionType:
+    found = projections.all().get(f"{name}:{version}")
+    if found is None:
+        raise ProjectionError(
+            f"this code has no projection {name} of version {version}", code="unknown_projection"
+        )
+    return found
+
+
+def _known(name: str, version: int, rows: list[tuple[Any, ...]]) -> int:
+    if not rows:
+        raise ProjectionError(
+            f"no node has run version {version} of a projection {name}", code="unknown_projection"
+        )
+    return int(rows[0][0])
+
+
+def _text(name: str) -> str:
+    return QUERIES[name].decode()
+
+
+def _rows(name: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    with connections[journal_alias()].cursor() as cursor:
+        return run_query(cursor, name, params)

@@ -1,0 +1,1 @@
+DELETE FROM sharding_position WHERE projection_id = %(id)s AND first_slice = ANY (%(firsts)s::integer[]);

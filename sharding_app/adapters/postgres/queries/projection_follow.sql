@@ -1,0 +1,1 @@
+SELECT sharding_follow_v1(%(types)s::integer[], %(wanted)s);

@@ -1,0 +1,1 @@
+DELETE FROM sharding_change WHERE type_id = ANY (%(types)s::integer[]);

@@ -1,0 +1,1 @@
+SELECT version FROM sharding_projection WHERE name = %(name)s AND live ORDER BY version DESC LIMIT 1;

@@ -1,0 +1,9 @@
+-- A new version begins with a fill. Its types are followed by now, so its snapshot, or a change, has each of their events.
+WITH made AS (
+    INSERT INTO sharding_projection (name, version, type_ids, server)
+    SELECT %(name)s, %(version)s, %(types)s::integer[], system_identifier::text FROM pg_control_system()
+    ON CONFLICT (name, version) DO NOTHING
+    RETURNING id, type_ids
+)
+INSERT INTO sharding_position (projection_id, first_slice, last_slice, position, fill_type)
+SELECT made.id, 0, 127, pg_current_snapshot(), made.type_ids[1] FROM made;

@@ -1,0 +1,1 @@
+DELETE FROM sharding_projection WHERE id = %(id)s;

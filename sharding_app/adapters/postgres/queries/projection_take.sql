@@ -1,0 +1,8 @@
+SELECT p.first_slice, p.last_slice, p.position::text, p.turn, p.events, p.fill_type, p.fill_after, p.fill_until::text::bigint,
+    extract(epoch FROM clock_timestamp() - p.at)::float8, r.paused,
+    EXISTS (SELECT FROM sharding_held h WHERE h.projection_id = %(id)s)
+FROM sharding_position p
+JOIN sharding_projection r ON r.id = p.projection_id
+WHERE p.projection_id = %(id)s AND p.first_slice <= %(last)s AND p.last_slice >= %(first)s
+ORDER BY p.first_slice
+FOR UPDATE OF p;

@@ -1,0 +1,308 @@
+"""Turns of projections on PostgreSQL: each event once, in order, none skipped."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from sharding_app import wiring
+from sharding_app.adapters.django import projections as control
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.entities.projections import set_control
+from sharding_app.errors import ProjectionError
+from sharding_app.ports.projections import HandlerFailed
+from tests.integration.adapters.django.projected import (
+    TABLE,
+    Account,
+    Payments,
+    Writer,
+    journal,
+    log,
+    part,
+    run,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def writer() -> Iterator[Writer]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_type (name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
+            " VALUES ('projected.Account', 'event sourced', 1, '', 'crc32-1', '', 'postgres') RETURNING id"
+        )
+        cursor.execute(
+            "INSERT INTO sharding_shard (type_id, shard, epoch, home, step)"
+            " SELECT id, 0, 1, 'n', 'home' FROM sharding_type WHERE name = 'projected.Account'"
+        )
+        cursor.execute(TABLE)
+    set_control(control.DjangoControl)
+    made = Writer(dict(wiring.conninfo("default")))
+    yield made
+    made.close()
+    Payments.bad = set()
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TABLE projected")
+        cursor.execute(
+            "TRUNCATE sharding_projection, sharding_position, sharding_filled, sharding_held, sharding_change"
+        )
+
+
+def is_exact() -> None:
+    """The log has each event of the journal once, and each entity's in order."""
+    numbers: dict[str, list[int]] = {}
+    for entity, seq, _ in log():
+        numbers.setdefault(entity, []).append(seq)
+    assert all(found == sorted(found) for found in numbers.values())
+    assert sorted((entity, seq) for entity, found in numbers.items() for seq in found) == journal()
+
+
+def test_a_fill_and_what_comes_after_it(writer: Writer) -> None:
+    for number in range(30):
+        writer.append(f"a{number}", 1, 2, 3)
+    writer.append("long", *range(50))
+    writer.commit()
+    work = part(events=20, chunk=7, keys=8)
+    work.take(0, 127)
+    writer.append("a1", 4)
+    writer.append("b", 1)
+    writer.commit()
+    run(work)
+    is_exact()
+    writer.append("a1", 5)
+    writer.append("new", 1, 2)
+    writer.commit()
+    run(work)
+    is_exact()
+    assert [each for each in log() if each[0] == "a1"] == [
+        ("a1", 1, 1), ("a1", 2, 2), ("a1", 3, 3), ("a1", 4, 4), ("a1", 5, 5),
+    ]  # fmt: skip
+    work.tidied()
+    assert control.status()[0].live
+
+
+def test_a_late_commit_is_not_passed_over(writer: Writer) -> None:
+    work = part()
+    run(work)
+    late = Writer(dict(wiring.conninfo("default")))
+    late.append("late", 1)
+    for number in range(20):
+        writer.append(f"a{number}", 1)
+        writer.commit()
+    run(work)
+    assert ("late", 1, 1) not in log()
+    assert len(log()) == 20
+    late.commit()
+    run(work)
+    is_exact()
+    late.close()
+
+
+def test_pages_end_between_transactions(writer: Writer) -> None:
+    work = part(events=3)
+    run(work)
+    late = Writer(dict(wiring.conninfo("default")))
+    late.append("late", 1)
+    for number in range(30):
+        writer.append_together([f"a{number % 7}", f"b{number % 5}"], number)
+        writer.commit()
+    assert work.take(0, 127).more
+    late.commit()
+    run(work)
+    is_exact()
+    late.close()
+
+
+def test_parts_share_the_work_and_their_number_changes(writer: Writer) -> None:
+    work = part(events=5)
+    for number in range(40):
+        writer.append_together([f"a{number}", f"b{number % 9}"], number)
+        writer.commit()
+    work.take(0, 63)  # the fill is divided under way
+    for first, last in ((0, 31), (32, 63), (64, 127)):
+        run(work, first, last)
+    for number in range(40):
+        writer.append_together([f"a{number}", f"c{number % 9}"], number)
+        writer.commit()
+    run(work, 32, 63)
+    run(work, 0, 127)
+    is_exact()
+    assert len(control.status()[0].parts) == 1
+
+
+def test_an_entity_that_fails_waits_and_others_go_on(writer: Writer) -> None:
+    work = part(failures=2, back_off=0.0)
+    run(work)
+    Payments.bad = {13}
+    writer.append("a", 1, 13, 3)
+    writer.append("b", 1, 2)
+    writer.commit()
+    with pytest.raises(HandlerFailed):
+        work.take(0, 127)
+    assert log() == []
+    assert work.take(0, 127, careful=True).failed == 1
+    assert log() == [("a", 1, 1), ("b", 1, 1), ("b", 2, 2)]
+    writer.append("a", 4)
+    writer.commit()
+    run(work, careful=True)
+    (held,) = control.held("projected.Payments", 1)
+    assert (held.entity, held.number, held.parked, held.failures) == ("a", 2, True, 2)
+    assert "ValueError" in held.error
+    with pytest.raises(ProjectionError, match="waits for an operator"):
+        Payments.caught_up_sync(Account.ref("a"))
+    Payments.bad = set()
+    assert control.retry("projected.Payments", 1, "projected.Account", "a")
+    run(work)
+    is_exact()
+    writer.append("a", 5)
+    writer.commit()
+    run(work)
+    is_exact()
+    work.tidied()
+    assert control.held("projected.Payments", 1) == []
+
+
+def test_an_operator_skips_an_event(writer: Writer) -> None:
+    work = part(failures=1)
+    run(work)
+    Payments.bad = {13}
+    writer.append("a", 1, 13, 3)
+    writer.commit()
+    run(work, careful=True)
+    assert not control.skip("projected.Payments", 1, "projected.Account", "a", 3)
+    assert control.skip("projected.Payments", 1, "projected.Account", "a", 2)
+    writer.append("a", 4)
+    writer.commit()
+    run(work)
+    assert log() == [("a", 1, 1), ("a", 3, 3), ("a", 4, 4)]
+    Payments.caught_up_sync(Account.ref("a"), timeout=0)
+
+
+def test_paused_it_handles_nothing(writer: Writer) -> None:
+    work = part()
+    run(work)
+    control.pause("projected.Payments", 1)
+    writer.append("a", 1)
+    writer.commit()
+    assert work.take(0, 127).paused
+    assert control.status()[0].parts[0].behind_events == 1
+    control.resume("projected.Payments", 1)
+    run(work)
+    is_exact()
+
+
+def test_reset_fills_in_place(writer: Writer) -> None:
+    work = part()
+    for number in range(20):
+        writer.append(f"a{number}", 1, 2)
+    writer.commit()
+    run(work)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO projected (entity, seq, amount) VALUES ('wrong', 1, 1)")
+    Payments.reset()
+    writer.append("a1", 3)
+    writer.commit()
+    run(work)
+    is_exact()
+
+
+def erase(entity: str, kept: int = 0) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM sharding_type WHERE name = 'projected.Account'")
+        ((type_id,),) = cursor.fetchall()
+        cursor.execute(
+            QUERIES["erase"].decode(),
+            {
+                "type_id": type_id, "entity": entity, "shard": 0, "shards": [0], "epoch": 1,
+                "at_most": 2 if kept else 1000, "events_before": 0, "by": "a test",
+            },
+        )  # fmt: skip
+
+
+def test_an_erased_entity_is_told_and_lives_again(writer: Writer) -> None:
+    work = part()
+    run(work)
+    writer.append("a", 1, 2, 3)
+    writer.append("b", 1)
+    writer.commit()
+    run(work)
+    writer.append("a", 4)
+    writer.commit()
+    erase("a")
+    writer.append("a", 10, 20, first=1)
+    writer.commit()
+    run(work)
+    assert log() == [("b", 1, 1), ("a", 1, 10), ("a", 2, 20)]
+    writer.append("c", 1)
+    writer.commit()
+    erase("c")
+    run(work)
+    assert log() == [("b", 1, 1), ("a", 1, 10), ("a", 2, 20)]
+
+
+def test_events_that_were_deleted_by_hand_park_their_entity(writer: Writer) -> None:
+    work = part()
+    run(work)
+    writer.append("a", 1, 2, 3)
+    writer.append("b", 1)
+    writer.commit()
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM sharding_event WHERE entity = 'a' AND seq = 2")
+    run(work)
+    (held,) = control.held("projected.Payments", 1)
+    assert (held.entity, held.number, held.parked) == ("a", 2, True)
+    assert ("b", 1, 1) in log()
+
+
+def trim(entity: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM sharding_type WHERE name = 'projected.Account'")
+        ((type_id,),) = cursor.fetchall()
+        cursor.execute(
+            QUERIES["trim_events"].decode(),
+            {"type_id": type_id, "entity": entity, "before": 100, "window": 0, "limit": 100},
+        )
+        return int(cursor.fetchall()[0][0])
+
+
+def test_what_a_projection_has_not_seen_is_not_trimmed(writer: Writer) -> None:
+    work = part()
+    run(work)
+    writer.append("a", 1, 2, 3)
+    writer.commit()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_snapshot (type_id, entity, seq, shard, epoch, state)"
+            " SELECT id, 'a', 3, 0, 1, '{}' FROM sharding_type WHERE name = 'projected.Account'"
+        )
+    assert trim("a") == 0
+    run(work)
+    writer.append("b", 1)
+    writer.commit()
+    run(work)
+    assert trim("a") == 2
+    run(work)
+    assert [each[:2] for each in log()] == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
+    control.remove("projected.Payments", 1)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM sharding_change")
+        assert cursor.fetchall() == [(0,)]
+        cursor.execute("SELECT followed FROM sharding_shard")
+        assert cursor.fetchall() == [(False,)]
+
+
+def test_changes_are_tidied_once_all_positions_have_passed_them(writer: Writer) -> None:
+    work = part()
+    run(work)
+    for _ in range(5):
+        writer.append("a", 1)
+        writer.commit()
+    work.tidied()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM sharding_change")
+        assert cursor.fetchall() == [(5,)]
+        run(work)
+        work.tidied()
+        cursor.execute("SELECT count(*) FROM sharding_change")
+        assert cursor.fetchall()[0][0] <= 1
