@@ -23,6 +23,7 @@ from hypothesis import settings as examples
 from devtools.embedded_servers import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database, redis_host
 from tests.groups import group, place
+from tests.support.forks import real_starts  # noqa: F401 - a fixture
 from tests.support.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
 
 # A shell that runs this in the background has it ignore Ctrl-C, and so would every program that is

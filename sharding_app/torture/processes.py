@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sharding_app.processes.child_processes import up_line
 from sharding_app.torture.load import round_file
@@ -74,6 +74,9 @@ def until(condition: Callable[[], Any], seconds: float, what: str, pause: float 
 class Process:
     """One child, its log, and the shell that ends it when this process is gone."""
 
+    popen: ClassVar[Callable[..., subprocess.Popen[bytes]]] = subprocess.Popen
+    "Starts the child."
+
     def __init__(
         self,
         command: list[str],
@@ -89,7 +92,7 @@ class Process:
         self._frozen_at_work = False
         self._frozen_at = 0.0
         with log.open("ab") as out:
-            self.child = subprocess.Popen(
+            self.child = self.popen(
                 [*prefix, *command],
                 cwd=folder,
                 env=dict(environment),

@@ -20,7 +20,7 @@ from devtools.embedded_servers import OwnPostgres, OwnRedis
 from sharding_app.processes.proxy import Proxy
 from sharding_app.torture import cluster as torture
 from sharding_app.torture.cluster import HOME_LOG
-from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node
+from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node, Process
 from tests.acceptance.app.entities import ACCOUNTS, TYPE
 from tests.acceptance.machine import (
     HERE,
@@ -32,6 +32,7 @@ from tests.acceptance.machine import (
     may_mount,
     may_wire,
 )
+from tests.support import forks
 from tests.support.postgres_pair import PostgresPair
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +62,16 @@ def python(module: str) -> list[str]:
     return [sys.executable, "-m", module]
 
 
+class Copied(Process):
+    popen = staticmethod(forks.popen)
+
+
+class CopiedNode(Copied, Node): ...
+
+
+class CopiedLoad(Copied, Load): ...
+
+
 class Servers:
     """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a
     migrated one.
@@ -79,10 +90,9 @@ class Servers:
         self.made = 0
         environment = {**os.environ, "DATABASE_URL": self.postgres.url, "REDIS_URL": self.redis.url}
         environment["DJANGO_SETTINGS_MODULE"] = SETTINGS
-        subprocess.run(
-            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, env=environment, check=True,
-            capture_output=True, timeout=120,
-        )  # fmt: skip
+        forks.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, env=environment, timeout=120
+        ).check_returncode()
         if standby:
             beside = data / "standby"
             beside.mkdir()
@@ -195,10 +205,10 @@ class Cluster(torture.Cluster):
             environment |= self.clocks[name].environment
         # Many are started: what the checks say of these settings, other tests see.
         command = [sys.executable, "manage.py", "sharding_node", "--skip-checks", "--name", name, *extra]
-        return Node(name, command, environment, self.place / f"node-{name}.log", prefix, ROOT)
+        return CopiedNode(name, command, environment, self.place / f"node-{name}.log", prefix, ROOT)
 
     def load(self, number: int, through: Mapping[str, Proxy], **options: object) -> Load:
-        return Load(
+        return CopiedLoad(
             self.place / f"history-{number}.jsonl", python("tests.acceptance.load"),
             self.through(through), self.place / f"load-{number}.log", ROOT, **options,
         )  # fmt: skip
@@ -212,10 +222,9 @@ class Cluster(torture.Cluster):
 
     def manage(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command of ours to its end."""
-        return subprocess.run(
-            [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment(), check=False,
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+        return forks.run(
+            [sys.executable, "manage.py", *command], cwd=ROOT, env=self.environment(), timeout=60
+        )
 
     def clock(self, name: str) -> Clock:
         """Give a node that is yet to start a clock of its own."""

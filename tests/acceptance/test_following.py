@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sharding_app.torture.processes import Process, until
-from tests.acceptance.cluster import ROOT, Cluster, python
+from sharding_app.torture.processes import until
+from tests.acceptance.cluster import ROOT, Cluster, Copied, python
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.test_messages import ACCOUNT, Site
 
@@ -34,7 +34,7 @@ class Follower:
     def __init__(self, cluster: Cluster, name: str, *options: str) -> None:
         self._out = cluster.place / f"{name}.log"
         command = [*python("tests.acceptance.follower"), ACCOUNT, "ann", *options]
-        self._process = Process(command, cluster.environment(), self._out, folder=ROOT)
+        self._process = Copied(command, cluster.environment(), self._out, folder=ROOT)
         until(lambda: self.found or "begins" in self._text, SECONDS, f"{name} begins")
 
     @property

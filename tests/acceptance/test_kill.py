@@ -5,7 +5,7 @@ import pytest
 from tests.acceptance import plots
 from tests.acceptance.conftest import NewScenario
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.usefixtures("real_starts")]
 
 
 def test_kill_the_coordinator_then_another(scenario: NewScenario) -> None:

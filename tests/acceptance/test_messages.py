@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sharding_app.protocol.allocation.singleton import SINGLETON
-from sharding_app.torture.processes import Process, until
-from tests.acceptance.cluster import ROOT, Cluster, python
+from sharding_app.torture.processes import until
+from tests.acceptance.cluster import ROOT, Cluster, Copied, python
 from tests.acceptance.conftest import NewScenario
 from tests.acceptance.timers.apps import HELD
 
@@ -39,7 +39,7 @@ class Site:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         cluster.more["ACCEPTANCE_APPS"] = APPS
-        self._caller: Process | None = None
+        self._caller: Copied | None = None
 
     def start(self, *names: str, held: bool = False) -> None:
         """Start nodes; `held`: they commit messages and timers, and deliver none."""
@@ -53,7 +53,7 @@ class Site:
         """Start nodes and the caller."""
         self.cluster.expect(len(names))
         self.start(*names, held=held)
-        self._caller = Process(
+        self._caller = Copied(
             python("tests.acceptance.caller"), self.cluster.environment(), self.cluster.place / "caller.log",
             talks=True, folder=ROOT,
         )  # fmt: skip

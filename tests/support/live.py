@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 from devtools.embedded_servers import OwnPostgres, OwnRedis
 from devtools.embedded_servers.processes import children as child_processes
 from devtools.embedded_servers.processes import identify
+from tests.support import forks
 from tests.support.scratch import empty_tables, scratch_database
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,9 +58,9 @@ class Program:
 
     def __init__(self, command: list[str], environment: Mapping[str, str], folder: Path = ROOT) -> None:
         self.lines: list[str] = []
-        self.process = subprocess.Popen(
-            command, cwd=folder, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        self.process = forks.popen(
+            command, cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", 'read _; kill "$1"; sleep 5; kill -9 "$1"', "sh", str(self.process.pid)],
@@ -156,10 +157,9 @@ class Live:
         self, *arguments: str, seconds: float = 180.0, **more: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of manage.py to its end."""
-        return subprocess.run(
-            [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.environment(**more), capture_output=True,
-            text=True, check=False, timeout=seconds, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        return forks.run(
+            [sys.executable, "manage.py", *arguments], cwd=ROOT, env=self.environment(**more), timeout=seconds
+        )
 
     def program(self, *arguments: str, **more: str) -> Program:
         return Program([sys.executable, "manage.py", *arguments], self.environment(**more))

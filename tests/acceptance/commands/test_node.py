@@ -11,6 +11,8 @@ from django.core.management.base import OutputWrapper
 from sharding_app.operations.console import columns, style_for
 from tests.support.live import Live, children, running, until
 
+pytestmark = pytest.mark.usefixtures("real_starts")
+
 
 def test_a_node_says_that_it_is_up_and_leaves_in_order(live_tables: Live) -> None:
     with live_tables.program(

@@ -14,9 +14,13 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlencode
 
+import pytest
+
 from devtools.embedded_servers.ports import free_port
 from tests.support.live import Live, Program, children, running, until
 from tests.support.scratch_project import ScratchProject
+
+pytestmark = pytest.mark.usefixtures("real_starts")
 
 UP = "The cluster is up. Ctrl-C ends it in order."
 
