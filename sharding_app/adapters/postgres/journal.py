@@ -39,7 +39,7 @@ import msgspec
 import psycopg
 from psycopg.types.string import ByteaBinaryLoader
 
-from sharding_app.adapters.postgres.appending import append_events, write_bytes_at_once
+from sharding_app.adapters.postgres.appending import Appending, write_bytes_at_once
 from sharding_app.adapters.postgres.appending_messages import (
     append_with_messages,
     discard_parameters,
@@ -167,6 +167,7 @@ class PostgresJournal:
             )
             for number in range(connections)
         )
+        self._appending = tuple(Appending() for _ in self._appends)
         self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
@@ -515,7 +516,7 @@ class PostgresJournal:
         try:
             if changes:
                 return await append_with_messages(connection, rows, changes)
-            await append_events(connection, rows)
+            await self._appending[on].append(connection, rows)
         except RowRefused:
             raise
         except BaseException as error:
