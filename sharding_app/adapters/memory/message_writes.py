@@ -159,7 +159,10 @@ class MessageWrites:
         return self._decide(message, claim, change)
 
     def park(self, message: str, error: str, claim: Claim) -> Steps[bool]:
-        return self._decide(message, claim, lambda stored: stored._replace(parked=True, error=error))
+        def change(stored: Stored) -> Stored:
+            return stored._replace(parked=True, failures=stored.failures + 1, error=error)
+
+        return self._decide(message, claim, change)
 
     def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> Steps[bool]:
         def change(stored: Stored) -> Stored:

@@ -1,4 +1,4 @@
--- The owner's home leaves a row to an operator. As `set_aside`.
+-- The owner's home leaves a row to an operator, after its last failure. As `set_aside`.
 WITH held AS MATERIALIZED (
     SELECT m.id, m.type_id, m.shard
     FROM sharding_message m
@@ -12,7 +12,7 @@ WITH held AS MATERIALIZED (
     FOR SHARE
 ), changed AS (
     UPDATE sharding_message m
-    SET parked = true, error = %(error)s
+    SET parked = true, failures = m.failures + 1, error = %(error)s
     FROM held, home
     WHERE m.id = held.id
     RETURNING 1

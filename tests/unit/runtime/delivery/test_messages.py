@@ -146,7 +146,7 @@ async def test_a_target_that_fails_is_tried_again_and_then_parked(cluster: Memor
     await seen(Target, "b", ["two from a"])
     assert Target.attempts == ["one", "one", "one", "two"]
     (stored,) = cluster.server.messages.rows.values()
-    assert stored.parked
+    assert (stored.parked, stored.failures) == (True, 3)
     assert "RuntimeError" in stored.error or "EntityFailed" in stored.error or "entity_failed" in stored.error
 
 
