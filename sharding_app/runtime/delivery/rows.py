@@ -73,6 +73,8 @@ def kind_of(error: BaseException) -> Failure:
         return PARKED
     if isinstance(error, AskTimeout) or not isinstance(error, ShardingError):
         return UNKNOWN
+    if error.code == "poisonous":
+        return FAILED  # it must not kill one node after the other for ever
     if error.retryable:
         return UNREACHED if error.stored == "nothing" else UNKNOWN
     return FAILED
