@@ -28,9 +28,11 @@ IMPORTED = (
     "django.contrib.staticfiles.apps", "django.core.management.commands.migrate", "django.core.management.commands.shell",
     "django.db.backends.postgresql.base", "sharding_app.adapters.channels.transport", "sharding_app.apps", "sharding_app.checks",
     "sharding_app.management.commands.sharding_node", "sharding_app.management.report_command",
-    "sharding_app.management.runserver_node", "sharding_app.torture.load", "sharding_app.wiring", "uvloop",
+    "sharding_app.management.runserver_node", "sharding_app.wiring", "uvloop",
 )  # fmt: skip
-"""What most programs import, as far as it needs no settings: these modules and all below them."""
+"""What most programs import, as far as it needs no settings: these modules and all below them. None
+of them may look into the environment: `sharding_app.torture.instances` does.
+"""
 END_OF_ORDER = b"\n"
 
 
@@ -122,8 +124,8 @@ def main() -> dict[str, Any]:
     line = socket.socket(fileno=int(sys.argv[1]))
     for each in IMPORTED:
         importlib.import_module(each)
-    if threading.active_count() > 1 or settings.configured:
-        raise RuntimeError("a process that has threads or settings is not copied")
+    if threading.active_count() > 1 or settings.configured or "sharding_app.torture.instances" in sys.modules:
+        raise RuntimeError("a process that has threads, settings or values of its environment is not copied")
     gc.collect()
     gc.freeze()
     return serve(line)
