@@ -44,6 +44,7 @@ class JournalWrites:
         not as refused.
         """
         at, date = self._server.now(), self._server.date()
+        xid = self._server.transactions.begin(self._server.serving)
         ended: set[str] = set()
         try:
             if changes:
@@ -65,6 +66,7 @@ class JournalWrites:
             raise
         yield Pause.COMMIT
         self._rows.store(rows, at)
+        self._server.projections.note(xid, rows)
         if not changes:
             return None
         self.messages.store(changes, ended, date)
@@ -168,6 +170,7 @@ class JournalWrites:
 
     def erase(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, at_most: int) -> Steps[Erasure]:
         rows = self._rows
+        xid = self._server.transactions.begin(self._server.serving)
         seen = sorted(rows.events.get((type_id, entity), ()))
         kept = sorted(rows.snapshots.get((type_id, entity), ()))
         marked = [key for key, found in rows.remembered.items() if key[0] == type_id and entity in found]
@@ -185,6 +188,8 @@ class JournalWrites:
                 yield Lock(("remembered", *key, entity))
         yield Pause.COMMIT
         count = self._remove(type_id, entity, gone)
+        first = 1 if whole else min(gone, default=1)
+        self._server.projections.note_erased(xid, type_id, entity, first)
         if not whole:
             return Erasure(events=count, whole=False)
         snapshots = rows.snapshots.get((type_id, entity), {})
@@ -244,7 +249,8 @@ class JournalWrites:
             yield Pause.NEXT
         events = self._rows.events.get((type_id, entity), {})
         recent = min((seq for seq, one in events.items() if one.at >= since), default=before)
-        end = min(before, min(snapshots, default=0) + 1, max(events, default=0), recent)
+        unseen = self._server.projections.may_trim(type_id, entity)
+        end = min(before, min(snapshots, default=0) + 1, max(events, default=0), recent, unseen)
         gone = sorted(seq for seq in events if seq < end)[:limit]
         yield from self._hold(type_id, entity, gone)
         if gone:

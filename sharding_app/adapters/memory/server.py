@@ -19,6 +19,7 @@ from sharding_app.adapters.memory.journal_rows import JournalRows
 from sharding_app.adapters.memory.lease_row import LeaseRow
 from sharding_app.adapters.memory.locks import Lock, RowLocks
 from sharding_app.adapters.memory.message_rows import MessageRows
+from sharding_app.adapters.memory.projection_rows import ProjectionRows, Transactions
 from sharding_app.adapters.memory.sessions import (
     ConnectionLost,
     ConnectionRefused,
@@ -72,8 +73,10 @@ class MemoryServer:
             lambda type_id: type_id in self.messages.types,
         )
         self.journal = JournalRows(self.cluster.epochs)
+        self.transactions = Transactions()
+        self.projections = ProjectionRows()
         self.leases: dict[str, LeaseRow] = {}
-        self.standby = Standby((self.cluster, self.journal, self.messages), self.leases)
+        self.standby = Standby((self.cluster, self.journal, self.messages, self.projections), self.leases)
         self.timeline = 1
         self.system = "system"
         self.up = True
@@ -217,6 +220,7 @@ class Transaction:
                     self._wait()
                     return
             elif step is Pause.NEXT:
+                server.transactions.end(self.session)
                 server.locks.release(self, changed=True)
             elif server.pace is not None and (seconds := server.pace(self.session.client, self._kind, step)):
                 server.later(seconds, self._commit if step is Pause.COMMIT else self.go)
@@ -267,6 +271,7 @@ class Transaction:
             return
         self.over = True
         self.session.transaction = None
+        self._server.transactions.end(self.session)
         self.session.heard_at = self._server.now()
         self._told(outcome, failed)
         self._server.locks.release(self, changed=not failed)

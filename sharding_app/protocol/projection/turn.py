@@ -190,7 +190,7 @@ class _Work:
                 yield PutHeld(held[key])
         yield from self._feed(_left(spans, held), found.view, found.bound)
         passed = [_through(each._replace(view=each.view.upto(found.view, found.bound))) for each in self.mine]
-        is_late = found.any and self.taken.age >= SAVE_SECONDS
+        is_late = (found.any or self.holds) and self.taken.age >= SAVE_SECONDS
         if self.fed or found.changes or self.others or had_filled or is_late or found.bound is not None:
             yield from self._save(passed)
         return Outcome(self.fed, self.more or found.bound is not None, failed=self.failed)
