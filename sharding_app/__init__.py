@@ -7,6 +7,7 @@ from sharding_app.entities.base import DurableState as DurableState
 from sharding_app.entities.base import Entity as Entity
 from sharding_app.entities.base import EventSourced as EventSourced
 from sharding_app.entities.base import Singleton as Singleton
+from sharding_app.entities.base import Worker as Worker
 from sharding_app.entities.context import EntityContext as EntityContext
 from sharding_app.entities.durable_calls import Sent as Sent
 from sharding_app.entities.events import applies as applies
@@ -42,6 +43,8 @@ from sharding_app.entities.sharding.regions import ClusterSharding as ClusterSha
 from sharding_app.entities.sharding.regions import Region as Region
 from sharding_app.entities.sharding.singletons import ClusterSingleton as ClusterSingleton
 from sharding_app.entities.sharding.singletons import SingletonProxy as SingletonProxy
+from sharding_app.entities.sharding.workers import ShardedDaemonProcess as ShardedDaemonProcess
+from sharding_app.entities.sharding.workers import Workers as Workers
 from sharding_app.entities.starting import on_start as on_start
 from sharding_app.errors import AskTimeout as AskTimeout
 from sharding_app.errors import BufferFull as BufferFull
@@ -70,6 +73,7 @@ from sharding_app.protocol.passivation.strategy import AdmissionWindow as Admiss
 from sharding_app.protocol.passivation.strategy import FrequencyFilter as FrequencyFilter
 from sharding_app.protocol.passivation.strategy import Passivation as Passivation
 from sharding_app.protocol.passivation.strategy import WindowClimbing as WindowClimbing
+from sharding_app.protocol.records import NumberOfWorkers as NumberOfWorkers
 from sharding_app.protocol.supervision import Supervision as Supervision
 
 __version__ = "0.1.0.dev0"

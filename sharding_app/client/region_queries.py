@@ -1,5 +1,6 @@
 """Answers to questions to a region about itself and its cluster (`entities.sharding.queries`)."""
 
+import asyncio
 from collections.abc import Mapping
 
 from sharding_app.entities.sharding.queries import (
@@ -7,23 +8,26 @@ from sharding_app.entities.sharding.queries import (
     CurrentShardRegionState,
     GetClusterShardingStats,
     GetCurrentRegions,
+    GetNumberOfWorkers,
     GetShardLocations,
     GetShardRegionState,
     GracefulShutdown,
+    Rescale,
     SetActiveEntityLimit,
     UpdateShardLocations,
 )
-from sharding_app.errors import InvalidCall, Unavailable, WrongContext
+from sharding_app.errors import AskTimeout, InvalidCall, Unavailable, WrongContext
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.listing import IdsInMemory, ShardsLeft
 from sharding_app.protocol.liveness.membership import member_names
 from sharding_app.protocol.messages import GetEntities
-from sharding_app.protocol.records import Member
+from sharding_app.protocol.records import Member, NumberOfWorkers
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process
 
 ANSWER_SECONDS = 3.0
 IDS_AT_A_TIME = 1000
+LOOK_SECONDS = 0.1
 
 
 async def inspect(process: Process, type_name: str, question: object, timeout: float | None) -> object:
@@ -52,6 +56,10 @@ async def inspect(process: Process, type_name: str, question: object, timeout: f
         case UpdateShardLocations():
             await _locate(process, type_name, question.locations)
             return None
+        case GetNumberOfWorkers():
+            return await _workers(process, type_name)
+        case Rescale():
+            return await _rescale(process, type_name, question.workers, timeout)
     raise InvalidCall(f"a region cannot be asked {question!r}")
 
 
@@ -81,6 +89,44 @@ async def _locate(process: Process, type_name: str, locations: Mapping[int, str]
         await process.ports.store.register_types([config])
     if not await process.ports.store.locate(type_name, locations):
         raise InvalidCall(f"neither the cluster nor this process knows a type {type_name!r}")
+
+
+async def _workers(process: Process, type_name: str) -> NumberOfWorkers:
+    try:
+        numbers = {each.type: each for each in await process.ports.store.workers()}
+    except StoreUnavailable as error:
+        raise Unavailable(f"the number of {type_name!r} cannot be read: {error}") from error
+    if type_name not in numbers:
+        raise Unavailable(
+            f"{type_name!r} has no workers yet: start `manage.py sharding_node` with the app that declares them"
+        )
+    return numbers[type_name]
+
+
+async def _rescale(process: Process, type_name: str, workers: int, timeout: float | None) -> NumberOfWorkers:
+    """Store the wish, and wait until it is carried out. Raises AskTimeout if that takes longer."""
+    try:
+        wished = await process.ports.store.rescale(type_name, workers)
+    except StoreUnavailable as error:
+        raise Unavailable(f"the number of {type_name!r} cannot be changed: {error}") from error
+    if wished is None:
+        await _workers(process, type_name)  # raises, and says why
+    try:
+        async with asyncio.timeout(timeout):
+            while True:
+                now_is = await _workers(process, type_name)
+                if now_is.wanted != workers:
+                    raise Unavailable(
+                        f"another rescale of {type_name!r} has taken the place of this one: to {now_is.wanted}"
+                    )
+                if not now_is.rescaling:
+                    return now_is
+                await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        raise AskTimeout(
+            f"the old workers of {type_name!r} have not all stopped within {timeout:g} s. The rescale to"
+            f" {workers} is stored, and goes on",
+        ) from None
 
 
 def _state(process: Process, type_name: str) -> CurrentShardRegionState:

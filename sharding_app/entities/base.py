@@ -6,10 +6,12 @@
   stored if they differ from the stored state; when it raises, they are put back. There is no save
   to forget; ``await self.persist()`` stores at once, before an outside effect.
 - `Entity`: in memory only; also the base of all, with ``receive`` for plain messages.
+- `Singleton`: one instance in the cluster. `Worker`: one of a set of numbered ones.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar, overload
@@ -31,6 +33,7 @@ from sharding_app.entities.schedules import Daily
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.entities.staging import Staging
 from sharding_app.errors import DeclarationError, InvalidCall, WrongContext
+from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.delivery.recurrence import Missed
 
 if TYPE_CHECKING:
@@ -132,9 +135,12 @@ class Entity:
         if vars(cls).get("abstract", False):
             cls._sharding_type = None
             return
+        if issubclass(cls, Worker):
+            _check_worker(cls)
         cls._sharding_type = made
         cls._sharding_happenings = made.event_codec.happenings
-        registry.add(made)
+        if not issubclass(cls, Worker):  # those are hosted once they are started, under the name of their set
+            registry.add(made)
 
     @classmethod
     def _sharding_ref(
@@ -326,6 +332,61 @@ class Singleton(Entity):
         )
 
 
+class Worker(Entity):
+    """A base for numbered workers, which `ShardedDaemonProcess.start` spreads over the nodes.
+
+    Each number runs in one place, from the cluster's start on, and again after every failure. A new
+    instance is made for each start.
+    """
+
+    __slots__ = ()
+
+    async def run(self) -> None:
+        """Work until cancelled: the worker has to stop, or to move.
+
+        If it returns or raises, it is started again after a back-off.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__} needs `async def run(self)`")
+
+    @classmethod
+    def _sharding_ref(
+        cls,
+        entity_id: str | int | UUID,
+        *,
+        timeout: float | None = None,
+        command_id: str | None = None,
+        on_commit: bool = True,
+    ) -> type[Self]:
+        """Raise an error: the class may be that of several sets."""
+        raise InvalidCall(
+            f"{cls.__qualname__} is a Worker: its refs come from its set, as in"
+            " ShardedDaemonProcess.start(...).ref(number)"
+        )
+
+    @property
+    def number(self) -> int:
+        """The number of this worker, from 0 on."""
+        return int(self.entity_id)
+
+    @property
+    def workers(self) -> int:
+        """The number of workers in the set: they are numbered below it."""
+        return self.context.workers
+
+
+def _check_worker(cls: type[Entity]) -> None:
+    what = cls.__qualname__
+    if cls._sharding_kind != "memory":
+        raise DeclarationError(
+            f"{what}: a Worker is in memory only. Let it call an entity that stores what has to outlast it"
+        )
+    if not inspect.iscoroutinefunction(inspect.getattr_static(cls, "run")):
+        raise DeclarationError(
+            f"{what}.run must be `async def`: a thread cannot be stopped. Call blocking code inside it by"
+            " `await sync_to_async(function)(...)`"
+        )
+
+
 def _made(cls: type[Entity]) -> EntityType:
     made = cls._sharding_type
     if made is None:
@@ -346,11 +407,13 @@ def hosted_as(cls: type[Entity], name: str, settings: ShardingSettings | None = 
         raise InvalidCall(f"{cls.__qualname__} is abstract: start a subclass of it")
     if issubclass(cls, Singleton):
         raise InvalidCall(f"{cls.__qualname__} is a Singleton: it runs without being started")
+    if issubclass(cls, Worker) and not name.startswith(WORKERS):
+        raise InvalidCall(f"{cls.__qualname__} is a Worker: start it with ShardedDaemonProcess.start")
     wanted = made.settings if settings is None else settings.over(made.settings)
     if made.is_named and made.name == name and wanted == made.settings:
         return made
     new = made.renamed(name, wanted)
-    if not made.is_named or made.name == name:
+    if not issubclass(cls, Worker) and (not made.is_named or made.name == name):
         registry.discard(made)
         cls._sharding_type = new
         cls._sharding_happenings = new.event_codec.happenings
@@ -366,4 +429,4 @@ def _happening(entity: Entity, event: object) -> Happening:
 
 
 _KINDS: tuple[type[Entity], ...] = (EventSourced, DurableState, Entity)
-_FRAMEWORK: tuple[type, ...] = (Singleton, *_KINDS)
+_FRAMEWORK: tuple[type, ...] = (Singleton, Worker, *_KINDS)

@@ -12,6 +12,9 @@ P = ParamSpec("P")
 class EntityContext(Protocol):
     """The entity's surroundings: its life, its sender and its timers."""
 
+    workers: int
+    "Of a numbered worker: how many of them there are."
+
     @property
     def type_name(self) -> str:
         """The name of the entity's type."""

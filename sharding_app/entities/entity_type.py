@@ -107,6 +107,8 @@ class EntityType:
         self.proxy_only = False
         #: Of a singleton: its one entity, which runs without a message.
         self.singleton_id: str | None = None
+        #: Of numbered workers: how many there are at first, until a rescale. 0: they are none.
+        self.workers = 0
         #: Most messages that wait for a home; the oldest give way. None: the region's limits.
         self.waiting_limit: int | None = None
         self._defers_init = cls.__init__ is not object.__init__
@@ -140,6 +142,7 @@ class EntityType:
         made.proxy_only = self.proxy_only
         made.singleton_id = self.singleton_id
         made.waiting_limit = self.waiting_limit
+        made.workers = self.workers
         return made
 
     @functools.cached_property

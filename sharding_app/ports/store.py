@@ -12,6 +12,7 @@ from sharding_app.protocol.records import (
     Member,
     MemberState,
     News,
+    NumberOfWorkers,
     Server,
     ShardRow,
     TypeConfig,
@@ -130,6 +131,27 @@ class ClusterStore(Protocol):
     ) -> tuple[int, dict[ShardId, str]] | None:
         """Return the type's locations, with the number of their last change; None: no change since
         `known`.
+        """
+        ...
+
+    async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
+        """Say how many workers each of these sets has at first. A set with a number keeps it."""
+        ...
+
+    async def workers(self) -> list[NumberOfWorkers]:
+        """Return how many workers each set has, and is to have."""
+        ...
+
+    async def rescale(self, type_name: str, workers: int, by: str = "") -> NumberOfWorkers | None:
+        """Say how many workers a set is to have, and return its row; None: there is no such set.
+
+        The timeline notes `by`, if given.
+        """
+        ...
+
+    async def put_in_force(self, term: Term, before: NumberOfWorkers) -> NumberOfWorkers | None:
+        """Put the wanted number of workers in force, and return the row; None: it had another
+        revision. Guarded by the term.
         """
         ...
 

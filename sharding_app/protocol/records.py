@@ -117,6 +117,23 @@ class HomeChange(msgspec.Struct, frozen=True):
     step: ShardStep
 
 
+class NumberOfWorkers(msgspec.Struct, frozen=True):
+    """How many numbered workers a set has, and how many it is to have (`ShardedDaemonProcess`)."""
+
+    type: str
+    workers: int
+    "The number in force: these workers run, or are about to."
+    wanted: int
+    "The number of a rescale that is under way; otherwise the same."
+    revision: int = 0
+    "How often the number in force has changed."
+
+    @property
+    def rescaling(self) -> bool:
+        """Whether the old workers are still to be stopped everywhere."""
+        return self.wanted != self.workers
+
+
 class CoordinatorRow(msgspec.Struct, frozen=True):
     term: Term
     incarnation: Incarnation | None

@@ -15,7 +15,17 @@ from typing import TypeVar, assert_never
 from sharding_app.ports.clock import Clock
 from sharding_app.ports.store import ClusterStore, StaleTerm, StoreRefused, StoreUnavailable
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
-from sharding_app.protocol.coordinator.effects import Bury, Decide, Note, ReadShards, Tell, TellAll, Word
+from sharding_app.protocol.allocation.workers import WORKERS
+from sharding_app.protocol.coordinator.effects import (
+    Bury,
+    Decide,
+    Note,
+    PutInForce,
+    ReadShards,
+    Tell,
+    TellAll,
+    Word,
+)
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.operator import COORDINATOR_ACTIONS
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
@@ -36,7 +46,7 @@ from sharding_app.protocol.messages import (
     ShardStopped,
     Suspect,
 )
-from sharding_app.protocol.records import Decision, HomeChange, Member, Server, ShardRow
+from sharding_app.protocol.records import Decision, HomeChange, Member, NumberOfWorkers, Server, ShardRow
 from sharding_app.runtime.base.waiting import set_within
 
 logger = logging.getLogger("sharding.coordinator")
@@ -176,6 +186,7 @@ class CoordinatorShell:
                 await self._read_types(members)
                 for type_name, locations in (await self._read_locations(members)).items():
                     self.machine.placement.locate(type_name, locations)
+                self.machine.worker_sets.read(await self._read_workers(members))
                 self._take_over(server, members, rows)
                 return
             await asyncio.sleep(RETRY_SECONDS)
@@ -214,6 +225,7 @@ class CoordinatorShell:
         try:
             server, members = await self._store.members()
             await self._read_types(members)
+            numbers = await self._read_workers(members)
         except StoreUnavailable:
             self._look_at = self._clock.now() + RETRY_SECONDS
             return
@@ -225,6 +237,14 @@ class CoordinatorShell:
         self._look_at = min(self._look_at, max(verdict.next_look, now + QUICK_LOOK_SECONDS))
         for type_name, locations in (await self._read_locations(members)).items():
             self.machine.locations_read(type_name, locations, self._clock.now())
+        if numbers:
+            self.machine.workers_read(numbers, self._clock.now())
+
+    async def _read_workers(self, members: list[Member]) -> list[NumberOfWorkers]:
+        """Read how many workers each set has, and is to have, if any node hosts workers."""
+        if any(each.startswith(WORKERS) for member in members for each in member.types):
+            return await self._store.workers()
+        return []
 
     async def _read_types(self, members: list[Member]) -> None:
         """Read how many shards each type has, if the members or their types have changed.
@@ -266,6 +286,8 @@ class CoordinatorShell:
                         pass  # written above, many in one statement
                     case Bury():
                         await self._bury(effect.incarnation)
+                    case PutInForce():
+                        await self._put_in_force(effect.before)
                     case ReadShards():
                         self._unread.update(dict.fromkeys(effect.types))
                     case Note():
@@ -370,6 +392,18 @@ class CoordinatorShell:
             logger.info("node %s came back in time", incarnation, extra={"action": "bury_refused"})
             self.machine.unburied(incarnation)
             self.look_now()
+
+    async def _put_in_force(self, before: NumberOfWorkers) -> None:
+        try:
+            now_is = await self._store.put_in_force(self.term, before)
+            if now_is is None:
+                self.machine.worker_sets.read(await self._store.workers())
+        except StoreUnavailable as error:
+            logger.warning("a rescale has to wait: %s", error, extra={"action": "rescale_waits"})
+            self.machine.worker_sets.not_in_force(before)
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            self.machine.in_force(before, now_is, self._clock.now())
 
     def _note(self, decision: Decision) -> None:
         level = logging.WARNING if decision.action in TO_BE_SEEN else logging.INFO

@@ -35,7 +35,7 @@ from sharding_app.ports.lease import Leases
 from sharding_app.ports.lifeline import LifelineSession, SessionLost
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.protocol.liveness.locks import lifeline_keys
-from sharding_app.protocol.records import Server
+from sharding_app.protocol.records import NumberOfWorkers, Server
 from tests.contract.factories import terms
 from tests.contract.gates import Gates, MemoryGates, Place, PostgresGates, Rest, at_rest, make_gates
 from tests.contract.test_differential import ENTITIES, NODES, SHARDS, History, Operation, outcome_of, rest_of
@@ -61,6 +61,8 @@ PAIRS = (
     ("_ask_to", "_come_back"), ("_move", "_move"), ("_move", "_decide_about"), ("_decide_about", "_move"), ("_stage", "_stage"),
     ("_decide_about", "_decide_about"), ("_move", "_discard"), ("_discard", "_move"), ("_move", "_decide"), ("_decide", "_move"),
     ("_move", "_erase"), ("_erase", "_move"), ("_decide", "_decide_about"), ("_decide_about", "_decide"), ("_stage", "_move"),
+    ("_rescale", "_locate"), ("_rescale", "_put_in_force"), ("_put_in_force", "_rescale"), ("_put_in_force", "_elect"),
+    ("_elect", "_put_in_force"),
 )  # fmt: skip
 "Operations that meet at some row."
 KEEPER = "keeper"
@@ -130,6 +132,7 @@ class World:
             for each in (await side.store.members())[1]
         ]
         found["coordinator"] = await side.store.coordinator()
+        found["workers"] = await side.store.workers()
         found["locations"] = await side.store.locations(CART.name)
         return found
 
@@ -233,7 +236,7 @@ class Overlaps(History):
         makers = (
             *(self._append,) * 6, *(self._decide,) * 6, self._snapshot, self._snapshot, self._trim, self._forget_states,
             *(self._remember,) * 2, *(self._erase,) * 2, self._join, self._update, self._leave, self._come_back, self._come_back,
-            self._ask_to, self._bury, self._bury, self._locate, self._elect, self._elect, self._acquire, self._acquire, self._renew,
+            self._ask_to, self._bury, self._bury, self._locate, self._rescale, self._put_in_force, self._elect, self._elect, self._acquire, self._acquire, self._renew,
             self._release, *(self._move,) * 5, self._stage, self._decide_about, self._decide_about, self._discard, self._settle, self._members, self._locked, self._locked, self._read,
         )  # fmt: skip
         return self.random.choice(makers)()
@@ -392,6 +395,23 @@ class Overlaps(History):
             return await side.store.locate(CART.name, {1: node})
 
         return f"locate {node}", locate
+
+    def _rescale(self) -> tuple[str, Operation]:
+        workers = self.random.randint(1, 5)
+
+        async def rescale(side: Any) -> object:
+            await side.store.introduce_workers({CART.name: 3})
+            return await side.store.rescale(CART.name, workers)
+
+        return f"rescale to {workers}", rescale
+
+    def _put_in_force(self) -> tuple[str, Operation]:
+        term, revision = self.term + self.random.choice((0, 0, 0, -1)), self.random.randint(0, 3)
+
+        async def put_in_force(side: Any) -> object:
+            return await side.store.put_in_force(term, NumberOfWorkers(CART.name, 3, 3, revision))
+
+        return f"put revision {revision} in force {term}", put_in_force
 
     def _elect(self) -> tuple[str, Operation]:
         name = self.random.choice(NODES)

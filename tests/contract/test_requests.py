@@ -4,8 +4,10 @@ lifeline sees it.
 
 import pytest
 
+from sharding_app.ports.store import StaleTerm
+from sharding_app.protocol.records import NumberOfWorkers
 from tests.contract.factories import World
-from tests.support.given import CART, joined, member, with_type
+from tests.support.given import CART, elected, joined, member, with_type
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,6 +35,35 @@ async def test_who_knows_the_last_change_is_told_nothing(world: World) -> None:
     await store.locate(CART.name, {1: "node-a"})
     assert await store.locations(CART.name, 0) == (1, {1: "node-a"})
     assert await store.locations(CART.name, 1) is None
+
+
+async def test_a_set_of_workers_keeps_the_number_that_the_first_node_says(world: World) -> None:
+    store = world.store()
+    await store.introduce_workers({CART.name: 4})
+    assert await store.workers() == [], "the cluster knows no such type yet"
+    await with_type(store)
+    assert await store.rescale(CART.name, 8) is None, "it is no set of workers"
+    await store.introduce_workers({CART.name: 4})
+    await world.store().introduce_workers({CART.name: 7})
+    assert await store.workers() == [NumberOfWorkers(CART.name, 4, 4)]
+
+
+async def test_a_rescale_is_wished_by_anyone_and_put_in_force_by_the_coordinator(world: World) -> None:
+    store = world.store()
+    await with_type(store)
+    await store.introduce_workers({CART.name: 4})
+    wished = await world.store().rescale(CART.name, 8, "the operator")
+    assert wished == NumberOfWorkers(CART.name, 4, 8)
+    assert wished.rescaling
+    assert await store.workers() == [wished]
+    term = await elected(world)
+    with pytest.raises(StaleTerm):
+        await store.put_in_force(term - 1, wished)
+    await store.rescale(CART.name, 6)
+    in_force = NumberOfWorkers(CART.name, 6, 6, 1)
+    assert await store.put_in_force(term, wished) == in_force, "what is wished last counts"
+    assert await store.put_in_force(term, wished) is None, "it had another revision then"
+    assert await store.workers() == [in_force]
 
 
 async def test_a_request_stands_in_the_members_row_until_it_is_taken_back(world: World) -> None:

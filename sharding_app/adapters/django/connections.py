@@ -8,13 +8,14 @@ The async ORM, and `sync_to_async` in general, does the work of a context in one
 handlers of one depth of calls share a context (a *lane*), and with it a connection: one for each
 node and depth, however many handlers run. A connection is closed only while no handler of its lane
 is under way, since one of them may be in the middle of an iteration. A lane that is never without a
-handler is relieved by another one, and tended when its last handler has returned.
+handler is relieved by another one, and tended when its last handler has returned. A worker's `run`
+has a lane of its own, whose connection is closed when the worker has stopped.
 """
 
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
@@ -89,6 +90,16 @@ class DjangoThreads(PlainThreads):
             SyncToAsync.thread_sensitive_context.reset(token)
             lane.handlers -= 1
 
+    @contextlib.asynccontextmanager
+    async def apart(self) -> AsyncIterator[None]:
+        lane = _Lane(0)
+        token = SyncToAsync.thread_sensitive_context.set(lane)
+        try:
+            yield
+        finally:
+            SyncToAsync.thread_sensitive_context.reset(token)
+            await _closed([lane])
+
     async def tend(self) -> None:
         """Close old or broken connections in idle lanes, and relieve lanes that are never idle."""
         for depth, lanes in list(self._lanes.items()):
@@ -106,8 +117,15 @@ class DjangoThreads(PlainThreads):
         await super().close()
         lanes = [lane for each in self._lanes.values() for lane in each]
         self._lanes.clear()
-        closing = [lane.do(connections.close_all) for lane in lanes]
-        if closing:
-            await asyncio.wait(closing, timeout=CLOSE_SECONDS)
-        for lane in lanes:
-            lane.thread.shutdown(wait=False)
+        await _closed(lanes)
+
+
+async def _closed(lanes: list[_Lane]) -> None:
+    """Close the connections of lanes, and end their threads. A query under way is not waited for
+    long.
+    """
+    closing = [lane.do(connections.close_all) for lane in lanes]
+    if closing:
+        await asyncio.wait(closing, timeout=CLOSE_SECONDS)
+    for lane in lanes:
+        lane.thread.shutdown(wait=False)

@@ -18,6 +18,7 @@ from sharding_app.protocol.records import (
     Lineage,
     Member,
     MemberState,
+    NumberOfWorkers,
     Server,
     ShardRow,
     TypeConfig,
@@ -49,6 +50,7 @@ class ClusterRows:
         self.shards: dict[ShardKey, ShardRow] = {}
         self.locations: dict[str, dict[ShardId, str]] = {}
         self.location_changes: dict[str, int] = {}
+        self.workers: dict[str, NumberOfWorkers] = {}
         self.epochs: dict[tuple[int, ShardId], Epoch] = {}
         "The epochs again, by the type's number: the journal's fence reads them."
         self.on_decide: Callable[[Term, ShardRow | None, ShardRow], None] | None = None
@@ -178,6 +180,27 @@ class ClusterRows:
         if change is None or change == known:
             return None
         return change, dict(sorted(self.locations.get(type_name, {}).items()))
+
+    # -- Workers -----------------------------------------------------------------------------------
+
+    def introduce_workers(self, numbers: Mapping[str, int]) -> None:
+        for name, number in numbers.items():
+            if name in self.types:
+                self.workers.setdefault(name, NumberOfWorkers(name, number, number))
+
+    def rescale(self, type_name: str, workers: int) -> NumberOfWorkers | None:
+        known = self.workers.get(type_name)
+        if known is not None:
+            known = self.workers[type_name] = msgspec.structs.replace(known, wanted=workers)
+        return known
+
+    def put_in_force(self, before: NumberOfWorkers) -> NumberOfWorkers | None:
+        known = self.workers.get(before.type)
+        if known is None or known.revision != before.revision:
+            return None
+        known = NumberOfWorkers(known.type, known.wanted, known.wanted, known.revision + 1)
+        self.workers[before.type] = known
+        return known
 
     # -- Homes -------------------------------------------------------------------------------------
 

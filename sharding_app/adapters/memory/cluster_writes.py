@@ -17,6 +17,7 @@ from sharding_app.protocol.records import (
     LeaveRequest,
     Member,
     MemberState,
+    NumberOfWorkers,
     Server,
     ShardRow,
     TypeConfig,
@@ -100,10 +101,26 @@ class ClusterWrites:
         return self._rows.ask_to(request, there)
 
     def locate(self, type_name: str, locations: Mapping[ShardId, str]) -> Steps[bool]:
-        if type_name in self._rows.types:
-            yield Lock(("type", type_name))
-            yield Pause.COMMIT
+        yield from self._hold_type(type_name)
         return self._rows.locate(type_name, locations)
+
+    def introduce_workers(self, numbers: Mapping[str, int]) -> Steps[None]:
+        for name in sorted(numbers):
+            if name not in self._rows.workers:
+                yield from self._hold_type(name)
+        self._rows.introduce_workers(numbers)
+
+    def rescale(self, type_name: str, workers: int) -> Steps[NumberOfWorkers | None]:
+        if type_name in self._rows.workers:
+            yield from self._hold_type(type_name)
+        return self._rows.rescale(type_name, workers)
+
+    def put_in_force(self, term: Term, before: NumberOfWorkers) -> Steps[NumberOfWorkers | None]:
+        yield from self.guard(term)
+        known = self._rows.workers.get(before.type)
+        if known is not None and known.revision == before.revision:
+            yield from self._hold_type(before.type)
+        return self._rows.put_in_force(before)
 
     def decide(self, term: Term, changes: Sequence[HomeChange]) -> Steps[list[ShardRow]]:
         """Lock the existing rows in one order, whatever their epochs; then insert new rows.
@@ -167,6 +184,11 @@ class ClusterWrites:
         self._rows.check_term(term)
         yield Lock(COORDINATOR, shared=True)
         self._rows.check_term(term)
+
+    def _hold_type(self, type_name: str) -> Steps[None]:
+        if type_name in self._rows.types:
+            yield Lock(("type", type_name))
+            yield Pause.COMMIT
 
     def _hold_member(self, incarnation: Incarnation) -> Steps[None]:
         if incarnation in self._rows.members:

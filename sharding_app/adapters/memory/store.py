@@ -20,6 +20,7 @@ from sharding_app.protocol.records import (
     Member,
     MemberState,
     News,
+    NumberOfWorkers,
     Server,
     ShardRow,
     TypeConfig,
@@ -123,6 +124,18 @@ class MemoryStore:
         self, type_name: str, known: int | None = None
     ) -> tuple[int, dict[ShardId, str]] | None:
         return await self._ask("locations", lambda: self._rows.located(type_name, known))
+
+    async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
+        await self._write("introduce_workers", lambda: self._writes.introduce_workers(numbers))
+
+    async def workers(self) -> list[NumberOfWorkers]:
+        return await self._ask("workers", lambda: [each for _, each in sorted(self._rows.workers.items())])
+
+    async def rescale(self, type_name: str, workers: int, by: str = "") -> NumberOfWorkers | None:
+        return await self._write("rescale", lambda: self._writes.rescale(type_name, workers))
+
+    async def put_in_force(self, term: Term, before: NumberOfWorkers) -> NumberOfWorkers | None:
+        return await self._write("put_in_force", lambda: self._writes.put_in_force(term, before))
 
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""

@@ -30,6 +30,7 @@ from sharding_app.protocol.records import (
     Member,
     MemberState,
     News,
+    NumberOfWorkers,
     Server,
     ShardRow,
     TypeConfig,
@@ -209,6 +210,24 @@ class PostgresStore:
         if not rows:
             return None
         return rows[0][0], {shard: node for _, shard, node in rows if shard is not None}
+
+    async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
+        if numbers:
+            names = sorted(numbers)
+            params = {"names": names, "numbers": [numbers[each] for each in names]}
+            await self._rows("introduce_workers", params)
+
+    async def workers(self) -> list[NumberOfWorkers]:
+        return [NumberOfWorkers(*row) for row in await self._rows("workers")]
+
+    async def rescale(self, type_name: str, workers: int, by: str = "") -> NumberOfWorkers | None:
+        rows = await self._rows("rescale", {"type": type_name, "workers": workers, "by": by})
+        return NumberOfWorkers(*rows[0]) if rows else None
+
+    async def put_in_force(self, term: Term, before: NumberOfWorkers) -> NumberOfWorkers | None:
+        params = {"term": term, "type": before.type, "revision": before.revision}
+        rows = await self._rows("put_in_force", params)
+        return NumberOfWorkers(*rows[0]) if rows else None
 
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""

@@ -51,6 +51,18 @@ class SetActiveEntityLimit(Question):
 
 
 @dataclass(frozen=True, slots=True)
+class GetNumberOfWorkers(Question):
+    """Ask how many workers a set has (`ShardedDaemonProcess`); the reply is `NumberOfWorkers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale(Question):
+    """Let a set have another number of workers; the reply comes when the old ones have stopped."""
+
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
 class GetShardLocations(Question):
     """Ask for the locations of shards (`ExternalAllocation`); the reply is node names by shard."""
 

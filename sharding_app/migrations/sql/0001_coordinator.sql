@@ -1,4 +1,4 @@
--- The coordinator's two writes that need several statements. As functions they are one round trip: a coordinator that
+-- The coordinator's writes that need several statements. As functions they are one round trip: a coordinator that
 -- is frozen in the middle holds no lock. Each locks the term's row FOR SHARE first, so a newer term waits or wins.
 
 CREATE FUNCTION @schema@.sharding_guard_v1(my_term bigint) RETURNS void LANGUAGE plpgsql AS $guard$
@@ -45,6 +45,20 @@ BEGIN
         JOIN @schema@.sharding_shard s ON s.type_id = t.id AND s.shard = change.shard;
 END
 $decide$;
+
+-- A rescale, once no worker of the set has a home: what is wanted by now counts.
+CREATE FUNCTION @schema@.sharding_put_in_force_v1(my_term bigint, type_name text, known_revision bigint)
+RETURNS TABLE (type text, workers integer, wanted integer, revision bigint) LANGUAGE plpgsql AS $force$
+#variable_conflict use_column
+BEGIN
+    PERFORM @schema@.sharding_guard_v1(my_term);
+    RETURN QUERY
+        UPDATE @schema@.sharding_type t
+        SET workers = t.workers_wanted, workers_revision = t.workers_revision + 1
+        WHERE t.name = type_name AND t.workers > 0 AND t.workers_revision = known_revision
+        RETURNING t.name, t.workers, t.workers_wanted, t.workers_revision;
+END
+$force$;
 
 -- Bury a dead node: end its sessions and delete its row. It is buried only while both of its locks are free. The verdict
 -- rests on a reading that may be old by now; a node that came back since has taken its locks and then written to its row,

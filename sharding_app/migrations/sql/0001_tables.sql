@@ -56,6 +56,10 @@ CREATE TABLE sharding_type (
     changeable boolean NOT NULL DEFAULT false,
     registered_at timestamptz NOT NULL DEFAULT now(),
     locations_change bigint NOT NULL DEFAULT 0,
+    -- Of a set of numbered workers: how many there are, how many there are to be, how often that has changed. Else 0.
+    workers integer NOT NULL DEFAULT 0 CHECK (workers >= 0),
+    workers_wanted integer NOT NULL DEFAULT 0 CHECK (workers_wanted >= 0),
+    workers_revision bigint NOT NULL DEFAULT 0,
     -- An entity of the type has stored a message or a timer: nodes look for those that are due.
     uses_messages boolean NOT NULL DEFAULT false,
     -- A projection follows the type: its appends say in sharding_change which events are new.

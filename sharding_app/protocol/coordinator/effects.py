@@ -4,7 +4,7 @@ import msgspec
 
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import AnyMessage, BeginHandOff, NodeGone, ShardHome
-from sharding_app.protocol.records import Decision, HomeChange
+from sharding_app.protocol.records import Decision, HomeChange, NumberOfWorkers
 
 Word = ShardHome | BeginHandOff | NodeGone
 
@@ -19,6 +19,14 @@ class Bury(msgspec.Struct, frozen=True):
     """End the dead member's backends and remove its row; report with `buried` or `unburied`."""
 
     incarnation: Incarnation
+
+
+class PutInForce(msgspec.Struct, frozen=True):
+    """Put the wanted number of workers in force, guarded by the term; report with `in_force` or
+    `not_in_force`.
+    """
+
+    before: NumberOfWorkers
 
 
 class ReadShards(msgspec.Struct, frozen=True):
@@ -47,4 +55,4 @@ class Note(msgspec.Struct, frozen=True):
     decision: Decision
 
 
-CoordinatorEffect = Decide | Bury | ReadShards | Tell | TellAll | Note
+CoordinatorEffect = Decide | Bury | PutInForce | ReadShards | Tell | TellAll | Note

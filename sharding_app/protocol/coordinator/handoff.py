@@ -231,6 +231,6 @@ class HandOffs:
 
     def _move(self, key: ShardKey, handoff: ShardHandOff) -> HomeChange:
         handoff.phase = HAND_OFF[handoff.phase][MOVING]
-        at_hand = handoff.target in self._placement.hosts_of(key[0])
+        at_hand = handoff.target in self._placement.hosts_of(key[0]) and self._placement.may_live(key)
         target = handoff.target if at_hand else self._placement.allocate(key, None)
         return self._tables.place(key, target)

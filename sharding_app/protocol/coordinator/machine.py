@@ -32,6 +32,7 @@ from sharding_app.protocol.coordinator.strategies import Strategies
 from sharding_app.protocol.coordinator.tables import Starting, Tables
 from sharding_app.protocol.coordinator.terms import begins_era
 from sharding_app.protocol.coordinator.timeline import Timeline
+from sharding_app.protocol.coordinator.worker_sets import WorkerSets
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term
 from sharding_app.protocol.messages import (
     AnyMessage,
@@ -47,7 +48,7 @@ from sharding_app.protocol.messages import (
     ShardStarted,
     ShardStopped,
 )
-from sharding_app.protocol.records import HomeChange, Member, ShardRow
+from sharding_app.protocol.records import HomeChange, Member, NumberOfWorkers, ShardRow
 
 TRUST_SECONDS = 3.0
 """For this time after its election a coordinator counts the living homes of shards as heard,
@@ -88,6 +89,7 @@ class Coordinator:
         self.handoffs = HandOffs(self.tables, self.outbox, self.audience, self.timeline, settings)
         self.fencing = Fencing(self.tables, self.outbox, self.audience, self.timeline, self.handoffs)
         self.rebalancing = Rebalancing(self.tables, self.handoffs, settings.rebalance_interval_seconds)
+        self.worker_sets = WorkerSets(self.tables, self.outbox, self.handoffs)
         self.operator = Operator(me, self.tables, self.outbox, self.handoffs, self.rebalancing)
         self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
         "Processes that have asked for a shard's home and are not answered yet."
@@ -179,6 +181,22 @@ class Coordinator:
         self.placement.locate(type_name, locations)
         if locations and locations != before:
             self.rebalancing.begin(now, [type_name])
+
+    def workers_read(self, numbers: Sequence[NumberOfWorkers], now: float) -> None:
+        """Take in how many workers each set has, and is to have."""
+        self.worker_sets.read(numbers)
+        for key in [key for key in self.waiters if not self.placement.is_worker(*key)]:
+            for incarnation in self.waiters.pop(key):
+                self.outbox.tell(incarnation, NoHome(self.term, key[0], "no_such_shard", [key[1]]))
+        self.worker_sets.tick(now)
+        self._serve_waiters(now)
+
+    def in_force(self, before: NumberOfWorkers, now_is: NumberOfWorkers | None, now: float) -> None:
+        """Take in the row of a set whose wanted number was to be put in force; None: it had changed
+        since it was read.
+        """
+        self.worker_sets.in_force(before, now_is)
+        self._serve_waiters(now)
 
     def buried(self, incarnation: Incarnation, now: float) -> None:
         """Take in that a member's backends and row are gone: its shards' epochs can be raised."""
@@ -335,10 +353,15 @@ class Coordinator:
     def get_shard_home(
         self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float
     ) -> None:
-        impossible = [shard for shard in shards if not self.placement.is_shard(type_name, shard)]
+        placement = self.placement
+        impossible = [
+            shard
+            for shard in shards
+            if not (placement.is_shard(type_name, shard) and placement.is_worker(type_name, shard))
+        ]
         if impossible:
             self.outbox.tell(source, NoHome(self.term, type_name, "no_such_shard", impossible))
-            shards = [shard for shard in shards if self.placement.is_shard(type_name, shard)]
+            shards = [shard for shard in shards if shard not in impossible]
         for shard in shards:
             key = type_name, shard
             row = self.placement.rows.get(key)
@@ -417,6 +440,7 @@ class Coordinator:
         self.audience.tick(now)
         self._tell_hosts(now)
         self.handoffs.tick(now)
+        self.worker_sets.tick(now)
         self.rebalancing.tick(now)
         self.timeline.tick(now, busy=self.busy)
 
@@ -438,6 +462,7 @@ class Coordinator:
             or self.undone
             or self.fencing.busy
             or self.rebalancing.busy
+            or self.worker_sets.busy
             or self.audience.busy
         )
 
@@ -456,7 +481,9 @@ class Coordinator:
         """
         changes = []
         hopeless: dict[str, dict[Incarnation, None]] = {}
-        for key in [*self.waiters, *self.placement.homeless()] if keys is None else list(keys):
+        if keys is None:
+            keys = [*self.waiters, *self.placement.homeless(), *self.worker_sets.missing()]
+        for key in keys:
             asking = self.waiters.get(key, {})
             if self._in_motion(key):
                 continue

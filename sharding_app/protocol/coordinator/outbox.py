@@ -12,6 +12,7 @@ from sharding_app.protocol.coordinator.effects import (
     CoordinatorEffect,
     Decide,
     Note,
+    PutInForce,
     ReadShards,
     Tell,
     TellAll,
@@ -19,7 +20,7 @@ from sharding_app.protocol.coordinator.effects import (
 )
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.messages import AnyMessage, BeginHandOff, HandOff, HostShard, ShardHome
-from sharding_app.protocol.records import Decision, HomeChange, ShardRow
+from sharding_app.protocol.records import Decision, HomeChange, NumberOfWorkers, ShardRow
 
 
 class Outbox:
@@ -49,6 +50,9 @@ class Outbox:
 
     def bury(self, incarnation: Incarnation) -> None:
         self.effects.append(Bury(incarnation))
+
+    def put_in_force(self, before: NumberOfWorkers) -> None:
+        self.effects.append(PutInForce(before))
 
     def read_shards(self, types: Iterable[str]) -> None:
         if names := list(types):

@@ -11,9 +11,10 @@ from types import MappingProxyType
 
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.protocol.allocation.strategy import Candidates, ClusterView, Host
+from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.coordinator.strategies import Strategies
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
-from sharding_app.protocol.records import Member, ShardRow
+from sharding_app.protocol.records import Member, NumberOfWorkers, ShardRow
 from sharding_app.protocol.versions import kept_out
 
 MOST_SHARDS = 1 << 31
@@ -42,6 +43,8 @@ class Placement:
         self.locations: dict[str, Mapping[ShardId, str] | None] = {}
         """The locations that the application wants, for types whose strategy asks; None: not
         readable."""
+        self.workers: dict[str, NumberOfWorkers] = {}
+        "The numbers of workers of each set. A set whose row is not read yet gets no homes."
         self.heard: dict[Incarnation, None] = {}
         """Members that have answered our messages over the wire. Others would be given shards and
         answer no caller."""
@@ -198,6 +201,28 @@ class Placement:
         """Tell whether there can be such a shard."""
         return type(shard) is int and 0 <= shard < self.numbers.get(type_name, MOST_SHARDS)
 
+    def is_worker(self, type_name: str, shard: ShardId) -> bool:
+        """Tell whether a set of workers has, or is about to have, a worker of that number; True for
+        all other types.
+        """
+        numbers = self.workers.get(type_name)
+        return numbers is None or shard < max(numbers.workers, numbers.wanted)
+
+    def may_live(self, key: ShardKey) -> bool:
+        """Tell whether a shard may have a home now: not a worker beyond the number in force, and
+        none during a rescale.
+        """
+        type_name, shard = key
+        if not type_name.startswith(WORKERS):
+            return True
+        numbers = self.workers.get(type_name)
+        return numbers is not None and not numbers.rescaling and shard < numbers.workers
+
+    def home_of(self, key: ShardKey) -> Incarnation | None:
+        """Return the home of a shard according to its row."""
+        row = self.rows.get(key)
+        return None if row is None else row.home
+
     def is_hosted(self, type_name: str) -> bool:
         """Tell whether any node hosts the type, even if it may not take shards just now."""
         return any(type_name in each.types for each in self.members.values())
@@ -211,6 +236,7 @@ class Placement:
             for type_name, shards in self._homeless.items()
             if shards and self.hosts_of(type_name)
             for shard in shards
+            if self.may_live((type_name, shard))
         ]
 
     def is_dying(self, home: Incarnation | None) -> bool:
@@ -221,6 +247,8 @@ class Placement:
         """Choose a home; None: there is none now."""
         hosts = self.hosts_of(key[0])
         if not hosts or not self._enough_members() or self._waits_for_the_oldest(key[0], hosts):
+            return None
+        if not self.may_live(key):
             return None
         return self.strategies.allocate(key[0], requester, key[1], hosts, self.view(key[0]))
 

@@ -46,6 +46,16 @@ leave: Callable[[Token[Caller | None]], None] = _caller.reset
 
 
 @contextlib.contextmanager
+def outside() -> Iterator[None]:
+    """Make no entity the caller of the calls inside."""
+    token = _caller.set(None)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
+
+
+@contextlib.contextmanager
 def within(called_by: tuple[str, ...], type_name: str, entity_id: str) -> Iterator[None]:
     """Make this entity the caller of all calls inside."""
     token = _caller.set((called_by, type_name, entity_id))

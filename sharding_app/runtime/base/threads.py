@@ -44,6 +44,10 @@ class Threads(Protocol):
         """Surround an async handler, in its task."""
         ...
 
+    def apart(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Surround a long-lived job, in its task: its sync work has a thread of its own."""
+        ...
+
     async def tend(self) -> None:
         """Tidy up. Called now and then on the node's loop."""
         ...
@@ -72,6 +76,9 @@ class PlainThreads:
         return work()
 
     def around(self, depth: int) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def apart(self) -> contextlib.AbstractAsyncContextManager[None]:
         return contextlib.nullcontext()
 
     async def tend(self) -> None:

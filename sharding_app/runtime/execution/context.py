@@ -31,9 +31,10 @@ class HostContext:
     Timers are made only when used, and end with the object.
     """
 
-    __slots__ = ("_call", "_loop", "_slot", "_timers", "_type")
+    __slots__ = ("_call", "_loop", "_slot", "_timers", "_type", "workers")
 
-    def __init__(self, entity_type: EntityType, slot: Resident, call: Call) -> None:
+    def __init__(self, entity_type: EntityType, slot: Resident, call: Call, workers: int = 0) -> None:
+        self.workers = workers
         self._type = entity_type
         self._slot = slot
         self._call = call

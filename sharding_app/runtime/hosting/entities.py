@@ -5,7 +5,8 @@ callers get the reason. `runtime.hosting.failed_starts` decides when it is tried
 
 An entity stops when it has been idle for long, when it asks for it, when an operator asks for it,
 or with its shard. If its type has a stop message, it handles that first. A remembered entity or a
-singleton that has stopped without passivating starts again after a back-off.
+singleton that has stopped without passivating starts again after a back-off. So does a worker:
+`runtime.hosting.workers` has what it does in between.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from sharding_app.runtime.hosting.failed_starts import FailedStarts
 from sharding_app.runtime.hosting.parked import Backlog
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.starting import Starting, StartingHost
+from sharding_app.runtime.hosting.workers import WorkerRuns
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
 from sharding_app.runtime.journal.loader import Loader
 from sharding_app.runtime.telemetry.meter import Meter
@@ -51,6 +53,7 @@ class EntityHost(StartingHost, Protocol):
     now: Callable[[], float]
     loader: Loader
     remembering: Remembering | None
+    workers: WorkerRuns | None
 
     def finished(self, slot: Resident) -> None: ...
 
@@ -69,7 +72,9 @@ class EntityLife:
         settings = host.type.settings
         own = settings.passivate_after_seconds
         self.stop_message = settings.stop_message
-        self.runs_again = host.remembering is not None or host.type.singleton_id is not None
+        self.runs_again = (
+            host.remembering is not None or host.type.singleton_id is not None or host.workers is not None
+        )
         self._host = host
         self._passivate_after = config.passivate_after_seconds if own is None else own
         if self.runs_again:
@@ -105,7 +110,8 @@ class EntityLife:
     def new(self, slot: Resident) -> object:
         """Return an object without a past."""
         host = self._host
-        return host.type.new(slot.id, HostContext(host.type, slot, host.call))
+        workers = 0 if host.workers is None else host.workers.total(slot.shard)
+        return host.type.new(slot.id, HostContext(host.type, slot, host.call, workers))
 
     def loaded(self, slot: Resident, error: BaseException | None) -> None:
         """Take the loader's result for a slot."""
@@ -133,7 +139,7 @@ class EntityLife:
         """Let the first message in, or refuse those that wait. `failure`: the error for callers."""
         host, shard = self._host, slot.shard
         if error is None:
-            if self.failed_starts:
+            if self.failed_starts and host.workers is None:
                 self.failed_starts.forget(slot.id)
             host.execution.snapshots.put_away(slot)
             host.execution.earlier_attempts.known.loaded(slot)
@@ -141,6 +147,8 @@ class EntityLife:
             if host.type.kind == "memory":
                 host.execution.note_change(slot)
             host.finished(slot)
+            if host.workers is not None and not slot.is_gone:
+                host.workers.loaded(slot)
             if self._may_have_a_schedule(slot) and not slot.is_gone:
                 host.spawn(self._starting.keep_timers(slot))
             return
@@ -154,7 +162,7 @@ class EntityLife:
         failure = failure or host.type.unrecoverable(slot.id, error)
         if not shard.stopping:
             self.failed_starts.failed(slot, error, failure)
-        self._refuse(slot, failure)
+        self.refuse(slot, failure)
 
     def _may_have_a_schedule(self, slot: Resident) -> bool:
         """Whether a singleton has `@every`, or may have had some in an earlier release."""
@@ -169,11 +177,13 @@ class EntityLife:
         if failure is None:
             return False
         self._host.counters["recovery_refused"] += 1
-        self._refuse(slot, failure)
+        self.refuse(slot, failure)
         return True
 
-    def _refuse(self, slot: Resident, failure: ShardingError) -> None:
+    def refuse(self, slot: Resident, failure: ShardingError) -> None:
+        """Drop an entity, and refuse the messages that wait for it."""
         host, shard = self._host, slot.shard
+        close_context(slot.entity)
         works = shard.drop(slot)
         host.backlog.all_taken(works)
         for source, message in works:
@@ -183,8 +193,14 @@ class EntityLife:
     def reload(self, slot: Resident, delay: float = 0.0) -> None:
         """Drop an entity's object, and rebuild it after `delay`, or before for the next message.
 
-        An entity that was handling its stop message is not rebuilt: it has stopped.
+        An entity that was handling its stop message is not rebuilt: it has stopped. A worker's
+        `run` ends first.
         """
+        if self._host.workers is not None:
+            self._host.workers.end(slot)
+            slot.ended = True
+            self._host.finished(slot)
+            return
         close_context(slot.entity)
         stops = slot.shard.had_last_word(slot)
         slot.shard.reload(slot)

@@ -23,11 +23,13 @@ SHORTEST_SECONDS = 0.1
 
 
 class _Failed:
-    __slots__ = ("attempts", "error", "failure", "retry_at", "shard", "since", "timer")
+    __slots__ = ("attempts", "error", "failure", "retry_at", "runs", "shard", "since", "timer")
 
     def __init__(self, shard: ResidentShard, now: float) -> None:
         self.shard = shard
         self.attempts = 0
+        self.runs = False
+        "Of a worker: it runs again, and is not forgiven yet."
         self.error = ""
         self.failure: ShardingError | None = None
         self.retry_at = self.since = now
@@ -62,6 +64,7 @@ class FailedStarts:
             known = _Failed(slot.shard, now)
         self._failed[slot.id] = known
         known.attempts += 1
+        known.runs = False
         known.error, known.failure = type(error).__qualname__, failure
         delay = self._supervision.delay(known.attempts)
         if self.runs_again:
@@ -84,6 +87,12 @@ class FailedStarts:
         """Forget an entity that has started or is erased."""
         self._forgotten(self._failed.pop(entity, None))
 
+    def runs(self, entity: str) -> None:
+        """Note that a worker runs. Its failures are not forgotten yet: `run` may fail again."""
+        known = self._failed.get(entity)
+        if known is not None:
+            known.runs = True
+
     def left(self, shard: ResidentShard) -> None:
         """Forget the entities of a shard that has left. Its next home tries them."""
         for entity in [entity for entity, known in self._failed.items() if known.shard is shard]:
@@ -94,10 +103,11 @@ class FailedStarts:
         now = self._now()
         for entity in [entity for entity, known in self._failed.items() if self._is_over(known, now)]:
             self.forget(entity)
-        return len(self._failed), list(self._some(now))
+        failed = {entity: known for entity, known in self._failed.items() if not known.runs}
+        return len(failed), list(self._some(failed, now))
 
-    def _some(self, now: float) -> Iterator[FailedStart]:
-        for entity, known in list(self._failed.items())[:REPORTED]:
+    def _some(self, failed: dict[str, _Failed], now: float) -> Iterator[FailedStart]:
+        for entity, known in list(failed.items())[:REPORTED]:
             yield FailedStart(
                 entity,
                 known.shard.number,

@@ -320,6 +320,12 @@ class NodeHost:
                 self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
                 host.shard_life.outdate_all()
 
+    def suspend(self) -> None:
+        """End what runs without a message: the lease is lost."""
+        for host in self.hosts.values():
+            if host.workers is not None:
+                host.workers.suspend()
+
     def resume(self) -> None:
         """Go on after the lease has come back, with the kept envelopes first."""
         self._resumed += 1

@@ -24,6 +24,7 @@ from sharding_app.runtime.hosting.entities import EntityLife
 from sharding_app.runtime.hosting.parked import Backlog
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.shard_leases import ShardGate
+from sharding_app.runtime.hosting.workers import WorkerRuns
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
 
 
@@ -39,6 +40,7 @@ class ShardHost(Protocol):
     execution: Execution
     entity_life: EntityLife
     remembering: Remembering | None
+    workers: WorkerRuns | None
     gate: ShardGate | None
     resumes: int
     may_handle: Callable[[], bool]
@@ -256,6 +258,8 @@ class ShardLife:
         self._host.forget_followers(shard)
         self._hand_back(shard, shard.stop())
         self._host.entity_life.unload(shard)
+        if self._host.workers is not None:
+            self._host.workers.leave(shard)
 
     def _outdated(self, slot: Resident) -> None:
         """Drop an outdated object whose handler has ended."""
@@ -276,6 +280,8 @@ class ShardLife:
             host.remembering.recall(shard)
         if host.type.singleton_id is not None:
             host.entity_life.start_in(shard, host.type.singleton_id)
+        if host.workers is not None:
+            host.workers.begin(shard)
 
     def _force(self, shard: ResidentShard) -> None:
         """Give up commands that still run when the time for a hand-off is over.
@@ -286,7 +292,8 @@ class ShardLife:
         if host.shards.get(shard.number) is not shard:
             return
         for slot in list(shard.slots.values()):
-            if slot.state is not SlotState.IDLE:
+            runs = host.workers is not None and host.workers.give_up(slot)
+            if runs or slot.state is not SlotState.IDLE:
                 host.stopped_by_force(slot, "an entity of %s was still busy when its shard had to move")
                 host.execution.give_up(slot)
             close_context(slot.entity)

@@ -39,6 +39,7 @@ from sharding_app.runtime.hosting.parked import Backlog, EarlyEnvelopes, Suspend
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.shard_leases import ShardGate
 from sharding_app.runtime.hosting.shards import ShardLife
+from sharding_app.runtime.hosting.workers import WorkerRuns
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
 from sharding_app.runtime.journal.loader import Loader, Permits
 from sharding_app.runtime.journal.writer import JournalWriter
@@ -97,6 +98,7 @@ class TypeHost:
             self.remembering = Remembering(
                 type_id, ports.journal, self, shard_of, ports.clock.now, rate=config.recovery_rate
             )
+        self.workers: WorkerRuns | None = WorkerRuns(self, ports.watch) if entity_type.workers else None
         self.shard_life = tracing.part(ShardLife)(self, config, on_stopped)
         self.entity_life = EntityLife(self, config)
         self.erasing = Erasing(self)
@@ -239,6 +241,9 @@ class TypeHost:
         if slot.entity is None:
             close_context(entity)
             self.execution.snapshots.put_away(slot)
+        if self.workers is not None and (slot.ended or slot.passivating) and not shard.stopping:
+            self.workers.end(slot)
+            return
         if (slot.state is LOADING or slot.ended) and self.erasing.wants(slot):
             return
         if slot.state is LOADING:
@@ -285,10 +290,10 @@ class TypeHost:
         Our callers send no id that the tables do not take. Such an id must not get among those that
         are read together.
         """
-        only = self.type.singleton_id
+        only = self.type.singleton_id if self.workers is None else str(slot.shard.number)
         if only is not None and message.entity != only:
             slot.shard.drop(slot)
-            text = f"{self.type.name} is a singleton: its one entity is {only!r}, not {message.entity!r}"
+            text = f"{self.type.name}: the one entity of shard {slot.shard.number} is {only!r}, not {message.entity!r}"
             self.execution.replies.refuse(source, message, InvalidCall(text))
             self.end_if_stopped(slot.shard)
             return
@@ -296,7 +301,9 @@ class TypeHost:
             self.backlog.waits(source, message)
             if self.entity_life.failed_starts and self.entity_life.refused(slot):
                 return
-            if self.remembering is None:
+            if self.workers is not None:
+                self.workers.want(slot)
+            elif self.remembering is None:
                 self.loader.want(slot)
             else:
                 self.remembering.started(slot)
@@ -405,6 +412,16 @@ class TypeHost:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
             else:
                 return rows[0] if rows else None
+
+    async def number_of_workers(self) -> int:
+        """Read the number of workers in force from the store; ask until it answers."""
+        while True:
+            try:
+                numbers = {each.type: each.workers for each in await self._store.workers()}
+            except StoreUnavailable:
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            else:
+                return numbers.get(self.type.name, 0)
 
     async def secure(self) -> bool:
         """Secure all that a shard will read at its start (`Journal.secure`).

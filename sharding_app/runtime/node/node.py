@@ -112,6 +112,8 @@ class Node(Process):
         wanted = [each for each in self.configs.values() if self._hosts(each)]
         type_ids, differing = await store.register_types(wanted)
         self.refused |= differing
+        numbers = {each.name: self.types[each.name].workers for each in wanted if each.name not in differing}
+        await store.introduce_workers({name: number for name, number in numbers.items() if number})
         for each in wanted:
             if each.name not in differing:
                 host = self.hosting.add(self.types[each.name], type_ids[each.name])
@@ -215,6 +217,7 @@ class Node(Process):
 
     def on_suspended(self) -> None:
         self.log("node_suspended", "the lease of node %s is lost: nothing is handled", self.config.name)
+        self.hosting.suspend()
 
     def on_back(self, generation: int, settled: Server | None, lineage: Lineage) -> None:
         self.run(self._membership.compare(generation, settled, lineage), "compare rows")

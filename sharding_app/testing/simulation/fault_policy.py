@@ -36,7 +36,7 @@ LINES: dict[str, frozenset[str]] = {
         {
             "open_control", "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
             "coordinator", "shards", "homes", "home_counts", "locate", "locations", "ask_to", "decide", "bury", "record",
-            "come_back", "news",
+            "come_back", "news", "introduce_workers", "workers", "rescale", "put_in_force",
         }
     ),
 }  # fmt: skip
@@ -44,7 +44,8 @@ LINES: dict[str, frozenset[str]] = {
 WRITE_KINDS = frozenset(
     {
         "append", "secure", "remember", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
-        "ask_to", "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
+        "ask_to", "introduce_workers", "rescale", "put_in_force",
+        "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip
 OF_EVENTS = frozenset(

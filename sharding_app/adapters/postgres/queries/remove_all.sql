@@ -1,5 +1,6 @@
 WITH chosen AS (
-    UPDATE sharding_type SET changeable = true, locations_change = locations_change + 1
+    UPDATE sharding_type
+    SET changeable = true, locations_change = locations_change + 1, workers = 0, workers_wanted = 0
     WHERE %(types)s::text[] IS NULL OR name = ANY (%(types)s::text[])
     RETURNING id
 ), homed AS (

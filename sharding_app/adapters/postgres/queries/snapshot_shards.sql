@@ -2,6 +2,6 @@
 SELECT t.name, s.step, s.home, count(*), max(s.epoch)
 FROM sharding_shard s
 JOIN sharding_type t ON t.id = s.type_id
-WHERE s.shard < t.number_of_shards
+WHERE s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE t.number_of_shards END
 GROUP BY t.name, s.step, s.home
 ORDER BY t.name, s.step, s.home;

@@ -1,0 +1,1 @@
+SELECT name, workers, workers_wanted, workers_revision FROM sharding_type WHERE workers > 0 ORDER BY name;

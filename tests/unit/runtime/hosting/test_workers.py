@@ -1,0 +1,353 @@
+"""Numbered workers: each number lives once, whatever happens to nodes, leases and workers, and a
+rescale stops all before it starts any.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import ClassVar
+
+import pytest
+import pytest_asyncio
+
+from sharding_app import (
+    DeclarationError,
+    EntityFailed,
+    EventSourced,
+    InvalidCall,
+    Rejected,
+    ShardedDaemonProcess,
+    ShardingSettings,
+    Supervision,
+    Worker,
+    command,
+    query,
+)
+from sharding_app.entities.registry import registry
+from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime import counter_cluster
+from tests.unit.runtime.counter_cluster import until
+
+pytestmark = pytest.mark.asyncio
+
+TYPE = "workers:unit.imports"
+CONFIG = dataclasses.replace(
+    counter_cluster.CONFIG, coordinator=CoordinatorSettings(rebalance_interval_seconds=0.5)
+)
+
+
+class Importer(Worker):
+    """Keeps books about itself: who lives, and what was seen of it."""
+
+    alive: ClassVar[dict[int, list["Importer"]]] = {}
+    most: ClassVar[dict[int, int]] = {}
+    "The most that ever lived of each number."
+    totals: ClassVar[set[int]] = set()
+    "The totals that living workers were told, at the same time."
+    mixed: ClassVar[bool] = False
+    starts: ClassVar[list[tuple[int, int]]] = []
+    slow_to_end: ClassVar[float] = 0.0
+    deaf: ClassVar[asyncio.Event | None] = None
+
+    def __init__(self) -> None:
+        self.wakes = 0
+        self.going = asyncio.Event()
+        self.failure: BaseException | None = None
+
+    async def run(self) -> None:
+        cls = Importer
+        lives = cls.alive.setdefault(self.number, [])
+        lives.append(self)
+        cls.starts.append((self.number, self.workers))
+        cls.most[self.number] = max(cls.most.get(self.number, 0), len(lives))
+        cls.mixed |= len({each.workers for some in cls.alive.values() for each in some}) > 1
+        try:
+            await self.going.wait()
+            if self.failure is not None:
+                raise self.failure
+        finally:
+            if cls.slow_to_end:
+                await asyncio.sleep(cls.slow_to_end)
+            while cls.deaf is not None and not cls.deaf.is_set():
+                try:
+                    await cls.deaf.wait()
+                except asyncio.CancelledError:
+                    continue
+            lives.remove(self)
+
+    @command
+    def wake(self) -> int:
+        self.wakes += 1
+        return self.wakes
+
+    @command
+    def refuse(self) -> None:
+        raise Rejected("not now")
+
+    @command
+    def break_down(self) -> None:
+        raise KeyError("it is broken")
+
+    @command
+    def end(self, *, how: str) -> None:
+        if how == "stop":
+            self.context.stop()
+            return
+        self.failure = ValueError("no more") if how == "raise" else None
+        self.going.set()
+
+    @query
+    def who(self) -> tuple[int, int, str]:
+        return self.number, self.workers, self.entity_id
+
+
+imports = ShardedDaemonProcess.start("unit.imports", worker=Importer, workers=4)
+
+
+@pytest_asyncio.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryCluster]:
+    for name, value in {"alive": {}, "most": {}, "starts": [], "mixed": False}.items():
+        monkeypatch.setattr(Importer, name, value)
+    async with MemoryCluster([registry.get(TYPE)], nodes=3, config=CONFIG) as made:
+        with made.in_use():
+            yield made
+
+
+def living() -> list[int]:
+    return sorted(number for number, lives in Importer.alive.items() for _ in lives)
+
+
+def homes(cluster: MemoryCluster) -> dict[str, list[int]]:
+    return {name: sorted(node.hosts[TYPE].shards) for name, node in cluster.nodes.items()}
+
+
+async def all_of(number: int) -> None:
+    await until(lambda: living() == list(range(number)))
+
+
+def never_two() -> None:
+    assert set(Importer.most.values()) <= {1}, Importer.most
+
+
+async def test_i1_i5_each_number_is_started_once_and_they_are_spread(cluster: MemoryCluster) -> None:
+    await all_of(4)
+    assert sorted(len(each) for each in homes(cluster).values()) in (
+        [1, 1, 2],
+        [0, 2, 2],
+        [0, 1, 3],
+        [0, 0, 4],
+    )
+    await until(lambda: sorted(len(each) for each in homes(cluster).values()) == [1, 1, 2])
+    await all_of(4)
+    assert {total for _, total in Importer.starts} == {4}
+    never_two()
+
+
+async def test_i1_a_node_of_another_role_has_none() -> None:
+    class Elsewhere(Importer):
+        pass
+
+    with registry.isolated():
+        ShardedDaemonProcess.start("unit.elsewhere", worker=Elsewhere, workers=2, role="backend")
+        made = registry.get("workers:unit.elsewhere")
+        async with MemoryCluster([made], nodes=0, config=CONFIG) as cluster:
+            await cluster.add_node("plain", roles=())
+            backend = await cluster.add_node("backend", roles=("backend",))
+            await until(lambda: len(backend.hosts[made.name].shards) == 2)
+            assert made.name not in cluster.nodes["plain"].hosts
+
+
+@pytest.mark.parametrize("how", ["raise", "return", "stop"])
+async def test_i1_one_that_ends_is_started_again(cluster: MemoryCluster, how: str) -> None:
+    await all_of(4)
+    before = Importer.alive[2][0]
+    await imports.ref(2).end(how=how)
+    await until(lambda: living() == [0, 1, 2, 3] and Importer.alive[2][0] is not before)
+    assert await imports.ref(2).who() == (2, 4, "2")
+    never_two()
+
+
+async def test_one_that_fails_again_and_again_waits_longer_each_time_and_is_reported(
+    cluster: MemoryCluster,
+) -> None:
+    await all_of(4)
+    for _ in range(4):
+        await until(lambda: len(Importer.alive[1]) == 1)
+        await imports.ref(1).end(how="raise")
+        await until(lambda: not Importer.alive[1])
+    [(count, some)] = [
+        report
+        for node in cluster.nodes.values()
+        if (report := node.hosts[TYPE].entity_life.failed_starts.report())[0]
+    ]
+    assert (count, some[0].entity, some[0].error, some[0].attempts) == (1, "1", "ValueError", 4)
+    assert 0.1 < some[0].retry_seconds <= 0.4
+    with pytest.raises(
+        EntityFailed, match=r"worker 1 of workers:unit\.imports is started again: it has raised"
+    ):
+        await imports.ref(1).who()
+    await all_of(4)
+    assert not any(node.hosts[TYPE].entity_life.failed_starts.report()[0] for node in cluster.nodes.values())
+    never_two()
+
+
+async def test_they_move_when_nodes_leave_die_and_join(cluster: MemoryCluster) -> None:
+    await all_of(4)
+    await cluster.stop_node("node1")
+    await all_of(4)
+    await cluster.kill_node("node2")
+    # What its death leaves behind in this process: the books of those that died with it.
+    await until(lambda: sum(map(len, homes(cluster).values())) == 4)
+    await cluster.add_node("node4")
+    await until(lambda: sorted(len(each) for each in homes(cluster).values()) == [2, 2])
+    await all_of(4)
+    never_two()
+
+
+async def test_a_move_waits_until_run_has_ended(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await all_of(4)
+    monkeypatch.setattr(Importer, "slow_to_end", 0.3)
+    await cluster.stop_node("node1")
+    await all_of(4)
+    never_two()
+
+
+async def test_one_that_ignores_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = dataclasses.replace(CONFIG, coordinator=CoordinatorSettings(hand_off_timeout_seconds=0.2))
+    for name, value in {"alive": {}, "most": {}, "starts": []}.items():
+        monkeypatch.setattr(Importer, name, value)
+    async with MemoryCluster([registry.get(TYPE)], nodes=1, config=config) as cluster:
+        with cluster.in_use():
+            await all_of(4)
+            monkeypatch.setattr(Importer, "deaf", asyncio.Event())
+            host = cluster.nodes["node1"].hosts[TYPE]
+            await cluster.stop_node("node1")
+            assert host.counters["stopped_by_force"] == 4
+            assert Importer.deaf is not None
+            Importer.deaf.set()
+            await until(lambda: living() == [])
+
+
+async def test_m7_a_rescale_stops_all_before_it_starts_any(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await all_of(4)
+    monkeypatch.setattr(Importer, "slow_to_end", 0.02)
+    assert numbers_of(await imports.workers()) == (4, 4, 0)
+    for number, revision in ((16, 1), (2, 2)):
+        found = await imports.rescale(number)
+        assert numbers_of(found) == (number, number, revision)
+        await all_of(number)
+        assert {each.workers for lives in Importer.alive.values() for each in lives} == {number}
+        assert sum(map(len, homes(cluster).values())) == number, "no empty shard is left at home"
+    assert not Importer.mixed
+    never_two()
+    with pytest.raises(InvalidCall):
+        await imports.ref(5).who()
+
+
+def numbers_of(found: object) -> tuple[int, int, int]:
+    return found.workers, found.wanted, found.revision  # type: ignore[attr-defined]
+
+
+async def test_m7_a_rescale_goes_on_when_the_coordinator_dies_in_the_middle(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await all_of(4)
+    monkeypatch.setattr(Importer, "slow_to_end", 0.2)
+    leader = next(name for name, node in cluster.nodes.items() if node.coordinator is not None)
+    rescaled = asyncio.ensure_future(imports.rescale(6))
+    await until(
+        lambda: len(living()) < 4 or any(not node.hosts[TYPE].shards for node in cluster.nodes.values())
+    )
+    await cluster.kill_node(leader)
+    assert numbers_of(await rescaled) == (6, 6, 1)
+    await all_of(6)
+
+
+async def test_the_number_outlives_a_restart_of_everything(cluster: MemoryCluster) -> None:
+    await all_of(4)
+    await imports.rescale(3)
+    await all_of(3)
+    for name in list(cluster.nodes):
+        await cluster.stop_node(name)
+    assert living() == []
+    await cluster.add_node("again")
+    await all_of(3)
+    assert numbers_of(await imports.workers()) == (3, 3, 1)
+    assert numbers_of(await imports.rescale(3)) == (3, 3, 1), "nothing is to be done"
+
+
+async def test_none_lives_on_a_node_without_its_lease(cluster: MemoryCluster) -> None:
+    await until(lambda: all(len(each) >= 1 for each in homes(cluster).values()))
+    await all_of(4)
+    lost = cluster.nodes["node3"]
+    there = homes(cluster)["node3"]
+    cluster.cut_off("node3")
+    await until(lambda: not lost.may_handle())
+    await until(lambda: not set(there) & set(living()) or lost.ended.done())
+    await until(lambda: sum(len(each) for name, each in homes(cluster).items() if name != "node3") == 4)
+    await all_of(4)
+    never_two()
+
+
+async def test_commands_reach_a_worker_and_their_failure_does_not_stop_it(cluster: MemoryCluster) -> None:
+    await all_of(4)
+    first = Importer.alive[3][0]
+    assert [await imports.ref(3).wake(), await imports.ref(3).wake()] == [1, 2]
+    with pytest.raises(Rejected):
+        await imports.ref(3).refuse()
+    with pytest.raises(EntityFailed):
+        await imports.ref(3).break_down()
+    assert await imports.ref(3).wake() == 3
+    assert Importer.alive[3] == [first]
+    assert [await imports.ref(number).who() for number in range(4)] == [
+        (number, 4, str(number)) for number in range(4)
+    ]
+
+
+async def test_supervision_may_start_a_worker_anew_after_a_failed_command() -> None:
+    class Fragile(Importer):
+        settings = ShardingSettings(supervision=Supervision(default="restart"))
+
+    with registry.isolated():
+        fragile = ShardedDaemonProcess.start("unit.fragile", worker=Fragile, workers=1)
+        async with MemoryCluster([registry.get(fragile.type_name)], nodes=1, config=CONFIG) as cluster:
+            with cluster.in_use():
+                await until(lambda: bool(Importer.alive.get(0)))
+                first = Importer.alive[0][0]
+                with pytest.raises(EntityFailed):
+                    await fragile.ref(0).break_down()
+                await until(lambda: bool(Importer.alive[0]) and Importer.alive[0][0] is not first)
+                never_two()
+
+
+async def test_wrong_declarations_say_what_is_wrong() -> None:
+    with pytest.raises(DeclarationError, match=r"run must be `async def`: a thread cannot be stopped"):
+
+        class Blocking(Worker):
+            def run(self) -> None:  # type: ignore[override]
+                """Block."""
+
+    with pytest.raises(DeclarationError, match="a Worker is in memory only"):
+
+        class Stored(Worker, EventSourced):
+            async def run(self) -> None:
+                """Return."""
+
+    for wrong in (0, 1025, True, "4"):
+        with pytest.raises(DeclarationError, match="from 1 to 1024"):
+            ShardedDaemonProcess.start("unit.wrong", worker=Importer, workers=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidCall, match="from 1 to 1024"):
+            await imports.rescale(wrong)  # type: ignore[arg-type]
+    with pytest.raises(DeclarationError, match="workers do not take number_of_shards"):
+        ShardedDaemonProcess.start(
+            "unit.wrong", worker=Importer, workers=1, settings=ShardingSettings(number_of_shards=3)
+        )
+    with pytest.raises(DeclarationError, match="must be a subclass of Worker"):
+        ShardedDaemonProcess.start("unit.wrong", worker=Worker, workers=1)
+    with pytest.raises(InvalidCall, match="its refs come from its set"):
+        Importer.ref("1")
