@@ -34,6 +34,7 @@ TABS = (
     ("nodes", "nodes/", _("Nodes")),
     ("types", "types/", _("Entity types")),
     ("singletons", "singletons/", _("Singletons")),
+    ("workers", "workers/", _("Workers")),
     ("messages", "messages/", _("Messages")),
     ("timeline", "timeline/", _("Timeline")),
     ("trouble", "trouble/", _("Drops and failures")),

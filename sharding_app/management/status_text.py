@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.core.management.color import Style
 
-from sharding_app.operations.console import age_text, columns
+from sharding_app.operations.console import age_text, columns, counted
 from sharding_app.operations.diagnosis import text
 from sharding_app.operations.status import NodeStatus, Report, TypeStatus
 
@@ -94,9 +94,16 @@ def _type(each: TypeStatus) -> list[str]:
         str(each.stopped),
         str(each.entities),
         each.role or "-",
-        f"{each.kind}, {each.extractor} {each.hash_version}",
+        _configuration(each),
         ", ".join(f"{name} {count}" for name, count in each.homes.items()) or "-",
     ]
+
+
+def _configuration(each: TypeStatus) -> str:
+    if each.workers is None:
+        return f"{each.kind}, {each.extractor} {each.hash_version}"
+    rescale = f", being rescaled to {each.workers_wanted}" if each.workers_wanted != each.workers else ""
+    return f"{counted(each.workers, 'worker')}{rescale}"
 
 
 def _table(head: list[str], rows: list[list[str]], heading: Callable[[str], str]) -> list[str]:

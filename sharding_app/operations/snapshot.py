@@ -19,7 +19,14 @@ from django.db import connections
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, steady_reads
 from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.messages import NodeStats, ShardRegionState
-from sharding_app.protocol.records import CoordinatorRow, Member, ShardRow, ShardStep, TypeConfig
+from sharding_app.protocol.records import (
+    CoordinatorRow,
+    Member,
+    NumberOfWorkers,
+    ShardRow,
+    ShardStep,
+    TypeConfig,
+)
 from sharding_app.runtime.node.process import Process
 
 
@@ -27,7 +34,10 @@ from sharding_app.runtime.node.process import Process
 class TypeRow:
     number: int
     config: TypeConfig
+    "A set of workers has as many shards here as it has workers."
     registered: datetime
+    workers: NumberOfWorkers | None = None
+    "Of a set of workers."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +146,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         events=events,
         members=[_member(row) for row in nodes],
         joined={row[0]: row[13] for row in nodes},
-        types=[TypeRow(row[0], TypeConfig(*row[1:8]), row[8]) for row in types],
+        types=[_type(row) for row in types],
         shards=[
             ShardGroup(type=name, step=step, home=home, shards=number, epoch=epoch)
             for name, step, home, number, epoch in shards
@@ -185,6 +195,11 @@ async def read_cluster(process: Process, alias: str) -> tuple[ClusterSnapshot, N
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(str(each) for each in json.loads(text))
+
+
+def _type(row: tuple[Any, ...]) -> TypeRow:
+    workers = NumberOfWorkers(row[1], *row[9:12]) if row[9] else None
+    return TypeRow(row[0], TypeConfig(*row[1:8]), row[8], workers)
 
 
 def _member(row: tuple[Any, ...]) -> Member:

@@ -17,10 +17,10 @@ from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis import examinations
 from sharding_app.operations.diagnosis.finding import Finding
 from sharding_app.operations.diagnosis.look import Limits, Look
-from sharding_app.operations.snapshot import ClusterSnapshot, MessageCounts, NodeAnswers
+from sharding_app.operations.snapshot import ClusterSnapshot, MessageCounts, NodeAnswers, TypeRow
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.liveness.membership import member_names
-from sharding_app.protocol.records import Member, TypeConfig
+from sharding_app.protocol.records import Member
 from sharding_app.settings.load import get_settings
 
 
@@ -67,6 +67,9 @@ class TypeStatus:
     "Each of these counts messages and timers, and ends at a thousand."
     messages_failing: int = 0
     messages_parked: int = 0
+    workers: int | None = None
+    "Of a set of workers: how many there are, and how many there are to be."
+    workers_wanted: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,7 @@ def report(cluster: ClusterSnapshot, nodes: NodeAnswers) -> Report:
     """Make the report of a reading."""
     found = findings(cluster, nodes)
     names = member_names(cluster.members)
-    types = [_type(each.config, cluster, nodes, names) for each in cluster.types]
+    types = [_type(each, cluster, nodes, names) for each in cluster.types]
     leader = cluster.coordinator.incarnation
     return Report(
         at=cluster.now,
@@ -171,8 +174,9 @@ def _node(
 
 
 def _type(
-    config: TypeConfig, cluster: ClusterSnapshot, nodes: NodeAnswers, names: Mapping[Incarnation, str]
+    row: TypeRow, cluster: ClusterSnapshot, nodes: NodeAnswers, names: Mapping[Incarnation, str]
 ) -> TypeStatus:
+    config, workers = row.config, row.workers
     groups = cluster.shards_of(config.name)
     steps: Counter[str] = Counter()
     homes: Counter[str | None] = Counter()
@@ -208,4 +212,6 @@ def _type(
         messages_overdue=counts.overdue,
         messages_failing=counts.failing,
         messages_parked=counts.parked,
+        workers=None if workers is None else workers.workers,
+        workers_wanted=None if workers is None else workers.wanted,
     )

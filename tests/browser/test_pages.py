@@ -40,6 +40,7 @@ PAGES = {
     "type without code": Page("types/{weather.Balloon}/", "not installed here"),
     "entity without code": Page("types/{weather.Balloon}/entity/?id=red", "is not installed here, so its events"),
     "singletons": Page("singletons/", "weather.bell"),
+    "workers": Page("workers/", "weather.balloons"),
     "messages": Page("messages/?state=parked", "weather.Station malmo"),
     "messages of an entity": Page("types/{weather.Station}/entity/?id=malmo", "Messages and timers"),
     "a message": Page("messages/one/?id=seed-parked", "the reference is gone"),

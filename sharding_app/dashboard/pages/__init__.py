@@ -26,6 +26,7 @@ PAGES: tuple[tuple[str, str, Builder], ...] = (
     ("shard", "types/<number>/shards/<shard>/", types.shard_page),
     ("entity", "types/<number>/entity/", types.entity_page),
     ("singletons", "singletons/", types.singletons_page),
+    ("workers", "workers/", types.workers_page),
     ("messages", "messages/", messages.messages_page),
     ("message", "messages/one/", messages.message_page),
     ("timeline", "timeline/", cluster.timeline_page),

@@ -1,5 +1,5 @@
-"""Pages about entity types: all of them, one with its shard map, one shard, one entity, and the
-singletons.
+"""Pages about entity types: all of them, one with its shard map, one shard, one entity, the
+singletons, and the workers.
 """
 
 from django.http import Http404
@@ -101,6 +101,11 @@ def _messages(look: Look, row: TypeRow, asked: Asked, found: View) -> View:
 def singletons_page(look: Look, asked: Asked) -> Page:
     context: View = {"singletons": types.singleton_rows(look)}
     return page(look, asked, "singletons", _("Singletons"), ("singleton_table",), context)
+
+
+def workers_page(look: Look, asked: Asked) -> Page:
+    context: View = {"workers": types.worker_rows(look)}
+    return page(look, asked, "workers", _("Workers"), ("worker_table",), context)
 
 
 def _type_row(look: Look, number: str) -> TypeRow:

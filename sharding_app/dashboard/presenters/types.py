@@ -1,4 +1,4 @@
-"""Entity types and singletons: how many of them live where, and how busy they are."""
+"""Entity types, singletons and workers: how many of them live where, and how busy they are."""
 
 import dataclasses
 from collections import Counter
@@ -12,11 +12,13 @@ from sharding_app.operations.cache import Look
 from sharding_app.operations.rates import TypeFigures
 from sharding_app.operations.snapshot import TypeRow
 from sharding_app.protocol.allocation.singleton import SINGLETON
+from sharding_app.protocol.allocation.workers import WORKERS
 
 
 def type_rows(look: Look) -> list[View]:
-    """One row for each entity type; singletons have a page of their own."""
-    return [_type(each, look) for each in look.cluster.types if not each.config.name.startswith(SINGLETON)]
+    """One row for each entity type; singletons and workers have pages of their own."""
+    apart = SINGLETON, WORKERS
+    return [_type(each, look) for each in look.cluster.types if not each.config.name.startswith(apart)]
 
 
 def one(look: Look, row: TypeRow) -> View:
@@ -108,6 +110,34 @@ def singleton_rows(look: Look) -> list[View]:
                 "state": _("runs") if running else _("not started") if shard is None else _("does not run"),
                 "tone": "good" if running else "busy" if shard is None else "bad",
                 **_figures(figures),
+            }
+        )
+    return found
+
+
+def worker_rows(look: Look) -> list[View]:
+    """Sets of workers are types of one shard for each worker: where they run, and how many."""
+    found = []
+    for each in look.cluster.types:
+        if each.workers is None:
+            continue
+        figures = look.total.types.get(each.config.name)
+        running = figures.entities if figures else 0
+        if each.workers.rescaling:
+            state, tone = _("rescaling to {}").format(each.workers.wanted), "busy"
+        elif running < each.workers.workers:
+            state, tone = _("{} do not run").format(each.workers.workers - running), "bad"
+        else:
+            state, tone = _("runs"), "good"
+        found.append(
+            {
+                **_type(each, look),
+                "name": each.config.name.removeprefix(WORKERS),
+                "workers": each.workers.workers,
+                "running": running,
+                "revision": each.workers.revision,
+                "state": state,
+                "tone": tone,
             }
         )
     return found

@@ -128,7 +128,10 @@ def cannot_start(look: Look) -> Iterator[Finding]:
     if look.nodes is None:
         return
     names = _names(look.cluster)
-    fix = "The node's log has the traceback (sharding.region, recovery_failed); D192 to D194 name records that cannot be read. "
+    fix = (
+        "The node's log has the traceback (sharding.region, recovery_failed; of workers sharding.worker, worker_failed); "
+        "D192 to D194 name records that cannot be read. "
+    )
     remembered = set()
     for incarnation, answer in look.nodes.regions.items():
         for region in answer.regions:

@@ -16,6 +16,9 @@ def examine(look: Look) -> Iterator[Finding]:
         return
     names = member_names(cluster.members)
     hosted = {name for each in cluster.members for name in each.types}
+    rescaled = {
+        each.config.name for each in cluster.types if each.workers is not None and each.workers.rescaling
+    }
     patience = look.limits.patience_seconds
     dead: dict[str, list[ShardRow]] = {}
     stopped: dict[str, list[ShardRow]] = {}
@@ -26,6 +29,8 @@ def examine(look: Look) -> Iterator[Finding]:
         if shard.type not in hosted or seconds < patience:
             continue
         if shard.step == "stopped":
+            if shard.type in rescaled:
+                continue  # so it has to be, until the others have stopped too
             stopped.setdefault(shard.type, []).append(shard)
         elif shard.home not in names:
             dead.setdefault(shard.type, []).append(shard)
@@ -51,6 +56,31 @@ def examine(look: Look) -> Iterator[Finding]:
             "D183", f"{_told(shards)} {name} handed over for {longest[name]:.0f} s and not stopped at {homes}.", f"type {name}",
             f"A handler blocks the event loop there, or the process is frozen: see its log. If it does not recover, kill "
             f"{homes}: its shards then move at once, and nothing acknowledged is lost.",
+        )  # fmt: skip
+
+
+def rescales(look: Look) -> Iterator[Finding]:
+    """Report sets of workers whose number is being changed: none of the new ones runs yet."""
+    cluster = look.cluster
+    if cluster is None:
+        return
+    names = member_names(cluster.members)
+    for each in cluster.types:
+        if each.workers is None or not each.workers.rescaling:
+            continue
+        homes = sorted(
+            {
+                names.get(row.home, row.home)
+                for row in cluster.shards
+                if row.type == each.config.name and row.home
+            }
+        )
+        left = f"some still stop at {', '.join(homes)}" if homes else "all have stopped"
+        yield warning(
+            "D185", f"{each.config.name} is being rescaled from {each.workers.workers} to {each.workers.wanted} workers: {left}.",
+            f"type {each.config.name}",
+            "The new workers start when the old ones have stopped, a moment later. If it lasts, a worker ignores its "
+            "cancellation (it is given up after HANDOFF_TIMEOUT_SECONDS), or there is no coordinator.",
         )  # fmt: skip
 
 

@@ -1,15 +1,19 @@
 """Something of each kind: entities with events and snapshots, with a stored state, and a
-singleton.
+singleton, and workers.
 """
 
 from __future__ import annotations
+
+import asyncio
 
 from sharding_app import (
     ClusterSingleton,
     DurableState,
     Entity,
     EventSourced,
+    ShardedDaemonProcess,
     ShardingSettings,
+    Worker,
     applies,
     command,
     event,
@@ -81,3 +85,13 @@ class Bell(Entity):
 
 
 bell = ClusterSingleton.start("weather.bell", entity=Bell)
+
+
+class Balloon(Worker):
+    """Drifts."""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+balloons = ShardedDaemonProcess.start("weather.balloons", worker=Balloon, workers=3)

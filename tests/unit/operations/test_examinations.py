@@ -31,11 +31,11 @@ from sharding_app.operations.diagnosis.look import (
     Unreadable,
 )
 from sharding_app.operations.diagnosis.read_journal import reason
-from sharding_app.operations.snapshot import MessageCounts
+from sharding_app.operations.snapshot import MessageCounts, TypeRow
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.messages import Coordination, NodeStats, ShardRegionState
-from sharding_app.protocol.records import CoordinatorRow
+from sharding_app.protocol.records import CoordinatorRow, NumberOfWorkers, TypeConfig
 from sharding_app.runtime.node.process import WireRefused
 from tests.support.live import ROOT
 from tests.unit.operations.looks import (
@@ -64,6 +64,11 @@ def session(**changes: Any) -> Session:
         "holds_snapshot": False, **changes,
     }  # fmt: skip
     return Session(**given)
+
+
+def rescaled() -> TypeRow:
+    config = TypeConfig("workers:imports", "memory", 4, "worker:1", "1/0", "", "postgres")
+    return TypeRow(1, config, datetime(2026, 1, 1, tzinfo=UTC), NumberOfWorkers(config.name, 4, 8))
 
 
 def journal(**changes: Any) -> JournalLook:
@@ -196,6 +201,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D181", "error", look(cluster=unsettled(home="n-x", step="home")), "node that is gone"),
     ("D182", "error", look(cluster=unsettled(home=None, step="stopped")), "without a home"),
     ("D183", "error", look(cluster=unsettled()), "for 300 s and not stopped at a"),
+    ("D185", "warning", look(cluster=cluster(types=(rescaled(),))), "being rescaled from 4 to 8 workers: all have stopped"),
     ("D184", "warning", look(nodes=nodes(stats={"n-a": coordinating(failing={"shop.Cart": "allocate raised"})})), "allocate raised"),
     ("D191", "note", look(journals=(journal(installed=False),)), "not installed"),
     ("D192", "error", look(journals=(journal(unreadable=(bad(),)),)), "'alice' #4"),

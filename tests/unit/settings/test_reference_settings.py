@@ -51,6 +51,5 @@ def test_what_comes_later_is_only_what_a_later_release_is_for() -> None:
     waiting = {here for _, here in ROWS if here.startswith("later")}
     assert {each.partition(" is not")[0].partition(" are not")[0] for each in waiting} == {
         "later: reliable delivery",
-        "later: the sharded daemon process",
         "later: data centres",
     }

@@ -1,6 +1,6 @@
 -- Shards of one type, of the present configuration, from a number on.
 SELECT t.name, s.shard, s.epoch, s.home, s.step
 FROM sharding_type t
-JOIN sharding_shard s ON s.type_id = t.id AND s.shard < t.number_of_shards
+JOIN sharding_shard s ON s.type_id = t.id AND s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE t.number_of_shards END
 WHERE t.id = %(type_id)s AND s.shard >= %(first)s AND s.shard < %(beyond)s
 ORDER BY s.shard;

@@ -2,6 +2,6 @@
 SELECT t.name, s.shard, s.epoch, s.home, s.step, extract(epoch FROM clock_timestamp() - s.updated_at)::float8
 FROM sharding_shard s
 JOIN sharding_type t ON t.id = s.type_id
-WHERE s.shard < t.number_of_shards
+WHERE s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE t.number_of_shards END
     AND (s.step <> 'home' OR NOT EXISTS (SELECT FROM sharding_node n WHERE n.incarnation = s.home))
 ORDER BY s.type_id, s.shard;

@@ -3,6 +3,7 @@ rescale stops all before it starts any.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 from typing import ClassVar
@@ -24,6 +25,7 @@ from sharding_app import (
     query,
 )
 from sharding_app.entities.registry import registry
+from sharding_app.entities.sharding.workers import WorkerExtractor
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime import counter_cluster
@@ -67,14 +69,13 @@ class Importer(Worker):
             if self.failure is not None:
                 raise self.failure
         finally:
-            if cls.slow_to_end:
+            try:
                 await asyncio.sleep(cls.slow_to_end)
-            while cls.deaf is not None and not cls.deaf.is_set():
-                try:
-                    await cls.deaf.wait()
-                except asyncio.CancelledError:
-                    continue
-            lives.remove(self)
+                while cls.deaf is not None and not cls.deaf.is_set():
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await cls.deaf.wait()
+            finally:
+                lives.remove(self)
 
     @command
     def wake(self) -> int:
@@ -192,6 +193,14 @@ async def test_one_that_fails_again_and_again_waits_longer_each_time_and_is_repo
     never_two()
 
 
+async def test_i4_the_id_is_the_number_and_the_shard() -> None:
+    extractor = WorkerExtractor()
+    assert [extractor.checked_shard_id(str(number)) for number in (0, 7, 1023)] == [0, 7, 1023]
+    for wrong in ("1024", "-1", "01", "+1", "1|3|0", "\u0663", "one"):
+        with pytest.raises(InvalidCall):
+            extractor.checked_shard_id(wrong)
+
+
 async def test_they_move_when_nodes_leave_die_and_join(cluster: MemoryCluster) -> None:
     await all_of(4)
     await cluster.stop_node("node1")
@@ -217,8 +226,7 @@ async def test_a_move_waits_until_run_has_ended(
 
 async def test_one_that_ignores_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     config = dataclasses.replace(CONFIG, coordinator=CoordinatorSettings(hand_off_timeout_seconds=0.2))
-    for name, value in {"alive": {}, "most": {}, "starts": []}.items():
-        monkeypatch.setattr(Importer, name, value)
+    monkeypatch.setattr(Importer, "alive", {})
     async with MemoryCluster([registry.get(TYPE)], nodes=1, config=config) as cluster:
         with cluster.in_use():
             await all_of(4)
