@@ -1,0 +1,1 @@
+"""Workers whose lives are watched on real nodes."""
