@@ -44,6 +44,7 @@ class EitherTransport:
     def __init__(self, direct: DirectTransport, layer: Transport) -> None:
         self._direct = direct
         self._layer = layer
+        self.receive = direct.receive
         self._layer_job: asyncio.Task[None] | None = None
         self._layer_opens = False
         self._by_layer: dict[str, tuple[float, float]] = {}
@@ -68,9 +69,6 @@ class EitherTransport:
         else:
             if self._by_layer:
                 self._by_layer.pop(channel, None)
-
-    async def receive(self) -> bytes:
-        return await self._direct.receive()
 
     async def close(self) -> None:
         if self._layer_job is not None:

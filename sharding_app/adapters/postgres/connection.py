@@ -21,8 +21,8 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -185,11 +185,14 @@ class Line:
 
     async def open(self) -> Backend:
         """Connect unless connected, and return the server process at the other end."""
-        async with self._our_turn():
+        turn = await self._our_turn()
+        try:
             await self._opened()
             if self.backend is None:
                 raise psycopg.OperationalError("a pooler's server process is not ours to know")
             return self.backend
+        finally:
+            turn.release()
 
     def live_in(self, lineage: Lineage) -> None:
         """Use only a server of that lineage from now on; work that was requested before is not done
@@ -200,7 +203,8 @@ class Line:
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do some work on the connection within the deadline. Raises one of `failures.LOST`."""
         wanted = self.wanted
-        async with self._our_turn():
+        turn = await self._our_turn()
+        try:
             connection = self._connection
             if connection is None or connection.closed:
                 connection = await self._opened()
@@ -215,6 +219,8 @@ class Line:
             if wanted != self.wanted:
                 raise psycopg.OperationalError("the database has gone on elsewhere meanwhile")
             return await self._within(connection, work(connection))
+        finally:
+            turn.release()
 
     async def rows(self, query: str, params: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """Run one of the named statements and return its rows."""
@@ -260,17 +266,17 @@ class Line:
         elif connection is not None:
             await _hang_up(connection)
 
-    @asynccontextmanager
-    async def _our_turn(self) -> AsyncIterator[None]:
-        """Wait for the line. A task that waited for one that was closed meanwhile waits anew: its
-        lock guards nothing any more, and another task may use the next connection by now.
+    async def _our_turn(self) -> asyncio.Lock:
+        """Wait for the line; return the lock that the caller releases. A task that waited for one
+        that was closed meanwhile waits anew: its lock guards nothing any more, and another task may
+        use the next connection by now.
         """
         while True:
             turn = self._turn
-            async with turn:
-                if turn is self._turn:
-                    yield
-                    return
+            await turn.acquire()
+            if turn is self._turn:
+                return turn
+            turn.release()
 
     async def _opened(self) -> Connection:
         if self._connection is not None and not self._connection.closed:
