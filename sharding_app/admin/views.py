@@ -36,11 +36,12 @@ TABS = (
     ("singletons", "singletons/", _("Singletons")),
     ("workers", "workers/", _("Workers")),
     ("messages", "messages/", _("Messages")),
+    ("database", "database/", _("Database")),
     ("timeline", "timeline/", _("Timeline")),
     ("trouble", "trouble/", _("Drops and failures")),
 )
 HISTORY_SHOWN = 200
-OWN_TEMPLATES = frozenset(("overview", "type", "entity", "timeline", "messages", "message"))
+OWN_TEMPLATES = frozenset(("overview", "type", "entity", "timeline", "messages", "message", "database"))
 
 
 class Views:

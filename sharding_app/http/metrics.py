@@ -14,6 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from sharding_app import wiring
+from sharding_app.operations.database_health import Health, read_health
 from sharding_app.operations.snapshot import ClusterSnapshot, read_snapshot
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.telemetry.exposition import CONTENT_TYPE, Family, Sample, render
@@ -33,6 +34,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     families = own_families(_region_client())
     try:
         families += cluster_families(read_snapshot())
+        families += database_families(read_health())
         up = 1
     except DatabaseError:
         up = 0
@@ -140,5 +142,45 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             "sharding_messages_oldest_seconds", "gauge",
             "For how long the oldest of the overdue ones has been due; 0: none is overdue.",
             [Sample({"type": each.type}, each.oldest_seconds) for each in rows.message_counts],
+        ),
+    ]  # fmt: skip
+
+
+def database_families(health: Health) -> list[Family]:
+    """Return the metrics of the tables and of locks."""
+    tables = health.tables
+    return [
+        Family(
+            "sharding_table_bytes", "gauge", "Size of each table of the app, and of its indexes.",
+            [
+                Sample({"table": each.name, "part": part}, size)
+                for each in tables
+                for part, size in (("table", each.table_bytes), ("indexes", each.index_bytes))
+            ],
+        ),
+        Family(
+            "sharding_table_rows", "gauge", "Rows of each table, as the server's statistics know it.",
+            [
+                Sample({"table": each.name, "state": state}, count)
+                for each in tables
+                for state, count in (("live", each.live_rows), ("dead", each.dead_rows))
+            ],
+        ),
+        Family(
+            "sharding_database_transaction_age", "gauge",
+            "Transactions since the oldest number that is not frozen; at 2.1e9 PostgreSQL refuses writes.",
+            [Sample({}, health.age)],
+        ),
+        Family(
+            "sharding_database_wal_bytes_total", "counter", "Bytes of write-ahead log that the server has written.",
+            [Sample({}, health.wal_bytes)],
+        ),
+        Family(
+            "sharding_lock_waits", "gauge", "Sessions of the database that wait for a lock; up to 50.",
+            [Sample({}, len(health.waits))],
+        ),
+        Family(
+            "sharding_lock_wait_oldest_seconds", "gauge", "How long the longest of these waits has lasted.",
+            [Sample({}, max((each.seconds for each in health.waits), default=0.0))],
         ),
     ]  # fmt: skip

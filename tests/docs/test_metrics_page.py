@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from sharding_app.http.metrics import cluster_families, own_families
-from sharding_app.operations.snapshot import MessageCounts
+from sharding_app.http.metrics import cluster_families, database_families, own_families
+from sharding_app.operations.database_health import Health, TableHealth
+from sharding_app.operations.snapshot import MessageCounts, ShardGroup
 from sharding_app.protocol.histogram import ROWS, SECONDS
-from sharding_app.protocol.records import CoordinatorRow, ShardRow
+from sharding_app.protocol.records import CoordinatorRow
 from sharding_app.runtime.telemetry.exposition import Family
 from sharding_app.runtime.telemetry.metrics import COUNTERS, GAUGES, HISTOGRAMS, families
 from tests.support.answering_nodes import answer
@@ -49,14 +50,24 @@ def of_the_site() -> Described:
     client: Any = SimpleNamespace(asks=1, answers=1, pending={}, drops=Counter({("shop.Cart", "timeout"): 1}))
     rows: Any = SimpleNamespace(
         members=[],
-        shards=[ShardRow("shop.Cart", 0, 1, None, "stopped")],
+        shards=[ShardGroup(type="shop.Cart", step="stopped", home=None, shards=1)],
         coordinator=CoordinatorRow(1, None),
         events=1,
         messages=1,
         message_counts=[MessageCounts(type="shop.Cart")],
     )
+    table = TableHealth(
+        name="sharding_event",
+        table_bytes=1,
+        index_bytes=1,
+        live_rows=1,
+        dead_rows=1,
+        vacuumed_seconds=None,
+        age=1,
+    )
     own = own_families(client)
-    return {**of([*own, *cluster_families(rows)]), "sharding_database_up": ("gauge", frozenset())}
+    found = [*own, *cluster_families(rows), *database_families(Health(tables=[table]))]
+    return {**of(found), "sharding_database_up": ("gauge", frozenset())}
 
 
 def listed(section: str) -> Described:

@@ -12,6 +12,7 @@ from sharding_app.operations.diagnosis import (
     postgres,
     settings,
     shards,
+    tables,
     ways,
 )
 from sharding_app.operations.diagnosis.finding import RANK, Finding
@@ -27,7 +28,7 @@ OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
 """Those of the rows and the nodes' answers: status, health check and dashboard have no others."""
 EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed, postgres.migrations, postgres.settings, postgres.rights,
-    postgres.connections, blocking_sessions.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
+    postgres.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
     nodes.refused_here, *_CLUSTER, journals.examine,
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from django.core.checks import CheckMessage
 
+from sharding_app.operations.database_health import Health
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers
 
 
@@ -60,6 +61,7 @@ class DatabaseLook:
     "Applied by newer code than this."
     superuser: bool = False
     public_may_connect: bool = False
+    health: Health | None = None
     other_place: str = ""
     "The database of the lifeline's alias, if it is another one."
 

@@ -9,6 +9,7 @@ from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from sharding_app.adapters.django.database import run_query, steady_reads
+from sharding_app.operations.database_health import read_health
 from sharding_app.operations.diagnosis.look import (
     Clock,
     DatabaseLook,
@@ -44,6 +45,7 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         unvacuumed = tuple(name for (name,) in run_query(cursor, "doctor_unvacuumed"))
         place = run_query(cursor, "doctor_place")[0][0]
         superuser, public_may_connect = run_query(cursor, "doctor_rights")[0]
+        health = read_health(alias)
     return DatabaseLook(
         alias=alias,
         superuser=superuser,
@@ -53,6 +55,7 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         prepared=prepared,
         slots=slots,
         unvacuumed=unvacuumed,
+        health=health,
         missing_migrations=missing,
         unknown_migrations=unknown,
         other_place=_other_place(lifeline_alias, place) if lifeline_alias != alias else "",

@@ -26,12 +26,16 @@ PAGES = [
     "", "nodes/", "nodes/n-a/", "nodes/n-gone/", "types/", f"types/{CART}/", f"types/{GONE}/", f"types/{CART}/shards/3/",
     f"types/{CART}/entity/", f"types/{CART}/entity/?id=alice", f"types/{CART}/entity/?id=alice&at=3",
     f"types/{GONE}/entity/?id=x", "singletons/", "messages/",
-    "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "history/",
+    "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "database/", "history/",
 ]  # fmt: skip
 
 
-LIMITED = re.compile(r"count\(\*\)(?: AS many)? FROM (?:\(\s*SELECT FROM|waiting|parked)")
-"""Counts of rows that were limited before."""
+LIMITED = re.compile(
+    r"count\(\*\)(?: AS many)? FROM (?:\(\s*SELECT FROM|waiting|parked)"
+    r"|count\(\*\), max\(s\.epoch\)\s+FROM sharding_shard"
+    r"|count\(\*\) AS events, count\(DISTINCT e\.entity\) AS entities\s+FROM sharding_event e\s+WHERE e\.at >="
+)
+"""Counts of rows that were limited before, of shards, and of the last minutes' events."""
 
 
 class FakeProcess:

@@ -16,6 +16,7 @@ from django.core.management.color import color_style, no_style
 from sharding_app.errors import UnreadableEvent
 from sharding_app.management.commands.sharding_doctor import exit_code
 from sharding_app.operations.connectivity import trouble
+from sharding_app.operations.database_health import Health, LockWait, TableHealth
 from sharding_app.operations.diagnosis import text
 from sharding_app.operations.diagnosis.examinations import judge
 from sharding_app.operations.diagnosis.gather import _meaning
@@ -52,6 +53,29 @@ from tests.unit.operations.looks import (
 )
 
 CORE, PUBSUB = "channels_redis.core.RedisChannelLayer", "channels_redis.pubsub.RedisPubSubChannelLayer"
+
+
+def table(dead: int) -> TableHealth:
+    return TableHealth(
+        name="sharding_event",
+        table_bytes=1,
+        index_bytes=1,
+        live_rows=500_000,
+        dead_rows=dead,
+        vacuumed_seconds=None,
+        age=1,
+    )
+
+
+def wait(seconds: float) -> LockWait:
+    return LockWait(
+        pid=7, application="sharding/n-a/journal", user="node", seconds=seconds, tables="sharding_shard", holder_pid=8,
+        holder="psql", holder_user="dba", holder_state="idle in transaction", holder_seconds=60.0,
+    )  # fmt: skip
+
+
+def health(**found: Any) -> Look:
+    return look(database=database(health=Health(**found)))
 
 
 def said(**settings: str) -> Look:
@@ -198,6 +222,10 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D175", "error", look(nodes=failing(4.0)), "3 entities of shop.Cart cannot start: 'alice'"),
     ("D176", "warning", look(nodes=failing(-1.0)), "LookupError, 7 times in 12 s"),
     ("D174", "error", look(refused="This process is refused: it writes wire version 9."), "writes wire version 9"),
+    ("D136", "error", health(age=1_200_000_000), "1,200,000,000 transactions old"),
+    ("D136", "warning", health(age=500_000_000), "VACUUM does not keep up"),
+    ("D137", "warning", health(tables=[table(dead=300_000)]), "300,000 dead rows beside 500,000; its last vacuum was"),
+    ("D138", "warning", health(waits=[wait(7.0)]), "waited 7 s for a lock in sharding_shard, behind psql of role 'dba'"),
     ("D181", "error", look(cluster=unsettled(home="n-x", step="home")), "node that is gone"),
     ("D182", "error", look(cluster=unsettled(home=None, step="stopped")), "without a home"),
     ("D183", "error", look(cluster=unsettled()), "for 300 s and not stopped at a"),
