@@ -474,6 +474,8 @@ class GetEntities(Message, tag=36):
     shard: ShardId
     after: str = ""
     limit: int = 100
+    entity: str = ""
+    "If it is given: this one alone."
 
 
 class EntityState(msgspec.Struct, array_like=True, gc=False):

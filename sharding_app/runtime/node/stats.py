@@ -191,7 +191,10 @@ def read_entities(node: NodeParts, asked: GetEntities) -> Entities:
     if shard is None:
         return Entities(asked.request, 0, 0, [])
     now = node.ports.clock.now()
-    later = (entity for entity in shard.slots if entity > asked.after)
+    if asked.entity:
+        later = iter([asked.entity] if asked.entity in shard.slots else [])
+    else:
+        later = (entity for entity in shard.slots if entity > asked.after)
     chosen = nsmallest(max(0, min(asked.limit, MAX_ENTITIES)), later)
     return Entities(
         asked.request,

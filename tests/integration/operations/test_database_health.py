@@ -87,3 +87,14 @@ def test_what_was_written_lately_is_counted_without_the_older_parts(params: dict
         size = reader.execute("SELECT pg_relation_size('sharding_event_at')").fetchone()
     assert size is not None
     assert size[0] < 100_000
+
+
+def test_a_command_is_found_without_reading_other_events(params: dict[str, Any]) -> None:
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute(
+            "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload, command_id, command)"
+            " VALUES (1, 'e7', 99999, 0, 1, 'Added', 1, '{}', 'night-7', 'add')"
+        )
+    values = {"type_id": 1, "entity": "e7", "command_id": "night-7"}
+    assert rows_read(params, "command_event", values) == 1
+    assert rows_read(params, "command_lately", {"command_id": "night-7", "seconds": 3600}) < EVENTS / 4
