@@ -54,7 +54,7 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """A shard that is not at home on a node with a row."""
+    """A shard of a type that a node hosts, which is not at home on a node with a row."""
 
     row: ShardRow
     seconds: float

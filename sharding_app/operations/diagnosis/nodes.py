@@ -207,7 +207,11 @@ def hosted(look: Look) -> Iterator[Finding]:
     answers = look.nodes.regions.values() if look.nodes is not None else ()
     called = {name for each in answers for name in each.asked_in_vain} - types
     roles = {each.config.name: each.config.role for each in cluster.types}
-    homeless = Counter(each.row.type for each in cluster.unsettled)
+    present = {each.incarnation for each in cluster.members}
+    homeless: Counter[str] = Counter()
+    for group in cluster.shards:
+        if group.step != "home" or group.home not in present:
+            homeless[group.type] += group.shards
     for name in sorted((roles.keys() | called) - types):
         role = f" of role {roles[name]!r}" if roles.get(name) else ""
         fix = (

@@ -1,7 +1,9 @@
--- Shards of the present configuration that are not at home on a node with a row, and how old their rows are.
+-- Shards of the present configuration that are not at home on a node with a row, and how old their rows are: of types that a
+-- node hosts. All shards of the others may be so for years.
 SELECT t.name, s.shard, s.epoch, s.home, s.step, extract(epoch FROM clock_timestamp() - s.updated_at)::float8
 FROM sharding_shard s
 JOIN sharding_type t ON t.id = s.type_id
 WHERE s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE t.number_of_shards END
+    AND EXISTS (SELECT FROM sharding_node n WHERE n.types ? t.name)
     AND (s.step <> 'home' OR NOT EXISTS (SELECT FROM sharding_node n WHERE n.incarnation = s.home))
 ORDER BY s.type_id, s.shard;

@@ -51,13 +51,17 @@ def test_a_look_gets_counts_and_no_row_of_a_shard_at_home(params: dict[str, Any]
         groups = connection.execute(QUERIES["snapshot_shards"]).fetchall()
         assert len(groups) == TYPES * 3
         assert sum(row[3] for row in groups) == TYPES * SHARDS
-        lost = connection.execute(QUERIES["snapshot_unsettled"]).fetchall()
-        assert len(lost) == TYPES * SHARDS, "no node has a row yet"
-        connection.execute(
-            "INSERT INTO sharding_node (incarnation, name, host, pid, age, state, lock_key_1, lock_key_2)"
-            " SELECT 'n-' || n, 'n', 'h', 1, n, 'up', n, -n FROM generate_series(0, 2) n"
+        unsettled = QUERIES["snapshot_unsettled"]
+        assert connection.execute(unsettled).fetchall() == [], "no node hosts any type"
+        node = (
+            "INSERT INTO sharding_node (incarnation, name, host, pid, age, state, lock_key_1, lock_key_2, types)"
+            " SELECT 'n-' || n, 'n', 'h', 1, n, 'up', n, -n, '[\"shop.T7\"]' FROM generate_series(%s::integer, %s::integer) n"
         )
-        assert connection.execute(QUERIES["snapshot_unsettled"]).fetchall() == []
+        connection.execute(node, [0, 1])
+        lost = connection.execute(unsettled).fetchall()
+        assert {(row[0], row[3]) for row in lost} == {("shop.T7", "n-2")}
+        connection.execute(node, [2, 2])
+        assert connection.execute(unsettled).fetchall() == []
         assert dict(connection.execute(QUERIES["home_counts"]).fetchall()) == {
             row[0]: TYPES * row[1] for row in [("n-0", 167), ("n-1", 167), ("n-2", 166)]
         }
