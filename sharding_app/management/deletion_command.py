@@ -29,12 +29,8 @@ ROWS = {
 """The kinds of rows that a command may remove, in the order of its report: field and word."""
 
 
-class DeletionCommand(OperatorCommand):
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument(
-            "--dry-run", action="store_true", help="only report the rows that would be deleted"
-        )
+class DatabaseCommand(OperatorCommand):
+    """A command that works on the tables by a connection of its own."""
 
     def on_database(self, work: Callable[[Conninfo], T]) -> T:
         """Run it in the lifelines' database, where live nodes can be seen."""
@@ -47,6 +43,14 @@ class DeletionCommand(OperatorCommand):
             raise refused(f"The cluster knows no type {', '.join(map(repr, error.names))}.") from error
         except ServerError as error:
             raise database_trouble(settings.database, error) from error
+
+
+class DeletionCommand(DatabaseCommand):
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument(
+            "--dry-run", action="store_true", help="only report the rows that would be deleted"
+        )
 
     def refusal(
         self, types: Sequence[str] | None, told: Callable[[Sequence[str]], str], *, dry_run: bool

@@ -1,0 +1,13 @@
+-- Takes all shards of the type from their homes, gives those that have never been used a row, and notes the intent.
+WITH fenced AS (
+    UPDATE sharding_shard SET epoch = epoch + 1, home = NULL, step = 'stopped', updated_at = now()
+    WHERE type_id = %(type_id)s
+), made AS (
+    INSERT INTO sharding_shard (type_id, shard, epoch, step, followed)
+    SELECT t.id, number, 1, 'stopped', t.followed
+    FROM sharding_type t, generate_series(0, t.number_of_shards - 1) AS number
+    WHERE t.id = %(type_id)s
+    ON CONFLICT DO NOTHING
+)
+INSERT INTO sharding_decision (action, subject, detail)
+VALUES ('journal_importing', %(type)s, format('by %%s', %(by)s::text));

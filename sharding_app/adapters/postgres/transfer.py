@@ -1,0 +1,205 @@
+"""Reads what a type has stored in pages, and puts it back, for the commands of operators
+(`sharding_export`, `sharding_import`).
+
+Contract: a page is one short statement along a key, so a reading holds nothing up however long it
+lasts. Of each entity it has all events up to the moment at which its page was read. Rows are put
+back only while no living node hosts the type, in short transactions that hold the type's shards, at
+the epochs that the beginning has raised. A row that is there already is compared, and never
+changed: a row that differs, or an event that would leave a gap, ends the import (`Contradiction`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+
+from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.deletion import NodesAlive, UnknownTypes
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.protocol.records import TypeConfig
+
+PAGE_ROWS = 500
+HIGHEST = "\U0010ffff" * 128
+"""No entity's id is greater: this one has 512 bytes."""
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class Contradiction(Exception):
+    """The journal has another row in the place of one that is to be put back, or a gap before
+    it.
+    """
+
+
+class KnownType(NamedTuple):
+    number: int
+    config: TypeConfig
+
+
+class StoredSnapshot(NamedTuple):
+    entity: str
+    seq: int
+    state: str
+    at: str
+
+
+class StoredRow(NamedTuple):
+    """An event as it is stored, with its time."""
+
+    entity: str
+    seq: int
+    name: str
+    version: int
+    payload: str
+    command_id: str | None
+    command: str | None
+    reply: bytes | None
+    partial: bool
+    at: str
+
+
+class Transfer:
+    """One connection. `with Transfer(...) as transfer`. All methods raise psycopg.Error."""
+
+    def __init__(self, conninfo: Conninfo, *, read_only: bool = False) -> None:
+        self._conninfo = conninfo
+        self._read_only = read_only
+        self._connection: Connection
+
+    def __enter__(self) -> "Transfer":
+        parameters = command_parameters(self._conninfo, "transfer")
+        self._connection = psycopg.connect(**parameters, autocommit=True)
+        self._connection.read_only = self._read_only
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def type(self, name: str) -> KnownType:
+        """Return a type that the cluster knows. Raises UnknownTypes."""
+        for number, *config in self._rows("types", {}):
+            if config[0] == name:
+                return KnownType(number, TypeConfig(*config))
+        raise UnknownTypes([name])
+
+    def cluster_id(self) -> str:
+        found = self._rows("known_cluster_id", {})
+        return str(found[0][0]) if found else ""
+
+    # -- Reading -----------------------------------------------------------------------------------
+
+    def snapshots(
+        self, number: int, entity: str | None = None, after: tuple[str, int] = ("", 0)
+    ) -> Iterator[StoredSnapshot]:
+        """Read a type's snapshots, or an entity's, after a key."""
+        for row in self._paged("export_snapshots", number, entity, after):
+            yield StoredSnapshot(*row)
+
+    def events(
+        self, number: int, entity: str | None = None, after: tuple[str, int] = ("", 0)
+    ) -> Iterator[StoredRow]:
+        """Read a type's events, or an entity's, after a key."""
+        for row in self._paged("export_events", number, entity, after):
+            yield StoredRow(*row)
+
+    def remembered(self, number: int, entity: str | None, shards: range, after: str = "") -> Iterator[str]:
+        """Read the remembered ids of these shards of a type, shard by shard, or whether an entity
+        is remembered in one of them. `after` is an id of the first shard.
+        """
+        values: dict[str, Any] = {
+            "type_id": number, "from": entity or "", "upto": entity or HIGHEST, "limit": PAGE_ROWS,
+        }  # fmt: skip
+        for shard in shards:
+            last, rows = after if shard == shards.start else "", [("",)] * PAGE_ROWS
+            while len(rows) == PAGE_ROWS:
+                values |= {"shard": shard, "last_shard": shard, "entity": last}
+                rows = self._rows("export_remembered", values)
+                for (found,) in rows:
+                    yield found
+                    last = found
+
+    def _paged(
+        self, query: str, number: int, entity: str | None, after: tuple[str, int]
+    ) -> Iterator[tuple[Any, ...]]:
+        begin = after if entity is None else max(after, (entity, 0))
+        values = {"type_id": number, "upto": HIGHEST if entity is None else entity, "limit": PAGE_ROWS}
+        while True:
+            rows = self._rows(query, {**values, "entity": begin[0], "seq": begin[1]})
+            yield from rows
+            if len(rows) < PAGE_ROWS:
+                return
+            begin = rows[-1][0], rows[-1][1]
+
+    # -- Putting back ------------------------------------------------------------------------------
+
+    def begin(self, number: int, name: str, by: str) -> None:
+        """Fence the type, and note the intent. Raises NodesAlive."""
+        self._refuse_hosts(name)
+        with self._connection.transaction():
+            self._connection.execute(QUERIES["import_begin"], {"type_id": number, "type": name, "by": by})
+
+    def put_snapshots(self, known: KnownType, rows: Sequence[StoredSnapshot], shards: Sequence[int]) -> int:
+        """Put a page back; return how many were missing. Raises NodesAlive, Contradiction."""
+        return self._put(
+            known,
+            "import_snapshots",
+            {
+                "entities": [each.entity for each in rows],
+                "seqs": [each.seq for each in rows],
+                "shards": list(shards),
+                "states": [each.state for each in rows],
+                "ats": [each.at for each in rows],
+            },
+        )
+
+    def put_events(self, known: KnownType, rows: Sequence[StoredRow], shards: Sequence[int]) -> int:
+        """Put a page back; return how many were missing. Raises NodesAlive, Contradiction."""
+        values: dict[str, Any] = {
+            "entities": [each.entity for each in rows],
+            "seqs": [each.seq for each in rows],
+            "shards": list(shards),
+            "names": [each.name for each in rows],
+            "versions": [each.version for each in rows],
+            "payloads": [each.payload for each in rows],
+            "command_ids": [each.command_id for each in rows],
+            "commands": [each.command for each in rows],
+            "replies": [each.reply for each in rows],
+            "partials": [each.partial for each in rows],
+            "ats": [each.at for each in rows],
+        }
+        here = {(each.entity, each.seq) for each in rows}
+        first = [each for each in rows if (each.entity, each.seq - 1) not in here]
+        before = {"entities": [each.entity for each in first], "seqs": [each.seq for each in first]}
+        return self._put(known, "import_events", values, before)
+
+    def put_remembered(self, known: KnownType, entities: Sequence[str], shards: Sequence[int]) -> int:
+        """Put a page back; return how many were missing. Raises NodesAlive."""
+        return self._put(known, "import_remembered", {"entities": list(entities), "shards": list(shards)})
+
+    def note(self, action: str, name: str, events: int, by: str) -> None:
+        self._connection.execute(
+            QUERIES["journal_note"], {"action": action, "type": name, "events": events, "by": by}
+        )
+
+    def _put(
+        self, known: KnownType, query: str, values: dict[str, Any], before: dict[str, Any] | None = None
+    ) -> int:
+        given = {"type_id": known.number, **values}
+        with self._connection.transaction():
+            self._refuse_hosts(known.config.name)
+            if not self._rows("journal_homeless", {"type_id": known.number})[0][0]:
+                raise NodesAlive
+            if before is not None:
+                for (what,) in self._rows("import_gaps", {"type_id": known.number, **before}):
+                    raise Contradiction(what)
+            number, differs = self._rows(query, given)[0]
+            if differs is not None:
+                raise Contradiction(differs)
+        return int(number)
+
+    def _refuse_hosts(self, name: str) -> None:
+        if alive := self._rows("remove_alive", {"types": [name]}):
+            raise NodesAlive([each for (each,) in alive])
+
+    def _rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._connection.execute(QUERIES[query], params).fetchall()

@@ -1,0 +1,133 @@
+"""`manage.py sharding_export TYPE [ID]`: an entity or a type as JSON lines."""
+
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sharding_app.adapters.postgres.connection import Conninfo
+from sharding_app.adapters.postgres.transfer import KnownType, Transfer
+from sharding_app.management.deletion_command import DatabaseCommand
+from sharding_app.management.operator_command import refused
+from sharding_app.management.progress import Progress
+from sharding_app.operations.console import counted
+from sharding_app.operations.diagnosis.read_journal import shard_by_id
+from sharding_app.operations.journal_file import (
+    FORMAT,
+    BadFile,
+    End,
+    EventLine,
+    Header,
+    RememberedLine,
+    Row,
+    SnapshotLine,
+    Writer,
+    raw,
+    resumed,
+)
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import entity_types
+
+TOLD_ROWS = 5000
+
+
+class Command(DatabaseCommand):
+    help = (
+        "Write what an entity or a type has stored as JSON lines: snapshots, events, remembered ids. Nodes may run: of\n"
+        "each entity the file has all events up to the moment at which it was read. Durable messages and timers are not\n"
+        "in it. The last line has the number of rows and their SHA-256; sharding_import takes no file without it.\n\n"
+        "Examples:\n"
+        "  manage.py sharding_export shop.Cart alice              one entity, to the terminal or a pipe\n"
+        "  manage.py sharding_export shop.Cart --to carts.jsonl   a whole type\n"
+        "  manage.py sharding_export shop.Cart --to carts.jsonl --resume   go on after an interruption\n\n"
+        "Exit codes: 0 done, 1 refused or nothing is stored, 2 a server cannot be reached."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("type", metavar="TYPE", help="name of the type, such as shop.Cart")
+        parser.add_argument("id", metavar="ID", nargs="?", help="id of the entity (default: all of the type)")
+        parser.add_argument(
+            "--to", type=Path, metavar="FILE", help="file to write (default: standard output)"
+        )
+        parser.add_argument("--resume", action="store_true", help="with --to: go on where the file ends")
+
+    def work(self, options: dict[str, Any]) -> None:
+        path: Path | None = options["to"]
+        if path is None and (options["resume"] or self.as_json):
+            raise refused("--resume and --json need a file: add --to FILE.")
+        if path is not None and path.exists() and not options["resume"]:
+            raise refused(f"{path} exists. Add --resume to go on with it, or name another file.")
+        progress = Progress(self.stderr, quiet=self.as_json or path is None)
+
+        def write(where: Conninfo) -> End:
+            with Transfer(where, read_only=True) as transfer:
+                known = transfer.type(options["type"])
+                header = Header(
+                    FORMAT, known.config.name, known.config.kind, transfer.cluster_id(), options["id"]
+                )
+                if path is None:
+                    return _write(transfer, known, header, sys.stdout.buffer, None, progress)
+                with path.open("ab") as out:
+                    return _write(transfer, known, header, out, path, progress)
+
+        try:
+            end = self.on_database(write)
+        except BadFile as error:
+            raise refused(f"{error}.") from error
+        finally:
+            progress.done()
+        if path is not None:
+            self.say(f"{counted(end.rows, 'row')} in {path}, SHA-256 {end.sha256}")
+        if options["id"] and not end.rows:
+            raise refused(f"Nothing is stored for {options['type']} {options['id']!r}.")
+        self.result(rows=end.rows, sha256=end.sha256)
+
+
+def _write(
+    transfer: Transfer, known: KnownType, header: Header, out: BinaryIO, path: Path | None, progress: Progress
+) -> End:
+    writer = Writer(out)
+    last: Row | None = None
+    if path is None:
+        writer.begin(header)
+    else:
+        last = resumed(path, writer, header)
+    for row in _rows(transfer, known, header.entity, last):
+        writer.write(row)
+        if writer.rows % TOLD_ROWS == 0:
+            progress(f"{writer.rows} rows")
+    return writer.end()
+
+
+def _rows(transfer: Transfer, known: KnownType, entity: str | None, last: Row | None) -> Iterator[Row]:
+    """Read all that is behind the last row of a file."""
+    if last is None or isinstance(last, SnapshotLine):
+        after = ("", 0) if last is None else (last.entity, last.seq)
+        for each in transfer.snapshots(known.number, entity, after):
+            yield SnapshotLine(each.entity, each.seq, each.at, raw(each.state))
+    if not isinstance(last, RememberedLine):
+        after = (last.entity, last.seq) if isinstance(last, EventLine) else ("", 0)
+        for one in transfer.events(known.number, entity, after):
+            yield EventLine(
+                one.entity, one.seq, one.at, one.name, one.version, raw(one.payload), one.command_id, one.command,
+                one.reply, one.partial,
+            )  # fmt: skip
+    shards, known_id = range(known.config.number_of_shards), ""
+    if isinstance(last, RememberedLine):
+        known_id = last.entity
+        shard = _shard(known, known_id)
+        shards = range(shard, shards.stop)
+    for found in transfer.remembered(known.number, entity, shards, known_id):
+        yield RememberedLine(found)
+
+
+def _shard(known: KnownType, entity: str) -> int:
+    types = {each.name: each for each in entity_types(get_settings())}
+    found = shard_by_id(known.config, types.get(known.config.name), entity)
+    if found is None:
+        raise refused(
+            f"The code of {known.config.name} is not installed here, so the file cannot be resumed."
+        )
+    return found

@@ -1,0 +1,172 @@
+"""A type or an entity as a file of JSON lines: written by `sharding_export`, read by
+`sharding_import`.
+
+The first line names the type and its configuration. Then come snapshots, events and remembered ids,
+each in the order of its key. The last line has the number of rows and a SHA-256 of their lines: a
+file without it is not whole. Payloads and states stand in their lines as they are stored: large
+numbers, `1.10` and the order of keys survive.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+FORMAT = 1
+
+
+class Header(msgspec.Struct, tag_field="row", tag="type", frozen=True):
+    """What is exported, and how the cluster divides the type into shards."""
+
+    format: int
+    type: str
+    kind: str
+    cluster: str
+    entity: str | None = None
+    "The only entity of the file; None: the whole type."
+
+
+class SnapshotLine(msgspec.Struct, tag_field="row", tag="snapshot", frozen=True):
+    entity: str
+    seq: int
+    at: str
+    state: msgspec.Raw
+
+
+class EventLine(msgspec.Struct, tag_field="row", tag="event", frozen=True, omit_defaults=True):
+    entity: str
+    seq: int
+    at: str
+    name: str
+    version: int
+    payload: msgspec.Raw
+    command_id: str | None = None
+    command: str | None = None
+    reply: bytes | None = None
+    partial: bool = False
+
+
+class RememberedLine(msgspec.Struct, tag_field="row", tag="remembered", frozen=True):
+    entity: str
+
+
+class End(msgspec.Struct, tag_field="row", tag="end", frozen=True):
+    rows: int
+    sha256: str
+
+
+Row = SnapshotLine | EventLine | RememberedLine
+Line = Header | Row | End
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Header | SnapshotLine | EventLine | RememberedLine | End).decode
+
+
+class BadFile(Exception):
+    """The file is no whole export. The message says where."""
+
+
+def raw(text: str) -> msgspec.Raw:
+    """A document in one line: only space between its parts can hold a line's end."""
+    return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
+
+
+class Writer:
+    """Writes a file from its beginning, or goes on where an interrupted one has ended."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.rows = 0
+        self._out = out
+        self._hash = hashlib.sha256()
+
+    def begin(self, header: Header) -> None:
+        self._out.write(_encode(header) + b"\n")
+
+    def write(self, row: Row) -> None:
+        line = _encode(row) + b"\n"
+        self._hash.update(line)
+        self._out.write(line)
+        self.rows += 1
+
+    def took(self, line: bytes) -> None:
+        """Count a row that the file has already."""
+        self._hash.update(line)
+        self.rows += 1
+
+    def end(self) -> End:
+        end = End(self.rows, self._hash.hexdigest())
+        self._out.write(_encode(end) + b"\n")
+        self._out.flush()
+        return end
+
+
+def lines(path: Path) -> Iterator[tuple[bytes, Line]]:
+    """Read a file line by line. Raises BadFile, also for a line that is not whole."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                raise BadFile(f"line {number} of {path} is not whole")
+            try:
+                yield line, _decode(line)
+            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+                raise BadFile(f"line {number} of {path} cannot be read: {error}") from error
+
+
+def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
+    """Take the whole lines of an interrupted file into account, and cut off what is behind them.
+    Return its last row; None: it has none. Raises BadFile.
+    """
+    size, last = 0, None
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                found = _decode(line)
+            except (msgspec.DecodeError, msgspec.ValidationError) as error:
+                raise BadFile(f"line {number} of {path} cannot be read: {error}") from error
+            if isinstance(found, End):
+                raise BadFile(f"{path} is whole")
+            if isinstance(found, Header):
+                if found != header:
+                    raise BadFile(f"{path} was begun for another export")
+            else:
+                writer.took(line)
+                last = found
+            size += len(line)
+    if not size:
+        writer.begin(header)
+    else:
+        with path.open("rb+") as file:
+            file.truncate(size)
+    return last
+
+
+def checked(path: Path) -> Header:
+    """Read a whole file, and return its header. Raises BadFile unless it is whole and unchanged."""
+    header: Header | None = None
+    end: End | None = None
+    found, rows = hashlib.sha256(), 0
+    for line, row in lines(path):
+        if end is not None:
+            raise BadFile(f"{path} goes on after its end")
+        if isinstance(row, Header):
+            if header is not None or rows:
+                raise BadFile(f"{path} has a second beginning")
+            header = row
+        elif isinstance(row, End):
+            end = row
+        else:
+            found.update(line)
+            rows += 1
+    if header is None:
+        raise BadFile(f"{path} does not begin with the line of a type")
+    if header.format != FORMAT:
+        raise BadFile(f"{path} has format {header.format}; this release reads {FORMAT}")
+    if end is None:
+        raise BadFile(f"{path} is not whole: its last line is missing")
+    if (end.rows, end.sha256) != (rows, found.hexdigest()):
+        raise BadFile(f"{path} was changed: its rows do not have the SHA-256 of its last line")
+    return header

@@ -1,0 +1,155 @@
+"""`sharding_export` and `sharding_import`: a round trip, interruptions, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+from sharding_app.adapters.postgres import transfer
+from tests.support.cluster_rows import CART
+
+ODD = '{"price": 1.10, "big": 12345678901234567890123, "nothing": "\\u0000", "b": 1, "a": "ü"}'
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("rows")]
+
+
+@pytest.fixture(autouse=True)
+def stored(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type with documents that only their own text can stand for, read in small pages."""
+    monkeypatch.setattr(transfer, "PAGE_ROWS", 7)
+    execute(
+        "UPDATE sharding_event SET payload = %s, reply = '\\x00ff0a'::bytea, partial = true, at = now() - interval '9 days'"
+        " WHERE entity = 'alice' AND seq = 3",
+        ODD,
+    )
+    execute("INSERT INTO sharding_remembered (type_id, shard, entity, epoch)"
+        " SELECT type_id, shard, entity, 1 FROM sharding_event WHERE seq = 1")  # fmt: skip
+    # A history whose beginning was trimmed: its snapshot covers it.
+    execute("DELETE FROM sharding_event WHERE entity = 'alice' AND seq < 3")
+
+
+def execute(statement: str, *params: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, params)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+def everything() -> list[tuple[Any, ...]]:
+    return execute(
+        "SELECT entity, seq, shard, name, version, payload::text, command_id, command, reply::text, partial, at::text"
+        " FROM sharding_event UNION ALL SELECT entity, seq, shard, 'snapshot', 0, state::text, '', '', '', false, at::text"
+        " FROM sharding_snapshot UNION ALL SELECT entity, 0, shard, 'remembered', 0, '', '', '', '', false, ''"
+        " FROM sharding_remembered ORDER BY 1, 2, 4"
+    )
+
+
+def run(command: str, *arguments: object) -> Any:
+    out = StringIO()
+    call_command(command, *map(str, arguments), "--json", stdout=out, stderr=StringIO())
+    return json.loads(out.getvalue())
+
+
+def lose_all() -> None:
+    execute("DELETE FROM sharding_event; DELETE FROM sharding_snapshot; DELETE FROM sharding_remembered")
+
+
+def test_a_round_trip_gives_the_same_rows_at_higher_epochs(tmp_path: Path) -> None:
+    before, path = everything(), tmp_path / "carts.jsonl"
+    exported = run("sharding_export", "shop.Cart", "--to", path)
+    assert exported["rows"] == len(before)
+    assert run("sharding_import", path, "--check")["type"] == "shop.Cart"
+    lose_all()
+    assert run("sharding_import", path) == {
+        "done": True, "type": "shop.Cart", "stored": len(before), "there": 0,
+    }  # fmt: skip
+    assert everything() == before
+    again = run("sharding_export", "shop.Cart", "--to", tmp_path / "again.jsonl")
+    assert again["sha256"] == exported["sha256"]
+    assert execute("SELECT DISTINCT epoch, home FROM sharding_shard WHERE type_id = %s", CART) == [(2, None)]
+    assert execute("SELECT DISTINCT epoch FROM sharding_event") == [(2,)]
+    assert run("sharding_import", path)["stored"] == 0, "what is there is left alone"
+    noted = execute("SELECT action FROM sharding_decision WHERE action LIKE 'journal%%' ORDER BY id")
+    assert noted == [("journal_importing",), ("journal_imported",)] * 2
+
+
+@pytest.mark.parametrize("part", [0.02, 0.3, 0.6, 0.9])
+def test_an_interrupted_export_goes_on(tmp_path: Path, part: float) -> None:
+    path = tmp_path / "carts.jsonl"
+    exported = run("sharding_export", "shop.Cart", "--to", path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * part)])
+    with pytest.raises(CommandError, match="not whole"):
+        run("sharding_import", path)
+    with pytest.raises(CommandError, match="Add --resume"):
+        run("sharding_export", "shop.Cart", "--to", path)
+    assert run("sharding_export", "shop.Cart", "--to", path, "--resume") == exported
+    assert path.read_bytes() == whole
+
+
+def test_one_entity(tmp_path: Path) -> None:
+    path = tmp_path / "alice.jsonl"
+    assert run("sharding_export", "shop.Cart", "alice", "--to", path)["rows"] == 5
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [each["row"] for each in rows] == [
+        "type",
+        "snapshot",
+        "event",
+        "event",
+        "event",
+        "remembered",
+        "end",
+    ]
+    assert {each["entity"] for each in rows[:-1]} == {"alice"}
+    before = everything()
+    execute(
+        "DELETE FROM sharding_event WHERE entity = 'alice'; DELETE FROM sharding_snapshot;"
+        " DELETE FROM sharding_remembered WHERE entity = 'alice'"
+    )
+    assert run("sharding_import", path)["stored"] == 5
+    assert everything() == before
+    with pytest.raises(CommandError, match=r"Nothing is stored for .* 'nobody'"):
+        run("sharding_export", "shop.Cart", "nobody", "--to", tmp_path / "nobody.jsonl")
+
+
+def test_what_contradicts_the_journal_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "carts.jsonl"
+    run("sharding_export", "shop.Cart", "--to", path)
+    execute("UPDATE sharding_event SET name = 'Other' WHERE entity = 'user-050'")
+    with pytest.raises(CommandError, match="event 1 of 'user-050' is another one there"):
+        run("sharding_import", path)
+    assert execute("SELECT name FROM sharding_event WHERE entity = 'user-050'") == [("Other",)]
+    lose_all()
+    lines = path.read_bytes().splitlines(keepends=True)
+    gap = tmp_path / "gap.jsonl"
+    execute("INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+        " VALUES (1, 'later', 2, 0, 2, 'Added', 1, '{}')")  # fmt: skip
+    run("sharding_export", "shop.Cart", "later", "--to", gap)
+    lose_all()
+    with pytest.raises(CommandError, match="event 2 of 'later' follows no event and no snapshot"):
+        run("sharding_import", gap)
+    changed = tmp_path / "changed.jsonl"
+    changed.write_bytes(b"".join(lines).replace(b'"user-050"', b'"user-051"', 1))
+    with pytest.raises(CommandError, match="SHA-256"):
+        run("sharding_import", changed)
+    assert everything() == []
+
+
+def test_a_living_host_is_no_place_to_put_rows_back(tmp_path: Path) -> None:
+    path = tmp_path / "carts.jsonl"
+    run("sharding_export", "shop.Cart", "--to", path)
+    lose_all()
+    ours = connection.get_connection_params()
+    with psycopg.connect(**{**ours, "cursor_factory": psycopg.Cursor}, autocommit=True) as node:
+        node.execute("SELECT pg_advisory_lock(1)")
+        with pytest.raises(CommandError, match="is hosted by node-a"):
+            run("sharding_import", path)
+    assert everything() == []
+    assert execute("SELECT DISTINCT epoch FROM sharding_shard") == [(1,)]
+    assert run("sharding_import", path)["stored"] > 100
