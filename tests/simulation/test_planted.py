@@ -11,6 +11,7 @@ A short run draws some of them; with ACCEPTANCE_SECONDS all are run.
 
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -125,17 +126,22 @@ def test_a_planted_mistake_is_found(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OF_A_TEST)
-def test_a_planted_mistake_fails_its_test(name: str) -> None:
-    file, test = OF_A_TEST[name]
+def test_planted_mistakes_fail_their_tests() -> None:
+    tests = {name: f"{file}::{test}" for name, (file, test) in OF_A_TEST.items()}
     ran = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.simulation.with_mistake",
-            "--mistake", name, file, "-k", test,
+            sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", "-p", "tests.simulation.with_mistake",
+            *(f"--mistake={name}={test}" for name, test in tests.items()), *tests.values(),
         ],
-        cwd=ROOT, capture_output=True, text=True, timeout=180,
+        cwd=ROOT, capture_output=True, text=True, timeout=180 * len(tests),
     )  # fmt: skip
     assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout + ran.stderr
+    found = {
+        name
+        for name, test in tests.items()
+        if re.search(rf"^FAILED {re.escape(test)}(?=[ \[]|$)", ran.stdout, re.MULTILINE)
+    }
+    assert found == tests.keys(), ran.stdout + ran.stderr
 
 
 def test_a_seed_that_breaks_another_promise_has_not_found_it(monkeypatch: pytest.MonkeyPatch) -> None:

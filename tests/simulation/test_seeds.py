@@ -9,17 +9,19 @@ import pytest
 
 from sharding_app import redaction
 from sharding_app.settings.load import quotes_errors
-from sharding_app.testing.simulation.faults import KINDS
 from sharding_app.testing.simulation.runs import Job, Summary, run_all
 from sharding_app.testing.simulation.world import Outcome, run_seed
 from tests.simulation.hash_seeds import outputs
 
-SAMPLE = len(KINDS) + 9
-"""The first fault of a seed follows from its number: so each kind is the first one at least
-once.
+COVER = (2, 9, 14, 17, 19, 28, 32, 33, 34, 44, 59, 65, 67, 72, 83, 84, 90, 91)
+"""Everything happens at least twice in these seeds, but for one transition: in seed 72 alone a
+request that waits for a row is cut.
 """
-RARE = (72,)
-"""In these seeds a request that waits for a row is cut, which happens in none of the sample."""
+MORE = 60
+"""The seeds from 0 that are run as well where something has not happened. A change of the workload
+moves the seeds of the cover.
+"""
+AT_ONCE = 10
 DIGEST = """
 from sharding_app.testing.simulation.world import run_seed
 print(run_seed(7).digest)
@@ -33,13 +35,17 @@ def small(outcome: Outcome) -> tuple[object, ...]:
 @pytest.mark.slow
 def test_a_sample_keeps_all_promises_and_leaves_nothing_out() -> None:
     summary = Summary()
-    seeds = [*range(SAMPLE), *RARE]
-    for result in run_all([Job(seed, 3 + seed % 3) for seed in seeds], os.cpu_count() or 1):
-        assert result.broken is None, "\n".join([f"seed {result.seed}: {result.broken}", *result.trace])
-        assert result.steps >= 500
-        assert result.commands >= 200
-        assert len([name for name in result.coverage.faults if result.coverage.faults[name]]) >= 5
-        summary.add(result)
+    seeds = [*COVER, *(seed for seed in range(MORE) if seed not in COVER)]
+    first, steps = 0, len(COVER)
+    while first < len(seeds) and (first == 0 or summary.never_happened()):
+        jobs = [Job(seed, 3 + seed % 3) for seed in seeds[first : first + steps]]
+        for result in run_all(jobs, os.cpu_count() or 1):
+            assert result.broken is None, "\n".join([f"seed {result.seed}: {result.broken}", *result.trace])
+            assert result.steps >= 500
+            assert result.commands >= 200
+            assert len([name for name in result.coverage.faults if result.coverage.faults[name]]) >= 5
+            summary.add(result)
+        first, steps = first + steps, AT_ONCE
     assert summary.never_happened() == []
 
 
