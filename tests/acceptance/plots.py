@@ -173,11 +173,14 @@ def zombie_writes(run: Scenario, epochs: dict[int, int]) -> int:
         for shard, epoch in epochs.items():
             entity = next(each for each in reversed(run.names()) if run.shard(each) == shard)
             try:
+                # On a busy machine that entity may have no event yet.
                 zombie.execute(
                     "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
-                    " SELECT type_id, entity, max(seq) + 1000, shard, %s, max(name), 1,"
-                    " json_build_object('token', 'zombie of ' || entity, 'writer', 0) FROM sharding_event"
-                    " WHERE entity = %s GROUP BY type_id, entity, shard", (epoch, entity),
+                    " SELECT t.id, %(entity)s::text, coalesce(max(e.seq), 0) + 1000, %(shard)s, %(epoch)s, 'Appended', 1,"
+                    " json_build_object('token', 'zombie of ' || %(entity)s::text, 'writer', 0)"
+                    " FROM sharding_type t LEFT JOIN sharding_event e ON e.type_id = t.id AND e.entity = %(entity)s"
+                    " WHERE t.name = %(type)s GROUP BY t.id",
+                    {"entity": entity, "shard": shard, "epoch": epoch, "type": cluster.type_name},
                 )  # fmt: skip
             except psycopg.Error as error:
                 if error.sqlstate != "SH001":
