@@ -16,7 +16,7 @@ def test_ci_the_hook_and_the_task_run_one_list_of_checks() -> None:
     hooks = re.findall(r"entry: (.+)", (ROOT / ".pre-commit-config.yaml").read_text())
     assert hooks == [".ci/check"]
     assert re.search(
-        r'^beside "the quick checks" \.ci/check$', (ROOT / ".ci" / "run").read_text(), re.MULTILINE
+        r'^beside "the quick checks" beneath \.ci/check$', (ROOT / ".ci" / "run").read_text(), re.MULTILINE
     )
     tasks = (ROOT / "noxfile.py").read_text()
     assert 'ROOT / ".ci" / "check"' in tasks
