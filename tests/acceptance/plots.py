@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from functools import partial
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -77,32 +79,46 @@ def freeze_while_the_append_commits(run: Scenario) -> None:
     not do them again.
     """
     cluster = run.cluster
-    incarnations = cluster.members()
-    victim = cluster.busiest_but_the_coordinator()
-    shards = cluster.shards_of(victim)
-    shard = min(shards)
     count = "SELECT count(*) FROM sharding_event WHERE shard = %s"
+    more = "SELECT count(*) > %s FROM sharding_event WHERE shard = %s"
     waiting = f"{APPENDING} AND wait_event_type = 'Lock'"
-    with psycopg.connect(cluster.database_url) as blocker:
+    with (
+        psycopg.connect(cluster.database_url) as blocker,
+        psycopg.connect(cluster.database_url, autocommit=True) as watch,
+    ):
         for _ in range(LOCKED_TRIES):
+            victim = cluster.busiest_but_the_coordinator()
+            node, incarnation = cluster.nodes[victim], cluster.members()[victim]
+            shards = cluster.shards_of(victim)
+            shard = min(shards)
             blocker.execute("SELECT FROM sharding_shard WHERE shard = %s FOR UPDATE", (shard,))
+            written = _first(blocker, count, shard)
             run.probe([shard])
-            # It waits for 0.2 s and steps aside then: where that was not seen, it is tried again.
-            with contextlib.suppress(NotInTime):
-                until(lambda: cluster.sql(waiting, incarnations[victim]), 1, "an append waits for the row")
-                break
+            # It waits for 0.2 s and steps aside then: where that was seen too late, try again.
+            try:
+                until(partial(_first, watch, waiting, incarnation), 1, "an append waits for the row", 0.005)
+            except NotInTime:
+                blocker.rollback()
+                continue
+            at = time.monotonic()
+            node.signal(signal.SIGSTOP)
             blocker.rollback()
+            with contextlib.suppress(NotInTime):
+                until(partial(_first, watch, more, written, shard), 1, "it commits")
+                break
+            node.signal(signal.SIGCONT)
         else:
-            pytest.fail(f"not caught while it waits for the row in {LOCKED_TRIES} tries")
-        at = time.monotonic()
-        cluster.nodes[victim].signal(signal.SIGSTOP)
-        written = cluster.sql(count, shard)[0][0]
-        blocker.rollback()
+            pytest.fail(f"in {LOCKED_TRIES} tries none committed while its process stood still")
     run.fault("SIGSTOP while an append waits for the server", at, shards)
-    until(lambda: cluster.sql(count, shard)[0][0] > written, 10, "it commits while its process stands still")
     cluster.wait_moved(victim, TTL_SECONDS + 10)
     run.go_on(0.5)
     wake(run, victim)
+
+
+def _first(connection: psycopg.Connection[tuple[Any, ...]], query: LiteralString, *parameters: object) -> Any:
+    """Return the first value of the first row, or nothing."""
+    row = connection.execute(query, parameters).fetchone()
+    return row[0] if row is not None else None
 
 
 def late_and_in_pieces(run: Scenario, name: str, proxy: Proxy) -> None:
@@ -243,7 +259,7 @@ def replaced_before_a_deaf_caller(run: Scenario) -> None:
     wait_again(run, "b", age)
 
 
-def move_by_force(run: Scenario, seconds: float = 4.0) -> None:
+def move_by_force(run: Scenario, seconds: float = 6.0) -> None:
     """A node leaves while a handler of it runs on for longer than a hand-off may last; then that
     handler writes.
 
