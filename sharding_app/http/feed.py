@@ -111,7 +111,8 @@ class Feed:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharding-feed")
 
     async def admit(self, scope: Mapping[str, Any], say: Say, end: End) -> Seat | None:
-        from sharding_app.http.door import from_own_page, site_name
+        from sharding_app.http.door import site_name
+        from sharding_app.http.handshake import from_own_page
 
         if len(self.seats) >= MAX_WATCHERS or not from_own_page(scope):
             return None

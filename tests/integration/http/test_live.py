@@ -29,8 +29,9 @@ from sharding_app.dashboard import pages
 from sharding_app.dashboard.live_route import find_live_path
 from sharding_app.http import feed as feeds
 from sharding_app.http import routing
-from sharding_app.http.door import from_own_page, user_of
+from sharding_app.http.door import user_of
 from sharding_app.http.feed import Feed, Seat
+from sharding_app.http.handshake import from_own_page
 from sharding_app.settings.live_updates import check_live_updates
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 
