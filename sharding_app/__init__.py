@@ -23,6 +23,7 @@ from sharding_app.entities.failure import Failure as Failure
 from sharding_app.entities.handlers import command as command
 from sharding_app.entities.handlers import every as every
 from sharding_app.entities.handlers import query as query
+from sharding_app.entities.handlers import view as view
 from sharding_app.entities.happened import Happened as Happened
 from sharding_app.entities.many import Answer as Answer
 from sharding_app.entities.many import Answers as Answers

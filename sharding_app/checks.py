@@ -16,6 +16,7 @@ from django.conf import settings as django_settings
 from django.core import checks, mail
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.utils.module_loading import import_string
 
 from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.postgres import probe
@@ -60,6 +61,29 @@ def check_settings(app_configs: Apps = None, **_: Any) -> Messages:
                 _error("E001", f"{each.name}: {error}", "Correct use_lease in its ShardingSettings.")
             )
     return found
+
+
+def check_views(app_configs: Apps = None, **_: Any) -> Messages:
+    """Check that the project's `may_watch` is there, and that each view may be watched."""
+    settings = _sound_settings()
+    if settings is None:
+        return []
+    if path := settings.may_watch:
+        try:
+            import_string(path)
+        except ImportError as error:
+            return [_error("E001", f"SHARDING['MAY_WATCH'] ({path!r}): {error}", "Correct the path.")]
+        return []
+    return [
+        _warning(
+            "W014",
+            f"{each.name} has views that are shown to no browser: {', '.join(closed)}.",
+            "Say who may watch them: def may_watch(cls, user, entity_id, view), or @view(public=True).",
+        )
+        for each in registry.all().values()
+        if hasattr(each.cls.may_watch, "__sharding_default__")
+        and (closed := [name for name, view in each.commands.items() if view.is_view and not view.public])
+    ]
 
 
 def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
@@ -362,7 +386,9 @@ def _sound_settings() -> Settings | None:
 
 def register() -> None:
     """Register the checks; called when the app is ready."""
-    for check in (check_settings, check_channel_layer, check_types, check_platform, check_live_updates):
+    for check in (
+        check_settings, check_channel_layer, check_types, check_views, check_platform, check_live_updates
+    ):  # fmt: skip
         checks.register(check, "sharding")
     checks.register(check_databases, "sharding")
     checks.register(check_deployment, "sharding", checks.Tags.security, deploy=True)

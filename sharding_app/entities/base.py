@@ -234,6 +234,17 @@ class Entity:
         """
         durable_calls.after_commit(self, function)
 
+    @classmethod
+    def may_watch(cls, user: Any, entity_id: str, view: str) -> bool:
+        """Tell whether a user may watch that view of that entity in a browser.
+
+        Only a user who is logged in is asked about, in a thread, again and again while the page is
+        open. For a type without one ``SHARDING["MAY_WATCH"]`` decides; without that, no user may.
+        """
+        return False
+
+    may_watch.__func__.__sharding_default__ = True  # type: ignore[attr-defined]
+
     def receive(self, message: object) -> object:
         """Handle a message from a region; return the reply, or None for no reply. May be async."""
         raise InvalidCall(

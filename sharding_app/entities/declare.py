@@ -61,6 +61,7 @@ def declare(
         raise DeclarationError(f"{what}.settings must be ShardingSettings(...), not {settings!r}")
     _check_state(cls, annotations)
     _check_init(cls)
+    _check_may_watch(cls)
     if has_method(cls, "snapshot") != has_method(cls, "restore"):
         raise DeclarationError(f"{what} needs both snapshot() and restore(state), or neither")
     appliers = _appliers(cls, users)
@@ -174,6 +175,17 @@ def _check_state(cls: type, annotations: dict[str, Any]) -> None:
             )
         if isinstance(default, Command) or get_origin(annotation) is Command:
             raise DeclarationError(f"{cls.__qualname__}.{name} is both a handler and an attribute")
+
+
+def _check_may_watch(cls: type[Any]) -> None:
+    hook = inspect.getattr_static(cls, "may_watch", None)
+    plain = hook.__func__ if isinstance(hook, classmethod) else None
+    code = plain.__code__ if isinstance(plain, FunctionType) else None
+    if code is None or inspect.iscoroutinefunction(plain) or code.co_argcount != 4 or code.co_kwonlyargcount:
+        raise DeclarationError(
+            f"{cls.__qualname__}.may_watch must be a classmethod, and a plain def:"
+            " def may_watch(cls, user, entity_id, view) -> bool"
+        )
 
 
 def _check_init(cls: type[Any]) -> None:

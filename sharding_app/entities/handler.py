@@ -30,7 +30,9 @@ class Handler:
         "function",
         "is_async",
         "is_query",
+        "is_view",
         "name",
+        "public",
         "thread",
     )
 
@@ -51,6 +53,8 @@ class Handler:
         self._owner = owner
         self.name = declared.name
         self.is_query = declared.is_query
+        self.is_view = declared.is_view
+        self.public = declared.public
         self.thread = declared.thread
         self.fenced = declared.fenced
         self.is_async = declared.is_async

@@ -1,5 +1,5 @@
-"""``@command`` and ``@query``: the requests that an entity answers, as descriptors that know which
-side they are on.
+"""``@command``, ``@query`` and ``@view``: the requests that an entity answers, as descriptors that
+know which side they are on. A view is a query that browsers may watch.
 
 Through a ref (to a type checker: through the class) a handler is a `Remote`. On the entity itself
 it raises, since a call there would bypass the mailbox; ``super().add(...)`` in an overriding
@@ -24,14 +24,22 @@ R = TypeVar("R")
 
 
 class Command(Generic[P, R]):
-    """A declared handler; `query` makes them too. Everything about it is fixed when it is
+    """A declared handler; `query` and `view` make them too. Everything about it is fixed when it is
     declared.
     """
 
     def __init__(
-        self, function: Any, *, is_query: bool, thread: bool, fenced: bool, concurrent: bool = False
+        self,
+        function: Any,
+        *,
+        is_query: bool,
+        thread: bool,
+        fenced: bool,
+        concurrent: bool = False,
+        is_view: bool = False,
+        public: bool = False,
     ) -> None:
-        self.word = "query" if is_query else "command"
+        self.word = "view" if is_view else "query" if is_query else "command"
         if not callable(function) or isinstance(function, type):
             raise DeclarationError(f"@{self.word} decorates a method, not {function!r}")
         self.function = function
@@ -39,6 +47,8 @@ class Command(Generic[P, R]):
         self.thread = thread
         self.fenced = fenced
         self.concurrent = concurrent
+        self.is_view = is_view
+        self.public = public
         self.name: str = getattr(function, "__name__", "?")
         what = f"@{self.word} {getattr(function, '__qualname__', self.name)}"
         self.parameters = Parameters(function, what)
@@ -53,6 +63,8 @@ class Command(Generic[P, R]):
                 f"{what} is concurrent: it must be a plain def that waits for nothing,"
                 " so without thread=True and fenced=True"
             )
+        if is_view and "return" not in getattr(plain, "__annotations__", {}):
+            raise DeclarationError(f"{what} is shown by pages: annotate the value that it returns")
         #: When a singleton calls it by itself.
         self.every: Recurrence | None = None
         self.__doc__ = function.__doc__
@@ -154,6 +166,40 @@ def query(
 
     def declare(function: Callable[..., Any]) -> Command[Any, Any]:
         return Command(function, is_query=True, thread=thread, fenced=fenced, concurrent=concurrent)
+
+    return declare if function is None else declare(function)
+
+
+class ViewDecorator(Protocol):
+    """``@view(...)``: it decorates a plain ``def``."""
+
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
+
+
+@overload
+def view(function: Callable[Concatenate[Any, P], R], /) -> Command[P, R]: ...
+@overload
+def view(*, public: bool = False, concurrent: bool = False) -> ViewDecorator: ...
+def view(function: Any = None, /, *, public: bool = False, concurrent: bool = False) -> Any:
+    """Declare a query whose value browsers may watch: those whose user `may_watch` it.
+
+    With ``public=True`` each browser may that has a page of the site which shows it, without a
+    login. ``concurrent`` is that of `query`.
+    """
+
+    def declare(function: Callable[..., Any]) -> Command[Any, Any]:
+        if inspect.iscoroutinefunction(function):
+            name = getattr(function, "__qualname__", "?")
+            raise DeclarationError(f"@view {name} must be a plain def: it shows what the entity knows")
+        return Command(
+            function,
+            is_query=True,
+            thread=False,
+            fenced=False,
+            concurrent=concurrent,
+            is_view=True,
+            public=public,
+        )
 
     return declare if function is None else declare(function)
 

@@ -39,6 +39,8 @@ class BoundRef:
 
     __slots__ = ("_ref_command_id", "_ref_id", "_ref_on_commit", "_ref_timeout")
 
+    #: A template that names a ref means the ref, not what its call returns.
+    do_not_call_in_templates: ClassVar[bool] = True
     entity_type: ClassVar[EntityType]
     #: The name of the entity's type.
     type_name: ClassVar[str]

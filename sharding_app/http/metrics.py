@@ -6,6 +6,7 @@ their bearer token.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from hmac import compare_digest
 
 from django.db import DatabaseError
@@ -14,6 +15,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from sharding_app import wiring
+from sharding_app.http.pages import hubs
+from sharding_app.live.hub import REFUSALS, Hub
 from sharding_app.operations.database_health import Health, read_health
 from sharding_app.operations.snapshot import ClusterSnapshot, read_snapshot
 from sharding_app.runtime.asking.regions import RegionClient
@@ -31,7 +34,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return HttpResponse(
             "This needs the bearer token, or a login of staff who may see the dashboard.\n", status=403
         )
-    families = own_families(_region_client())
+    families = own_families(_region_client()) + live_families(hubs())
     try:
         families += cluster_families(read_snapshot())
         families += database_families(read_health())
@@ -86,6 +89,33 @@ def own_families(client: RegionClient | None) -> list[Family]:
         Family(
             "sharding_client_dropped_total", "counter", "Commands that were not delivered or not answered in time.",
             drops,
+        ),
+    ]  # fmt: skip
+
+
+def live_families(hubs: Sequence[Hub]) -> list[Family]:
+    """Return the metrics of this process's live pages."""
+    refused = [
+        Sample({"reason": why}, sum(each.counters[f"refused_{why}"] for each in hubs)) for why in REFUSALS
+    ]
+    return [
+        Family(
+            "sharding_live_browsers", "gauge", "Browsers that are connected for live pages.",
+            [Sample({}, sum(len(each.seats) for each in hubs))],
+        ),
+        Family(
+            "sharding_live_subscriptions", "gauge",
+            "Views that this process follows for them: one for each entity, view and arguments.",
+            [Sample({}, sum(len(each.watches) for each in hubs))],
+        ),
+        Family(
+            "sharding_live_messages_total", "counter", "Messages to browsers.",
+            [Sample({}, sum(each.counters["messages"] for each in hubs))],
+        ),
+        Family("sharding_live_refused_total", "counter", "Views that browsers may not watch, by reason.", refused),
+        Family(
+            "sharding_live_lost_total", "counter", "Views that could not be shown for a while.",
+            [Sample({}, sum(each.counters["lost"] for each in hubs))],
         ),
     ]  # fmt: skip
 

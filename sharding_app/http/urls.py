@@ -1,11 +1,12 @@
-"""Health and metrics of the site: `path("sharding/", include("sharding_app.http.urls"))`, at any
-place.
+"""Health and metrics of the site, and the events of live pages:
+`path("sharding/", include("sharding_app.http.urls"))`, at any place.
 """
 
 from django.urls import path
 
 from sharding_app.http.health import alive, ready
 from sharding_app.http.metrics import metrics
+from sharding_app.http.pages import live_stream
 
 app_name = "sharding"
 
@@ -14,4 +15,5 @@ urlpatterns = [
     path("ready", ready, name="ready"),
     path("alive", alive, name="alive"),
     path("metrics", metrics, name="metrics"),
+    path("live-pages", live_stream, name="live-pages"),
 ]

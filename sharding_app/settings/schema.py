@@ -386,6 +386,19 @@ class Settings:
         "nodes. If it is empty, the site shows metrics only to staff with `sharding.view_cluster`, "
         "and nodes to every client that reaches `HEALTH_HOST`.", secret=True)
 
+    may_watch: str = _knob("", "Live pages",
+        "Dotted path of a function `(user, entity_class, entity_id, view) -> bool`: who may watch the "
+        "views of entities without a `may_watch` of their own. Empty: views that are not public are "
+        "shown to no browser.")
+    live_browsers: int = _knob(20_000, "Live pages",
+        "Maximum number of browsers that are connected to a web process for live pages.", at_least=1)
+    live_views: int = _knob(50, "Live pages",
+        "Maximum number of views that one of them watches.", at_least=1)
+    live_check_seconds: float = _knob(10.0, "Live pages",
+        "Interval at which the rights of a browser that watches a view which is not public are checked "
+        "again: one look at its session and user, and one call of `may_watch` for each view.",
+        at_least=1.0)
+
     link_max_frame_bytes: int = _knob(_LINK.max_frame_bytes, "Links",
         "Size at which a batch is closed. A batch is larger only if a single message is.",
         at_least=1024)

@@ -10,9 +10,16 @@ if TYPE_CHECKING:
     from sharding_app.testing.clock import Clock as Clock
     from sharding_app.testing.cluster import MemoryCluster as MemoryCluster
     from sharding_app.testing.entity import given as given
+    from sharding_app.testing.live import LiveBrowser as LiveBrowser
     from sharding_app.testing.thread import ClusterThread as ClusterThread
 
-_HOMES = {"Clock": "clock", "ClusterThread": "thread", "MemoryCluster": "cluster", "given": "entity"}
+_HOMES = {
+    "Clock": "clock",
+    "ClusterThread": "thread",
+    "LiveBrowser": "live",
+    "MemoryCluster": "cluster",
+    "given": "entity",
+}
 
 
 def __getattr__(name: str) -> Any:

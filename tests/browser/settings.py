@@ -11,5 +11,6 @@ from project.settings import *  # noqa: F403
 from project.settings import base
 
 INSTALLED_APPS = [*base.INSTALLED_APPS, "tests.browser.app"]
+ROOT_URLCONF = "tests.browser.app.urls"
 MIDDLEWARE = ["tests.browser.policy.strict", *base.MIDDLEWARE]
 SHARDING = json.loads(os.environ.get("TEST_SHARDING", "{}"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from sharding_app.http.metrics import cluster_families, database_families, own_families
+from sharding_app.http.metrics import cluster_families, database_families, live_families, own_families
 from sharding_app.operations.database_health import Health, TableHealth
 from sharding_app.operations.snapshot import MessageCounts, ShardGroup
 from sharding_app.protocol.histogram import ROWS, SECONDS
@@ -66,7 +66,7 @@ def of_the_site() -> Described:
         age=1,
     )
     own = own_families(client)
-    found = [*own, *cluster_families(rows), *database_families(Health(tables=[table]))]
+    found = [*own, *live_families([]), *cluster_families(rows), *database_families(Health(tables=[table]))]
     return {**of(found), "sharding_database_up": ("gauge", frozenset())}
 
 

@@ -5,6 +5,7 @@ singleton, and workers.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from sharding_app import (
     ClusterSingleton,
@@ -18,6 +19,7 @@ from sharding_app import (
     command,
     event,
     message,
+    view,
 )
 
 
@@ -95,3 +97,43 @@ class Balloon(Worker):
 
 
 balloons = ShardedDaemonProcess.start("weather.balloons", worker=Balloon, workers=3)
+
+
+@event
+class BidPlaced:
+    by: str
+    price: int
+
+
+class Lot(EventSourced):
+    """Something that is sold to who bids most; a page follows it."""
+
+    price: int
+    bids: list[tuple[str, int]]
+
+    def __init__(self) -> None:
+        self.price = 0
+        self.bids = []
+
+    @command
+    def bid(self, by: str, price: int) -> int:
+        self.persist(BidPlaced(by, price))
+        return self.price
+
+    @view(public=True)
+    def current(self) -> dict[str, Any]:
+        last = [{"by": by, "price": price} for by, price in self.bids[-3:]]
+        return {"price": self.price, "count": len(self.bids), "last": last}
+
+    @view
+    def reserve(self) -> int:
+        return self.price + 1000
+
+    @classmethod
+    def may_watch(cls, user: Any, entity_id: str, view: str) -> bool:
+        return bool(user.is_staff)
+
+    @applies(BidPlaced)
+    def on_bid(self, happened: BidPlaced) -> None:
+        self.price = happened.price
+        self.bids.append((happened.by, happened.price))

@@ -16,7 +16,7 @@ from django.test import override_settings
 
 from devtools.embedded_servers import OwnPostgres
 from project.settings.urls import database
-from sharding_app import EventSourced, checks
+from sharding_app import EventSourced, checks, view
 from sharding_app import message as declare_message
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
@@ -297,6 +297,37 @@ def test_the_server_itself(ask: Ask, own_postgres: OwnPostgres, monkeypatch: pyt
 
     own_postgres.stop()
     assert set(ids(ask())) == {"sharding.E008"}
+
+
+def test_a_view_that_no_browser_may_watch_is_reported() -> None:
+    def may_watch(cls: Any, user: Any, entity_id: str, view: str) -> bool:
+        return False
+
+    with registry.isolated():
+
+        class Closed(EventSourced, name="checks.Closed"):
+            @view
+            def secret(self) -> int:
+                return 1
+
+            @view(public=True)
+            def shown(self) -> int:
+                return 1
+
+        (found,) = checks.check_views()
+        assert ids([found]) == ["sharding.W014"]
+        assert "checks.Closed has views that are shown to no browser: secret." in found.msg
+        with override_settings(SHARDING={"MAY_WATCH": "tests.no_such.may_watch"}):
+            assert ids(checks.check_views()) == ["sharding.E001"]
+        with override_settings(SHARDING={"MAY_WATCH": "sharding_app.live.rights.may_watch"}):
+            assert checks.check_views() == []
+        type(
+            "Closed",
+            (Closed,),
+            {"may_watch": classmethod(may_watch), "__module__": __name__},
+            name="checks.Open",
+        )
+        assert len(checks.check_views()) == 1
 
 
 def test_each_check_has_its_place_on_the_page() -> None:

@@ -1,0 +1,553 @@
+"""The live views of a process: one subscription for each view of an entity with its arguments,
+however many browsers watch it.
+
+A *watch* is one such subscription. A *form* is a way in which it is shown (as a value, or by a
+template), encoded once for all. A *seat* is one browser, with the forms that it watches.
+
+Contract: a seat gets the latest state of each of its forms, and maybe fewer states than there were.
+Nothing is queued for it but a mark for each form, or a refusal: a slow browser finds the latest. It
+gets nothing that it has no right to; rights are checked again while it is there. A watch ends with
+its last seat. Seats, forms of a seat and watches are bounded in number; what is beyond is refused.
+All of this runs on one event loop. Rights and templates are asked in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import random
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args
+
+from django.db import close_old_connections
+
+from sharding_app.entities import following
+from sharding_app.entities.registry import registry
+from sharding_app.errors import BufferFull
+from sharding_app.live import rights, values
+from sharding_app.live.topics import Source, Topic, Unknown, key_of, read_token
+
+logger = logging.getLogger("sharding.client")
+T = TypeVar("T")
+
+Refusal = Literal["denied", "unknown", "full"]
+REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
+WAKE_AT_ONCE = 64
+"""Seats that are woken in one turn of the loop. Their messages go out before the next are woken."""
+TEND_SECONDS = 1.0
+QUIET_SECONDS = 20.0
+"""The longest silence, so that a browser notices a lost connection."""
+RETRY_SECONDS = 1.0
+RETRY_MAX_SECONDS = 30.0
+ASK_MESSAGES = 16
+ASK_BYTES = 128 * 1024
+"""After so much a browser is asked whether it has got it. While two answers are missing it gets
+nothing more: a server such as Daphne would keep everything for one that reads nothing.
+"""
+UNANSWERED = 2
+MOST_BYTES = 1024 * 1024
+"""For a browser that cannot be asked. Then its connection ends, and it comes again."""
+MESSAGE_BYTES = 256 * 1024
+THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Most of each in one process, and how often rights are checked again."""
+
+    browsers: int = 20_000
+    views: int = 50
+    "Of one browser."
+    watches: int = 20_000
+    check_seconds: float = 10.0
+
+
+class Form:
+    """A way in which a watch is shown. Encoded once, however many seats there are."""
+
+    __slots__ = ("body", "frame", "key", "public", "seats", "topic", "version", "watch")
+
+    def __init__(self, watch: Watch, topic: Topic, key: str) -> None:
+        self.watch = watch
+        self.topic = topic
+        self.public = topic.handler.public
+        self.key = key
+        self.seats: dict[Seat, None] = {}
+        self.version = 0
+        "Of the value that is encoded; 0: none is."
+        self.body = ""
+        "HTML, or the value as JSON."
+        self.frame = ""
+        "The same for our script."
+
+
+class Watch:
+    """One subscription of this process."""
+
+    __slots__ = ("forms", "lost", "painter", "source", "task", "value", "version")
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.forms: dict[str, Form] = {}
+        self.value: Any = None
+        self.version = 0
+        self.lost = False
+        "Its value cannot be had now."
+        self.task: asyncio.Task[None] | None = None
+        self.painter: asyncio.Task[None] | None = None
+
+
+class Seat:
+    """One browser."""
+
+    def __init__(self, hub: Hub, scope: Mapping[str, Any], *, frames: bool, answers: bool) -> None:
+        """`frames`: it runs our script, which tells topics apart by their keys.
+
+        `answers`: it can be asked what it has got.
+        """
+        self.scope = scope
+        self.frames = frames
+        self.forms: dict[str, Form] = {}
+        self.ended = False
+        self.checked_at = 0.0
+        self.unsure = False
+        "Its rights could not be checked: nothing that needs some is shown until they are."
+        self.said_at = 0.0
+        self._hub = hub
+        self._answers = answers
+        self._due: dict[str, str] = {}
+        "Keys of what it has to get. With a text: that one, else the latest of the form."
+        self._quiet = False
+        self._sent = 0
+        self._sent_bytes = 0
+        "Since the browser was last asked."
+        self._asked: list[str] = []
+        "Questions that it has not answered. A browser can answer only what it has read."
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def guarded(self) -> list[Form]:
+        """The forms for which it needs a right."""
+        return [each for each in self.forms.values() if not each.public]
+
+    async def next(self) -> list[str] | None:
+        """Wait for the next message: its items. None: the connection has to end.
+
+        An empty message is a sign of life.
+        """
+        while not self.ended:
+            if self._has_room():
+                if items := self._take():
+                    return self._say(items)
+                if self._quiet:
+                    return self._say([])
+            elif not self._answers:
+                break
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return None
+
+    def got(self, question: str) -> None:
+        """Take in that the browser has got everything up to that question."""
+        if question in self._asked:
+            del self._asked[: self._asked.index(question) + 1]
+            self._hub.wake(self)
+
+    def owe(self, key: str, text: str = "") -> None:
+        """Have the browser get that: a text, or the latest state of its form of that key."""
+        self._due[key] = text
+        self._hub.wake(self)
+
+    def say_something(self) -> None:
+        """Have the browser get a sign of life."""
+        self._quiet = True
+        self._hub.wake(self)
+
+    def forget(self, key: str) -> None:
+        """Owe nothing for a key any more."""
+        self._due.pop(key, None)
+
+    def end(self) -> None:
+        """Have its connection end."""
+        self.ended = True
+        self.release()
+
+    def waits(self) -> bool:
+        """Tell whether it waits to be woken."""
+        return self._waiter is not None
+
+    def release(self) -> None:
+        """Let it look for what it has to get."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _has_room(self) -> bool:
+        if self._answers:
+            return len(self._asked) < UNANSWERED
+        return self._sent_bytes < MOST_BYTES
+
+    def _take(self) -> list[str]:
+        items: list[str] = []
+        size = 0
+        for key, text in list(self._due.items()):
+            form = self.forms.get(key)
+            if not text and form is not None and self.unsure and not form.public:
+                continue
+            item = text or ("" if form is None else form.frame if self.frames else form.body)
+            if items and size + len(item) > MESSAGE_BYTES:
+                break
+            del self._due[key]
+            if item:
+                items.append(item)
+                size += len(item)
+        return items
+
+    def _say(self, items: list[str]) -> list[str]:
+        self.said_at = asyncio.get_running_loop().time()
+        self._quiet = False
+        self._sent += 1
+        self._sent_bytes += sum(map(len, items)) + 1
+        if self._answers and (self._sent >= ASK_MESSAGES or self._sent_bytes >= ASK_BYTES):
+            self._sent = self._sent_bytes = 0
+            question = secrets.token_urlsafe(6)
+            self._asked.append(question)
+            items.append(values.json_of({"ask": question}))
+        self._hub.counters["messages"] += 1
+        return items
+
+
+class Hub:
+    """The seats and watches of one event loop."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        find_user: Callable[[Mapping[str, Any]], Any],
+        may_watch: Callable[[Topic, Any], bool] = rights.may_watch,
+    ) -> None:
+        """`find_user` reads the user of a connection from the database, as it is now."""
+        self.limits = limits
+        self.seats: dict[Seat, None] = {}
+        self.watches: dict[Source, Watch] = {}
+        self.counters: Counter[str] = Counter()
+        "messages, lost, and refused by reason."
+        self._find_user = find_user
+        self._may_watch = may_watch
+        self._ready: dict[Seat, None] = {}
+        self._wakes = False
+        self._tending: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sharding-live")
+
+    # -- For connections ---------------------------------------------------------------------------
+
+    def admit(self, scope: Mapping[str, Any], *, frames: bool, answers: bool) -> Seat | None:
+        """Give a browser a seat, which has to leave in the end. None: the process is full."""
+        if len(self.seats) >= self.limits.browsers:
+            self.counters["refused_full"] += 1
+            return None
+        seat = Seat(self, scope, frames=frames, answers=answers)
+        seat.said_at = seat.checked_at = self._loop.time()
+        self.seats[seat] = None
+        if self._tending is None:
+            self._tending = self._loop.create_task(self._tend(), name="sharding live")
+        return seat
+
+    async def ask_rights(self, scope: Mapping[str, Any], tokens: Iterable[str]) -> dict[str, Topic | Refusal]:
+        """Return the topics that may be watched, and why others may not.
+
+        Raises an error of the database: then it is not known.
+        """
+        found: dict[str, Topic | Refusal] = {}
+        for token in tokens:
+            try:
+                topic = read_token(token)
+                topic.handler  # noqa: B018 (raises)
+                found[token] = topic
+            except Unknown:
+                found[token] = "unknown"
+        guarded = [each for each in found.values() if isinstance(each, Topic) and not each.handler.public]
+        if guarded:
+            may = await self._in_thread(partial(self._judge, scope, guarded))
+            for token, topic_or_why in found.items():
+                if isinstance(topic_or_why, Topic) and not may.get(topic_or_why, True):
+                    found[token] = "denied"
+        return found
+
+    async def watch(self, seat: Seat, tokens: list[str]) -> None:
+        """Let a seat watch these too. Where that is refused, the browser is told."""
+        fresh = [each for each in dict.fromkeys(tokens) if key_of(each) not in seat.forms]
+        room = self.limits.views - len(seat.forms)
+        for token in fresh[max(0, room) :]:
+            self.refuse(seat, key_of(token), "full")
+        for token, found in (await self.ask_rights(seat.scope, fresh[: max(0, room)])).items():
+            if seat.ended or seat not in self.seats:
+                return
+            self.attach(seat, token, found)
+
+    def attach(self, seat: Seat, token: str, found: Topic | Refusal) -> None:
+        """Let a seat watch what `ask_rights` has found."""
+        key = key_of(token)
+        if isinstance(found, str):
+            self.refuse(seat, key, found)
+        elif key in seat.forms:
+            return
+        elif (watch := self._watch(found.source)) is None:
+            self.refuse(seat, key, "full")
+        else:
+            form = watch.forms.get(key)
+            if form is None:
+                form = watch.forms[key] = Form(watch, found, key)
+            form.seats[seat] = None
+            seat.forms[key] = form
+            if watch.lost:
+                seat.owe(key, _lost(key))
+            elif watch.version and form.version == watch.version:
+                seat.owe(key)
+            elif watch.version:
+                self._paint(watch)
+
+    def refuse(self, seat: Seat, key: str, why: Refusal) -> None:
+        """Tell a browser that it does not get that."""
+        self.counters[f"refused_{why}"] += 1
+        if len(seat._due) > 2 * self.limits.views:  # it asks and asks, and reads no answer
+            seat.end()
+        else:
+            seat.owe(key, values.json_of({"key": key, "refused": why}))
+
+    def forget(self, seat: Seat, key: str) -> None:
+        """Let a seat watch that no more."""
+        form = seat.forms.pop(key, None)
+        seat.forget(key)
+        if form is None:
+            return
+        del form.seats[seat]
+        watch = form.watch
+        if not form.seats:
+            del watch.forms[key]
+        if not watch.forms:
+            self._end(watch)
+
+    def leave(self, seat: Seat) -> None:
+        """Forget a seat."""
+        if seat in self.seats:
+            del self.seats[seat]
+            self._ready.pop(seat, None)
+            for key in list(seat.forms):
+                self.forget(seat, key)
+            seat.end()
+        if not self.seats and self._tending is not None:
+            self._tending.cancel()
+            self._tending = None
+
+    def wake(self, seat: Seat) -> None:
+        """Have a seat look soon for what it has to get."""
+        if seat.waits():
+            self._ready[seat] = None
+            if not self._wakes:
+                self._wakes = True
+                self._loop.call_soon(self._wake_some)
+
+    async def close(self) -> None:
+        """End everything, as its loop ends."""
+        for seat in list(self.seats):
+            self.leave(seat)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _wake_some(self) -> None:
+        for seat in list(itertools.islice(self._ready, WAKE_AT_ONCE)):
+            del self._ready[seat]
+            seat.release()
+        self._wakes = bool(self._ready)
+        if self._wakes:
+            self._loop.call_soon(self._wake_some)
+
+    # -- Watches -----------------------------------------------------------------------------------
+
+    def _watch(self, source: Source) -> Watch | None:
+        watch = self.watches.get(source)
+        if watch is None:
+            if len(self.watches) >= self.limits.watches:
+                return None
+            watch = self.watches[source] = Watch(source)
+            watch.task = self._loop.create_task(self._run(watch), name="sharding live view")
+        return watch
+
+    def _end(self, watch: Watch) -> None:
+        if self.watches.get(watch.source) is watch:
+            del self.watches[watch.source]
+        for task in (watch.task, watch.painter):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+
+    async def _run(self, watch: Watch) -> None:
+        """Follow the view, for as long as there is a seat."""
+        failures = 0
+        while True:
+            try:
+                async with contextlib.aclosing(_changes(watch.source)) as changes:
+                    async for value in changes:
+                        failures = 0
+                        watch.value, watch.lost = value, False
+                        watch.version += 1
+                        self._paint(watch)
+            except BufferFull:
+                for form in list(watch.forms.values()):
+                    self._refuse_all(form, "full")
+                return
+            except Exception as error:  # noqa: BLE001 (told and logged)
+                self._lose(watch, error)
+            failures += 1
+            pause = min(RETRY_SECONDS * 2.0 ** (failures - 1), RETRY_MAX_SECONDS)
+            await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 (no secret)
+
+    def _lose(self, watch: Watch, error: Exception) -> None:
+        """Tell the browsers that the value cannot be had now; it is tried again."""
+        self.counters["lost"] += 1
+        if not watch.lost:
+            source = watch.source
+            logger.warning(
+                "the view %s of %s cannot be shown now: %r", source.view, source.type_name, error,
+                extra={"action": "live_lost"},
+            )  # fmt: skip
+        watch.lost = True
+        for form in watch.forms.values():
+            for seat in form.seats:
+                seat.owe(form.key, _lost(form.key))
+
+    def _refuse_all(self, form: Form, why: Refusal) -> None:
+        for seat in list(form.seats):
+            self.forget(seat, form.key)
+            self.refuse(seat, form.key, why)
+
+    # -- Forms -------------------------------------------------------------------------------------
+
+    def _paint(self, watch: Watch) -> None:
+        """Encode the value for all forms; those with a template in a thread."""
+        behind = False
+        for form in list(watch.forms.values()):
+            if form.version == watch.version:
+                continue
+            if form.topic.template:
+                behind = True
+                continue
+            try:
+                self._show(form, values.json_of(values.plain(watch.value)), watch.version)
+            except Exception as error:  # noqa: BLE001 (told and logged)
+                self._fail(form, watch.version, error)
+        if behind and watch.painter is None:
+            watch.painter = self._loop.create_task(self._paint_templates(watch), name="sharding live page")
+
+    async def _paint_templates(self, watch: Watch) -> None:
+        try:
+            while behind := [each for each in watch.forms.values() if each.version != watch.version]:
+                form, value, version = behind[0], watch.value, watch.version
+                try:
+                    html = await self._in_thread(partial(values.html_of, form.topic, value))
+                    self._show(form, html, version)
+                except Exception as error:  # noqa: BLE001 (told and logged)
+                    self._fail(form, version, error)
+        finally:
+            watch.painter = None
+
+    def _show(self, form: Form, body: str, version: int) -> None:
+        key = values.json_of(form.key)
+        form.body = body
+        shown = f'"html":{values.json_of(body)}' if form.topic.template else f'"value":{body}'
+        form.frame = f'{{"key":{key},{shown}}}'
+        form.version = version
+        for seat in form.seats:
+            seat.owe(form.key)
+
+    def _fail(self, form: Form, version: int, error: Exception) -> None:
+        logger.error(
+            "the view %s of %s cannot be shown: %r", form.topic.source.view, form.topic.source.type_name,
+            error, exc_info=error, extra={"action": "live_lost"},
+        )  # fmt: skip
+        form.version, form.body = version, ""
+        form.frame = _lost(form.key)
+        for seat in form.seats:
+            seat.owe(form.key)
+
+    # -- Rights ------------------------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        """Give signs of life, and check rights again."""
+        while True:
+            await asyncio.sleep(TEND_SECONDS)
+            now = self._loop.time()
+            for seat in self.seats:
+                if now - seat.said_at >= QUIET_SECONDS:
+                    seat.say_something()
+            if self._checking is None:
+                self._checking = self._loop.create_task(self._check_due(now), name="sharding live rights")
+
+    async def _check_due(self, now: float) -> None:
+        """Check the rights of seats whose time has come: those of one login together."""
+        try:
+            logins: dict[bytes, list[Seat]] = {}
+            for seat in self.seats:
+                if now - seat.checked_at >= self.limits.check_seconds and seat.guarded:
+                    logins.setdefault(_login(seat.scope), []).append(seat)
+            for seats in logins.values():
+                await self._check(seats)
+        finally:
+            self._checking = None
+
+    async def _check(self, seats: list[Seat]) -> None:
+        topics = list({form.topic: None for seat in seats for form in seat.guarded})
+        try:
+            may = await self._in_thread(partial(self._judge, seats[0].scope, topics))
+        except Exception as error:  # noqa: BLE001 (the answer is not known)
+            logger.info("rights of browsers cannot be checked: %r", error, extra={"action": "live_unsure"})
+            for seat in seats:
+                seat.unsure = True
+            return
+        for seat in seats:
+            seat.checked_at, seat.unsure = self._loop.time(), False
+            for form in seat.guarded:
+                if not may.get(form.topic, True):
+                    self.forget(seat, form.key)
+                    self.refuse(seat, form.key, "denied")
+            self.wake(seat)
+
+    def _judge(self, scope: Mapping[str, Any], topics: list[Topic]) -> dict[Topic, bool]:
+        user = self._find_user(scope)
+        return {each: self._may_watch(each, user) for each in topics}
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._threads, _with_connections, work)
+
+
+def _with_connections(work: Callable[[], T]) -> T:
+    """Work with Django's database connections as a request does."""
+    close_old_connections()
+    try:
+        return work()
+    finally:
+        close_old_connections()
+
+
+def _changes(source: Source) -> Any:
+    entity_type = registry.get(source.type_name)
+    ref = entity_type.ref_class(source.entity)
+    handler = entity_type.handler(source.view)
+    return following.changes(ref, handler.decode_result, lambda: ref._ref_ask(handler.name, source.args))
+
+
+def _lost(key: str) -> str:
+    return values.json_of({"key": key, "lost": True})
+
+
+def _login(scope: Mapping[str, Any]) -> bytes:
+    """Return what tells the user of a connection: its cookies."""
+    return b"; ".join(value for name, value in scope["headers"] if name == b"cookie")
