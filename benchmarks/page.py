@@ -92,6 +92,11 @@ TABLES: dict[str, tuple[Callable[[Line], bool], list[Column]]] = {
     ),
     "idle": (ours("idle"), [("nodes", key("nodes")), ("% of a core", key("cpu_percent")),
                             ("queries/s", key("queries_per_s")), NOTE]),
+    "live": (
+        ours("live"),
+        [("browsers", key("browsers")), ("first ms", key("first_ms")), ("p50 ms", key("p50_ms")),
+         ("p99 ms", key("p99_ms")), ("last ms", key("last_ms")), ("web process µs each", key("web_cpu_us")), NOTE],
+    ),
     "load": (ours("flood", "soak", "starved"), [WHAT, *TIMES[1:], ("failed", key("failed")), ("rejected", key("rejected")),
                                      ("% of a core", key("cpu_percent")), ("rows/s", key("node_rows_per_s")),
                                      *MEMORY, ("ratio", lambda line: _pairs(line.get("ratio"))), NOTE]),

@@ -5,9 +5,10 @@ Importing this module registers nothing: the types exist only inside
 `bench.isolation.only_bench_types`.
 """
 
+import time
 from datetime import datetime
 
-from sharding_app import Entity, EventSourced, ShardingSettings, applies, command, event, query
+from sharding_app import Entity, EventSourced, ShardingSettings, applies, command, event, query, view
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 
@@ -91,6 +92,20 @@ class BenchTimed(BenchAccount):
         self.schedule(self.ref.increase, key="tick", at=moment)
 
 
+class BenchLive(BenchAccount):
+    """Its number is shown by live pages."""
+
+    @command
+    async def raise_one(self) -> tuple[int, float]:
+        """Return the number, and when it was committed by this machine's clock."""
+        await self.persist(Increased(1))
+        return self.count, time.perf_counter()
+
+    @view(public=True)
+    def shown(self) -> int:
+        return self.count
+
+
 CLASSES: tuple[type[Entity], ...] = (
     BenchCounter,
     BenchAccount,
@@ -100,6 +115,7 @@ CLASSES: tuple[type[Entity], ...] = (
     BenchRemembered,
     BenchSender,
     BenchTimed,
+    BenchLive,
 )
 
 

@@ -2,8 +2,7 @@
 benchmark.
 
 On "go 4000" on its standard input it keeps 4,000 calls under way. On "halt" it stops, waits for
-these calls, and prints a line of figures. It ends with its input. Its log is read all the time: a
-full pipe would stop it.
+these calls, and prints a line of figures.
 """
 
 import asyncio
@@ -11,21 +10,19 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
 
-from sharding_app.bench.cluster import ANSWER_SECONDS, END_SECONDS, UP_SECONDS, NodeFailed, bench_cluster
+from sharding_app.bench.cluster import bench_cluster
 from sharding_app.bench.entities import BenchAccount
+from sharding_app.bench.helper import HelperProcess, helper_process
 from sharding_app.bench.machine import resident_bytes
 from sharding_app.errors import BufferFull, ShardingError
-from sharding_app.processes.child_processes import manage
 
 ENTITIES = 1000
 PATIENCE_SECONDS = 2.0
-LINES_KEPT = 20
 
 OK = "ok"
 FULL = BufferFull.__name__
@@ -100,78 +97,25 @@ async def run_flood() -> None:
 class FloodProcess:
     """The flooding client, from the outside."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._heard: asyncio.Queue[str] = asyncio.Queue()
-        self._log: deque[str] = deque(maxlen=LINES_KEPT)
-        self.reading = asyncio.ensure_future(self._read())
-
-    async def up(self) -> None:
-        """Wait until it can begin. Raises NodeFailed."""
-        await self._word("up", UP_SECONDS)
+    def __init__(self, helper: HelperProcess) -> None:
+        self._helper = helper
 
     async def go(self, callers: int) -> None:
         """Let it begin, and wait until its first call has succeeded. Raises NodeFailed."""
-        self._say(f"go {callers}")
-        while await self._word("first", UP_SECONDS) != OK:
+        self._helper.say(f"go {callers}")
+        while await self._helper.word("first") != OK:
             pass
 
     async def halt(self) -> Flooded:
         """Stop it, and return its figures. Raises NodeFailed."""
-        self._say("halt")
-        return msgspec.json.decode(await self._word("flooded", UP_SECONDS), type=Flooded)
-
-    def _say(self, line: str) -> None:
-        if self._process.stdin is None:
-            raise NodeFailed("the flooding client has no input")
-        self._process.stdin.write(f"{line}\n".encode())
-
-    async def _word(self, wanted: str, seconds: float) -> str:
-        """Return the rest of the next line that begins with this word. Raises NodeFailed."""
-        try:
-            async with asyncio.timeout(seconds):
-                while line := await self._heard.get():
-                    word, _, rest = line.partition(" ")
-                    if word == wanted:
-                        return rest
-        except TimeoutError:
-            self._log.append(f"(no {wanted!r} within {seconds:g} s)")
-        raise NodeFailed("the flooding client failed:\n" + "\n".join(self._log))
-
-    async def _read(self) -> None:
-        """Read all its output; an empty line in `_heard` is the end."""
-        if self._process.stdout is not None:
-            async for raw in self._process.stdout:
-                line = raw.decode(errors="replace").rstrip()
-                if line.partition(" ")[0] in ("up", "first", "flooded"):
-                    self._heard.put_nowait(line)
-                else:
-                    self._log.append(line)
-        self._heard.put_nowait("")
+        self._helper.say("halt")
+        return msgspec.json.decode(await self._helper.word("flooded"), type=Flooded)
 
 
 @asynccontextmanager
 async def flood_process(options: tuple[str, ...]) -> AsyncIterator[FloodProcess]:
     """Start the client, wait until it is up and quiet, and end it at the end."""
-    process = await asyncio.create_subprocess_exec(
-        *manage("sharding_bench", "--as-flood", *options),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        start_new_session=True,
-    )
-    client = FloodProcess(process)
-    try:
-        await client.up()
-        yield client
-    finally:
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            async with asyncio.timeout(END_SECONDS + ANSWER_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-        await client.reading
+    words = ("up", "first", "flooded")
+    async with helper_process("the flooding client", words, "--as-flood", *options) as helper:
+        await helper.word("up")
+        yield FloodProcess(helper)

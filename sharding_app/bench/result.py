@@ -33,6 +33,12 @@ class Result:
     "The same, at its most."
     client_mb: float | None = None
     "Resident memory of the client that is measured, at the end."
+    browsers: int | None = None
+    first_ms: float | None = None
+    last_ms: float | None = None
+    "Until the first, and the last, of these has a value: medians over all values."
+    web_cpu_us: float | None = None
+    "CPU time of the web process for each message to a browser."
     balanced_s: float | None = None
     cpu_percent: float | None = None
     "CPU time of the nodes, in percent of one core."

@@ -117,6 +117,15 @@ def test_a_quiet_client_is_served_while_others_flood_the_node(live_tables: Live)
     assert number(live_tables, LEFT) == 0
 
 
+def test_values_reach_browsers_through_a_web_process(live_tables: Live) -> None:
+    one, some = bench(live_tables, "live", "--in-flight", "1,20")
+    assert (one["browsers"], some["browsers"]) == (1, 20)
+    for each in (one, some):
+        assert 0 < each["first_ms"] <= each["p50_ms"] <= each["last_ms"] <= each["max_ms"]
+        assert each["web_cpu_us"] > 0
+    assert number(live_tables, LEFT) == 0
+
+
 def test_calls_beside_busy_processes(live_tables: Live) -> None:
     before, meanwhile, afterwards = bench(live_tables, "starved", "--seconds", "1.5", "--nodes", "1")
     for each in (before, afterwards):

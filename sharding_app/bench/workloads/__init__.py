@@ -7,6 +7,7 @@ from sharding_app.bench.workloads.flood import flood
 from sharding_app.bench.workloads.idle import idle
 from sharding_app.bench.workloads.keeping import memory, recover
 from sharding_app.bench.workloads.large import large
+from sharding_app.bench.workloads.live import live
 from sharding_app.bench.workloads.long_history import long_history
 from sharding_app.bench.workloads.messages import messages
 from sharding_app.bench.workloads.moving import failover, rebalance
@@ -32,6 +33,7 @@ WORKLOADS: dict[str, Workload] = {
     "failover": failover,
     "rebalance": rebalance,
     "scale": scale,
+    "live": live,
     "idle": idle,
     "flood": flood,
     "soak": soak,

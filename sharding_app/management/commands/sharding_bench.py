@@ -9,6 +9,7 @@ from typing import Any
 from django.conf import settings as django_settings
 from django.core.management.base import CommandError
 
+from sharding_app.bench.browsers import run_browsers
 from sharding_app.bench.cluster import NodeFailed
 from sharding_app.bench.database import Busy, Database
 from sharding_app.bench.flooding import run_flood
@@ -24,6 +25,7 @@ from sharding_app.bench.workloads.keeping import fill_plain_dict
 from sharding_app.bench.workloads.moving import WAYS
 from sharding_app.management.arguments import count, counts, positive
 from sharding_app.management.base import ShardingCommand
+from sharding_app.management.bench_site import serve_bench
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.migrating import apply_migrations
 from sharding_app.operations.connectivity import check_servers
@@ -99,6 +101,8 @@ class Command(ShardingCommand):
         )  # fmt: skip
         parser.add_argument("--through", type=json.loads, default={}, help=SUPPRESS)
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
+        parser.add_argument("--as-site", action="store_true", help=SUPPRESS)
+        parser.add_argument("--as-browsers", metavar="ADDRESS", help=SUPPRESS)
         parser.add_argument("--as-flood", action="store_true", help=SUPPRESS)
         parser.add_argument("--as-dict", type=count, metavar="COUNT", help=SUPPRESS)
 
@@ -106,8 +110,14 @@ class Command(ShardingCommand):
         if unknown := [each for each in options["workloads"] if each not in WORKLOADS]:
             raise CommandError(f"Unknown workload {unknown[0]!r}. Choose from {', '.join(WORKLOADS)}.")
         quiet_collector()
+        if options["as_site"]:
+            with only_bench_types():
+                serve_bench()
+            return
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
-            if options["as_node"]:
+            if options["as_browsers"]:
+                runner.run(run_browsers(options["as_browsers"]))
+            elif options["as_node"]:
                 reroute(options["through"])
                 runner.run(run_node(options["as_node"]))
             elif options["as_flood"]:
