@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "channels",
     "sharding_app",
     "project.shop",
+    "project.auctions",
 ]
 
 MIDDLEWARE = [

@@ -1,0 +1,1 @@
+"""Auctions whose pages move while users bid."""
