@@ -36,6 +36,7 @@ TABS = (
     ("singletons", "singletons/", _("Singletons")),
     ("workers", "workers/", _("Workers")),
     ("messages", "messages/", _("Messages")),
+    ("load", "load/", _("Load")),
     ("database", "database/", _("Database")),
     ("timeline", "timeline/", _("Timeline")),
     ("trouble", "trouble/", _("Drops and failures")),

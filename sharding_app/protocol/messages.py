@@ -347,6 +347,16 @@ class GetNodeStats(Message, tag=32):
     request: int
 
 
+class SlowCommand(msgspec.Struct, array_like=True, gc=False):
+    """One of the slowest commands that a node has timed lately. No arguments."""
+
+    age_seconds: Finite
+    entity: str
+    command: str
+    seconds: Finite
+    "From its arrival at the home to its answer."
+
+
 class TypeStats(msgspec.Struct, array_like=True, gc=False):
     """One type in one node. `latency` counts sampled commands by `protocol.histogram.SECONDS`."""
 
@@ -364,6 +374,10 @@ class TypeStats(msgspec.Struct, array_like=True, gc=False):
     "Entities that could not be brought into memory lately."
     failed_starts: list[FailedStart] = []
     "Some of these."
+    slowest: list[SlowCommand] = []
+    "Of the commands that were timed in the last minutes."
+    hot_shards: list[tuple[ShardId, int]] = []
+    "Shards that got the most commands recently, with numbers as those of `hottest`."
 
 
 class Trouble(msgspec.Struct, array_like=True, gc=False):
@@ -411,6 +425,9 @@ class NodeStats(Message, tag=33):
     "Type, reason and number of commands that this node had asked for and that were not delivered."
     troubles: list[Trouble]
     coordination: Coordination | None = None
+    writers: list[tuple[str, str, ShardId, int]] = []
+    """Entities that stored the most events recently, by samples of the appends: type, entity,
+    shard, and a number that is larger for busier ones."""
 
 
 class OperatorRequest(Message, tag=34):

@@ -46,6 +46,7 @@ PAGES = {
     "a message": Page("messages/one/?id=seed-parked", "the reference is gone"),
     "a message that is gone": Page("messages/one/?id=seed-never", "No message or timer with this id waits"),
     "plan for messages": Page("steer/retry/?all=1&state=parked&type=&entity=malmo", "What will happen"),
+    "load": Page("load/", "Slowest commands"),
     "database": Page("database/", "sharding_remembered"),
     "timeline": Page("timeline/", "coordinator elected"),
     "trouble": Page("trouble/", "the handler raised"),

@@ -13,6 +13,7 @@ from sharding_app.protocol.messages import (
     NodeStats,
     RegionState,
     ShardRegionState,
+    SlowCommand,
     Trouble,
     TypeStats,
 )
@@ -38,11 +39,13 @@ def answer(node: str, clock: float, *, rebalancing: bool = True) -> NodeStats:
             TypeStats(
                 "shop.Cart", 4, 7, done, {"failed": done // 10, "handler_failed": done // 10}, latency, 1.0,
                 [("alice", 5, 40), ("user-001", 2, 10)],
+                slowest=[SlowCommand(65.0, "alice", "add", 2.5)], hot_shards=[(5, 60)],
             )
         ],
         [("shop.Cart", "timeout", 3)],
         [Trouble(4.0, "shop.Cart", "alice", "add", "ValueError")],
         Coordination(1, rebalancing, 0, 0, 0, 0, {}, {"shop.Cart": 2}) if node == "n-a" else None,
+        [("shop.Cart", "user-007", 3, 12)],
     )  # fmt: skip
 
 

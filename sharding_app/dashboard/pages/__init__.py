@@ -29,6 +29,7 @@ PAGES: tuple[tuple[str, str, Builder], ...] = (
     ("workers", "workers/", types.workers_page),
     ("messages", "messages/", messages.messages_page),
     ("message", "messages/one/", messages.message_page),
+    ("load", "load/", cluster.load_page),
     ("database", "database/", database.database_page),
     ("timeline", "timeline/", cluster.timeline_page),
     ("trouble", "trouble/", cluster.trouble_page),

@@ -5,7 +5,7 @@ from django.utils.translation import gettext as _
 from sharding_app.dashboard.decision_tones import TONES
 from sharding_app.dashboard.pages.decisions import SHOWN, decisions
 from sharding_app.dashboard.pages.page import Asked, Page, page
-from sharding_app.dashboard.presenters import charts, nodes, overview, trouble, types
+from sharding_app.dashboard.presenters import charts, load, nodes, overview, trouble, types
 from sharding_app.dashboard.presenters.homes import View
 from sharding_app.operations.cache import Look
 
@@ -67,3 +67,12 @@ def timeline_page(look: Look, asked: Asked) -> Page:
 def trouble_page(look: Look, asked: Asked) -> Page:
     context: View = {"drops": trouble.drops(look), "troubles": trouble.troubles(look)}
     return page(look, asked, "trouble", _("Drops and failures"), ("drops", "troubles"), context)
+
+
+def load_page(look: Look, asked: Asked) -> Page:
+    context: View = {
+        "slowest": load.slowest(look),
+        "hot_shards": load.hot_shards(look),
+        "writers": load.writers(look),
+    }
+    return page(look, asked, "load", _("Load"), ("slowest", "hot_shards", "writers"), context)

@@ -76,6 +76,7 @@ class TypeHost:
         on_failed: Callable[[], None],
     ) -> None:
         self.type = entity_type
+        self.type_id = type_id
         self.me = me
         self.shards: dict[ShardId, ResidentShard] = {}
         self.counters: Counter[str] = Counter()
@@ -90,7 +91,7 @@ class TypeHost:
         self.resumes = 0
         "How often the node's lease has come back."
         self.now = ports.clock.now
-        self.meter = Meter(ports.clock)
+        self.meter = Meter(ports.clock, writer.figures.writers)
         self.gate: ShardGate | None = None
         "Set for a type whose shards need a lease each."
         self.remembering: Remembering | None = None

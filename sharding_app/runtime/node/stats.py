@@ -14,12 +14,14 @@ from collections import Counter
 from heapq import nsmallest
 from pathlib import Path
 
+from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.messages import (
     Coordination,
     Entities,
     EntityState,
     GetEntities,
     NodeStats,
+    SlowCommand,
     Trouble,
     TypeStats,
 )
@@ -47,11 +49,18 @@ def read_stats(node: NodeParts, request: int) -> NodeStats:
         _gauges(node, links, now),
         _counters(node, links),
         _histograms(node),
-        [_type(host) for host in node.hosts.values()],
+        [_type(host, now) for host in node.hosts.values()],
         [(name, reason, count) for (name, reason), count in node.region_client.drops.items()],
         _troubles(node, now),
         _coordination(node),
+        _writers(node),
     )
+
+
+def _writers(node: NodeParts) -> list[tuple[str, str, ShardId, int]]:
+    names = {host.type_id: name for name, host in node.hosts.items()}
+    found = node.writer.figures.writers.top(HOTTEST)
+    return [(names.get(number, ""), entity, shard, count) for (entity, number, shard), count in found]
 
 
 def _gauges(node: NodeParts, links: LinksStatistics, now: float) -> dict[str, float]:
@@ -136,7 +145,7 @@ def _histograms(node: NodeParts) -> dict[str, tuple[list[int], float]]:
     return {name: (list(histogram.counts), histogram.sum) for name, histogram in found.items()}
 
 
-def _type(host: TypeHost) -> TypeStats:
+def _type(host: TypeHost, now: float) -> TypeStats:
     meter = host.meter
     counters = Counter(host.counters)
     counters.update(host.execution.counters)
@@ -151,8 +160,13 @@ def _type(host: TypeHost) -> TypeStats:
         dict(counters),
         list(meter.latency.counts),
         meter.latency.sum,
-        meter.hottest.top(HOTTEST),
+        [(entity, shard, count) for (entity, shard), count in meter.hottest.top(HOTTEST)],
         *host.entity_life.failed_starts.report(),
+        [
+            SlowCommand(now - each.at, each.entity, each.command, each.seconds)
+            for each in meter.slowest.top(HOTTEST, now)
+        ],
+        meter.shards.top(HOTTEST),
     )
 
 

@@ -26,7 +26,7 @@ PAGES = [
     "", "nodes/", "nodes/n-a/", "nodes/n-gone/", "types/", f"types/{CART}/", f"types/{GONE}/", f"types/{CART}/shards/3/",
     f"types/{CART}/entity/", f"types/{CART}/entity/?id=alice", f"types/{CART}/entity/?id=alice&at=3",
     f"types/{GONE}/entity/?id=x", "singletons/", "messages/",
-    "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "database/", "history/",
+    "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "database/", "load/", "history/",
 ]  # fmt: skip
 
 

@@ -165,13 +165,19 @@ async def test_a_busy_one_that_nothing_waits_for_is_erased_too(cluster: MemoryCl
 
 async def test_the_hottest_and_the_troubles_name_it_no_more(cluster: MemoryCluster) -> None:
     meter = host(cluster).meter
-    meter.hottest.add("anne", SHARD, 10)
-    meter.hottest.add("other", SHARD, 10)
+    writers = cluster.nodes[cluster.home_of(Diary, "anne")].writer.figures.writers
+    meter.hottest.add(("anne", SHARD), 10)
+    meter.hottest.add(("other", SHARD), 10)
+    meter.slowest.add(3.0, "anne", "write", 0.0)
+    writers.add(("anne", 1, SHARD), 10)
+    writers.add(("other", 1, SHARD), 10)
     meter.trouble("anne", "write", "failed")
     await erase(host(cluster), SHARD, "anne")
-    assert "anne" not in {entity for entity, *_ in meter.hottest.top(9)}
+    assert "anne" not in {entity for (entity, _), _ in meter.hottest.top(9)}
+    assert "anne" not in {each.entity for each in meter.slowest.top(9, 0.0)}
+    assert {entity for (entity, *_), _ in writers.top(9)} == {"other"}
     assert [each.entity for each in meter.troubles] == []
-    assert "other" in {entity for entity, *_ in meter.hottest.top(9)}
+    assert "other" in {entity for (entity, _), _ in meter.hottest.top(9)}
 
 
 async def test_a_home_that_has_lost_its_shard_erases_nothing(cluster: MemoryCluster) -> None:

@@ -20,7 +20,15 @@ from sharding_app.protocol.messages import (
     ReplyCode,
 )
 from sharding_app.runtime.asking.queries import Queries
-from sharding_app.runtime.telemetry.meter import EVERY_COMMANDS, GIVE_UP_SECONDS, HOT_PLACES, Hottest, Meter
+from sharding_app.runtime.telemetry.meter import (
+    EVERY_COMMANDS,
+    GIVE_UP_SECONDS,
+    HOT_PLACES,
+    SLOW_PLACES,
+    SLOW_SECONDS,
+    Hottest,
+    Meter,
+)
 
 
 class HandClock:
@@ -105,19 +113,45 @@ def test_the_hottest_entity_is_found_among_many() -> None:
     for number in range(20_000):
         entity = "hot" if rng.random() < 0.3 else f"cold-{number}"
         meter.batch([message(entity)], clock.now())
-    entity, shard, _ = meter.hottest.top(3)[0]
+    (entity, shard), _ = meter.hottest.top(3)[0]
     assert (entity, shard) == ("hot", 3)
+    assert [shard for shard, _ in meter.shards.top(3)] == [3]
 
 
 def test_the_table_of_the_hottest_is_bounded_and_cools() -> None:
-    hottest = Hottest()
+    hottest: Hottest[tuple[str, int]] = Hottest()
     for _ in range(1000):
-        hottest.add("was", 1, EVERY_COMMANDS)
+        hottest.add(("was", 1), EVERY_COMMANDS)
     for number in range(20_000):
-        hottest.add("is", 2, EVERY_COMMANDS)
-        hottest.add(f"cold-{number}", 3, 1)
-    assert hottest.top(1)[0][0] == "is"
+        hottest.add(("is", 2), EVERY_COMMANDS)
+        hottest.add((f"cold-{number}", 3), 1)
+    assert hottest.top(1)[0][0] == ("is", 2)
     assert len(hottest.top(10_000)) <= HOT_PLACES
+
+
+def test_the_slowest_of_the_last_minutes_are_named() -> None:
+    clock = HandClock()
+    meter = Meter(clock)
+
+    def timed(entity: str, seconds: float) -> None:
+        meter.batch([message(entity)], clock.now())
+        clock.time += seconds
+        meter.done()
+
+    timed("old", 9.0)
+    clock.time += SLOW_SECONDS
+    for number in range(5 * SLOW_PLACES):
+        timed(f"quick-{number}", 0.001)
+        if number == SLOW_PLACES:
+            timed("slow", 3.0)
+    timed("late", 1.0)
+    top = meter.slowest.top(SLOW_PLACES, clock.now())
+    assert [each.entity for each in top[:2]] == ["slow", "late"]
+    assert top[0].seconds == pytest.approx(3.0)
+    assert len(top) <= SLOW_PLACES
+    assert "old" not in {each.entity for each in top}
+    meter.forget("slow")
+    assert meter.slowest.top(1, clock.now())[0].entity == "late"
 
 
 def test_troubles_are_kept_in_bounds() -> None:
