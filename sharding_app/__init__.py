@@ -28,6 +28,10 @@ from sharding_app.entities.happened import Happened as Happened
 from sharding_app.entities.many import Answer as Answer
 from sharding_app.entities.many import Answers as Answers
 from sharding_app.entities.messages import message as message
+from sharding_app.entities.projections import Projection as Projection
+from sharding_app.entities.projections import on as on
+from sharding_app.entities.projections import on_batch as on_batch
+from sharding_app.entities.projections import on_erased as on_erased
 from sharding_app.entities.refs import Ref as Ref
 from sharding_app.entities.remote import Remote as Remote
 from sharding_app.entities.schedules import Daily as Daily
@@ -58,6 +62,7 @@ from sharding_app.errors import InvalidCall as InvalidCall
 from sharding_app.errors import InvalidEntityId as InvalidEntityId
 from sharding_app.errors import NotSerializable as NotSerializable
 from sharding_app.errors import PartiallyApplied as PartiallyApplied
+from sharding_app.errors import ProjectionError as ProjectionError
 from sharding_app.errors import Rejected as Rejected
 from sharding_app.errors import ShardingError as ShardingError
 from sharding_app.errors import Unavailable as Unavailable

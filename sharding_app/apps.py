@@ -23,12 +23,13 @@ class ShardingConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Import every installed app's `entities`, as the admin imports `admin`.
+        """Import every installed app's `entities` and `projections`, as the admin imports `admin`.
 
         All models are loaded by now.
         """
         from sharding_app import checks, redaction
-        from sharding_app.entities import gateway, transactions
+        from sharding_app.adapters.django.projections import DjangoControl
+        from sharding_app.entities import gateway, projections, transactions
         from sharding_app.management.runserver_node import start_node_beside
         from sharding_app.runtime.telemetry import tracing
         from sharding_app.settings import load, real_databases
@@ -42,7 +43,13 @@ class ShardingConfig(AppConfig):
         # From now on: a thread whose connection is opened before the first ref is used may have a
         # transaction, too.
         transactions.are_used()
+        projections.set_control(DjangoControl)
         autodiscover_modules("entities")
+        autodiscover_modules("projections")
+        if declared := projections.projections.all():
+            from sharding_app.runtime.projections.worker import declare_workers
+
+            declare_workers(declared.values())
         start_node_beside()
 
 

@@ -25,6 +25,7 @@ from sharding_app.adapters.direct.transport import DirectTransport, Listen
 from sharding_app.adapters.django.connections import DjangoThreads
 from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.django.outside import DjangoOutside
+from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.adapters.django.transactional import DjangoTogether
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.journal import PostgresJournal
@@ -54,6 +55,7 @@ from sharding_app.runtime.node.health import NodeHealth
 from sharding_app.runtime.node.process import Process, cluster_of
 from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.runtime.node.stats import read_stats
+from sharding_app.runtime.projections.worker import set_parts
 from sharding_app.runtime.telemetry.exposition import render
 from sharding_app.runtime.telemetry.metrics import families
 from sharding_app.settings.load import get_problems, get_settings
@@ -180,6 +182,7 @@ def node_ports(
                 watchdog,
             )
 
+        set_parts(lambda projection: DjangoPart(settings.database, projection, owner=incarnation))
         journal = PostgresJournal(direct, owner=incarnation, connections=settings.journal_connections)
         store = PostgresStore(direct, owner=incarnation)
 

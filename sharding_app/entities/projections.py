@@ -111,6 +111,7 @@ class ProjectionType:
         self.parts = cls.parts
         self.batch_size = cls.batch_size
         self.database = cls.database
+        self.role = cls.role
         what = cls.__qualname__
         for name, most in (("version", 2**31 - 1), ("parts", SLICES), ("batch_size", 100_000)):
             value = getattr(cls, name)
@@ -280,6 +281,8 @@ class Projection:
     parts: ClassVar[int] = 4
     #: Most events that a handler of many takes at a time.
     batch_size: ClassVar[int] = 500
+    #: The role of the nodes that run it; None: any node.
+    role: ClassVar[str | None] = None
     #: The alias of the database of its rows, if that is not the cluster's.
     database: ClassVar[str | None] = None
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sharding_app.testing.cluster import MemoryCluster as MemoryCluster
     from sharding_app.testing.entity import given as given
     from sharding_app.testing.live import LiveBrowser as LiveBrowser
+    from sharding_app.testing.projection import project as project
     from sharding_app.testing.thread import ClusterThread as ClusterThread
 
 _HOMES = {
@@ -19,6 +20,7 @@ _HOMES = {
     "LiveBrowser": "live",
     "MemoryCluster": "cluster",
     "given": "entity",
+    "project": "projection",
 }
 
 

@@ -33,6 +33,7 @@ from sharding_app.client.gateway import ClusterGateway
 from sharding_app.client.portal import Portal
 from sharding_app.entities import gateway, identifiers
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import InvalidCall
@@ -47,6 +48,7 @@ from sharding_app.runtime.base.threads import PlainThreads, Threads
 from sharding_app.runtime.liveness.lifeline import Lifeline
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process
+from sharding_app.runtime.projections.worker import workers_of
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
 from sharding_app.testing.outside import MemoryOutside
@@ -90,7 +92,7 @@ class MemoryCluster:
         "By name; those that are up."
         self.write_failures = WriteFailures()
         "The failures planned by `fail_next_write`."
-        declared = registry.all().values() if types is None else [_entity_type(each) for each in types]
+        declared = _hosted() if types is None else [_entity_type(each) for each in types]
         over = defaults or ShardingSettings()
         self.types = {each.name: each.renamed(each.name, each.settings.over(over)) for each in declared}
         self._faults = DeadProcesses()
@@ -354,6 +356,12 @@ class MemoryCluster:
 
     def _gate(self) -> Awaitable[None] | None:
         return None if self._writes_wait is None else asyncio.shield(self._writes_wait)
+
+
+def _hosted() -> list[EntityType]:
+    """Return all declared types but the workers of projections, whose rows a database has."""
+    own = {workers_of(each) for each in projections.all().values()}
+    return [each for name, each in registry.all().items() if name not in own]
 
 
 def _entity_type(entity: type[Any] | EntityType) -> EntityType:

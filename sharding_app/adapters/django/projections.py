@@ -236,8 +236,8 @@ def _look(projection: ProjectionType, type_name: str, entity: str, number: int) 
 def _check_time(projection: ProjectionType, entity: str, number: int, begun: float, timeout: float) -> None:
     if time.monotonic() - begun >= timeout:
         raise AskTimeout(
-            f"{projection.name} did not show event {number} of {entity!r} within {timeout:g} s: is a node running?"
-            " manage.py sharding_projection shows how far it has come"
+            f"{projection.name} did not show event {number} of {entity!r} within {timeout:g} s: is a node running,"
+            " and has the projection come that far?"
         )
 
 

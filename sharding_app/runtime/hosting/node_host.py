@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.projections import projections
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import Endpoint
@@ -45,6 +46,7 @@ from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
 from sharding_app.runtime.hosting.type_host import REPLY_ROOM_BYTES, TypeHost
 from sharding_app.runtime.journal.loader import Permits
 from sharding_app.runtime.journal.writer import JournalWriter
+from sharding_app.runtime.projections.waking import Waking
 
 logger = logging.getLogger("sharding.node")
 
@@ -106,6 +108,7 @@ class NodeHost:
             max_bytes=node.config.links.max_message_bytes - REPLY_ROOM_BYTES, now=ports.clock.now,
             run=lambda job: node.run(job, "followers", vital=False), on_commit=node.writer.on_commit,
         )  # fmt: skip
+        self.waking = Waking(projections.all().values(), node.ask, node.writer.on_commit)
         self.deliverer = Deliverer(
             node.incarnation, node.config.deliveries, ports.journal,
             now=ports.clock.now, ask=node.ask, may_handle=node.may_handle,
@@ -126,6 +129,7 @@ class NodeHost:
         )  # fmt: skip
         if entity_type.settings.use_lease:
             host.gate = self._gate(host, entity_type.settings.use_lease)
+        self.waking.host(entity_type, type_id)
         make = ports.endpoint
         self.endpoints[entity_type.name] = host.receive if make is None else make(host, self._channel())
         return host

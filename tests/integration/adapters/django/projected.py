@@ -96,18 +96,22 @@ def journal() -> list[tuple[str, int]]:
 class Writer:
     """A session that appends events, in transactions that may stay open."""
 
-    def __init__(self, params: dict[str, Any]) -> None:
+    def __init__(self, params: dict[str, Any], type_name: str = "projected.Account") -> None:
         self.connection = psycopg.connect(**params)
+        self.type_name = type_name
         self.numbers: dict[str, itertools.count[int]] = {}
 
     def append(self, entity: str, *amounts: int, first: int | None = None, name: str = "Paid") -> None:
         for place, amount in enumerate(amounts):
-            number = self._next(entity) if first is None else first + place
-            self.connection.execute(
-                "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
-                " SELECT t.id, %s, %s, 0, 1, %s, 1, %s FROM sharding_type t WHERE name = 'projected.Account'",
-                [entity, number, name, json.dumps({"amount": amount})],
-            )
+            self.put(entity, name, number=None if first is None else first + place, amount=amount)
+
+    def put(self, entity: str, name: str, number: int | None = None, **fields: Any) -> None:
+        """Append one event."""
+        self.connection.execute(
+            "INSERT INTO sharding_event (type_id, entity, seq, shard, epoch, name, version, payload)"
+            " SELECT t.id, %s, %s, 0, 1, %s, 1, %s FROM sharding_type t WHERE name = %s",
+            [entity, number or self._next(entity), name, json.dumps(fields), self.type_name],
+        )
 
     def append_together(self, entities: Iterable[str], amount: int) -> None:
         rows = [(entity, self._next(entity)) for entity in entities]

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
+from sharding_app.adapters.memory import projecting
 from sharding_app.adapters.memory.journal_writes import JournalWrites
+from sharding_app.adapters.memory.locks import Lock
 from sharding_app.adapters.memory.projecting import MemoryPart
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError, Session
 from sharding_app.adapters.memory.steps import Pause, Steps
 from sharding_app.ports.projections import HandlerFailed
-from sharding_app.protocol.projection.requests import Key, StoredEvent
+from sharding_app.protocol.projection import turn
+from sharding_app.protocol.projection.requests import Changes, Found, Key, StoredEvent
 from sharding_app.protocol.projection.slices import slices_of
 from sharding_app.protocol.projection.turn import Limits, Outcome
+from sharding_app.protocol.projection.view import View
 from tests.support.given import event_row
 
 TYPES = (1, 2)
@@ -166,8 +170,8 @@ class World:
         raise AssertionError("it does not come to an end")
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_each_event_is_handled_once_in_order_and_none_is_skipped(seed: int) -> None:
+def judged(seed: int) -> None:
+    """Let a seed's history happen, and compare its end with the journal."""
     world = World(seed)
     chance = world.chance
     for _ in range(chance.randint(0, 150)):
@@ -193,3 +197,65 @@ def test_each_event_is_handled_once_in_order_and_none_is_skipped(seed: int) -> N
         wanted = [row.payload for _, (row, _) in sorted(world.server.journal.events.get(key, {}).items())]
         assert [payload for owner, _, payload in rows if owner == key] == wanted, key
     assert len(world.server.projections.positions["p"]) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_event_is_handled_once_in_order_and_none_is_skipped(seed: int) -> None:
+    judged(seed)
+
+
+def late_commit_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def upto(self: View, later: View, bound: int | None) -> View:
+        return View(bound or later.xmax, bound or later.xmax)
+
+    monkeypatch.setattr(View, "upto", upto)
+
+
+def position_moves_before_the_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Move positions as soon as changes are read, and write rows with the commit."""
+    real = projecting._Own._changes
+
+    def changes(self: projecting._Own, request: Changes) -> Found:
+        found: Found = real(self, request)
+        there = self._tables.positions[self._name]
+        for first in self._taken:
+            there[first] = there[first]._replace(view=there[first].view.upto(found.view, found.bound))
+        return found
+
+    monkeypatch.setattr(projecting._Own, "_changes", changes)
+
+
+def two_workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lock nothing that another turn would wait for."""
+    monkeypatch.setattr(projecting, "Lock", lambda key: Lock((*key, id(object()))))
+
+
+def fill_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projecting._Own, "_read_filled", lambda self, request: {})
+
+
+def entity_that_waits_is_fed(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = turn._left
+    monkeypatch.setattr(turn, "_left", lambda spans, held: real(spans, {}))
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        late_commit_is_passed_over,
+        position_moves_before_the_effect,
+        two_workers_at_once,
+        fill_is_forgotten,
+        entity_that_waits_is_fed,
+    ],
+)
+def test_planted_mistakes_are_found(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    for seed in range(12):
+        try:
+            judged(seed)
+        except (AssertionError, KeyError):
+            return
+    raise AssertionError("no seed has found it")
