@@ -98,6 +98,7 @@ def test_a_home_that_is_not_told_is_asked_for_again_after_a_while() -> None:
     sent(region)
     region.tick(9.0)
     assert asked(region) == []
+    assert region._unsettled == set(), "it is not looked at any more"
 
 
 def test_a_home_is_found_without_a_message() -> None:
@@ -150,6 +151,7 @@ def test_nothing_goes_to_a_new_home_before_the_former_one_has_resolved_all() -> 
     region = with_home(1, 2)
     region.home_told(SHARD, "n-2", 6, 0.2)
     assert submit(region, 3) == [False]
+    assert asked(region) == [], "the new one is known"
     resolve(region, [1])
     assert sent(region) == []
     resolve(region, [2])
@@ -252,6 +254,14 @@ def test_what_was_under_way_at_a_dead_home_goes_first_to_the_next() -> None:
     region.home_told(SHARD, "n-2", 6, 0.3)
     assert sent(region) == [(1, "n-2", 6), (2, "n-2", 6), (3, "n-2", 6)], "and no hold is left"
     assert [region.pending[each].attempt for each in (1, 2, 3)] == [2, 2, 1]
+
+
+def test_after_the_death_of_an_idle_home_the_next_message_asks_for_another() -> None:
+    region = with_home()
+    region.gone("n-1", 0.2)
+    assert asked(region) == []
+    submit(region, 1, now=0.3)
+    assert asked(region) == [([SHARD], False)]
 
 
 def test_a_home_to_come_may_die_before_it_is_one() -> None:

@@ -60,6 +60,7 @@ def test_what_waits_runs_in_the_order_of_its_arrival_whatever_it_is() -> None:
         assert deliver(shard, request, command=command) is Verdict.QUEUED
     assert runs(shard, slot) == [2, 3, 4, 5]
     assert looks(shard, slot) == (SlotState.IDLE, 0)
+    assert slot.mailbox is None, "an idle slot owns nothing"
 
 
 def test_what_was_sent_to_another_epoch_is_handed_back() -> None:

@@ -360,6 +360,8 @@ def test_a_missed_time_that_is_skipped_moves_the_row_on_without_a_firing() -> No
     assert isinstance(effect, MoveOn)
     assert one.again == ("new-1", 20.0)
     found.out = []
+    found.hurry("t1", 18.1)
+    assert found.out == [], "its row is being changed"
     found.moved_on(one, 18.5)
     found.tick(20.0)
     assert sent(found) == ["new-1"]
@@ -371,6 +373,14 @@ def test_a_rejected_firing_of_a_repeating_timer_ends_this_firing_alone() -> None
     sent(found)
     found.failed(one, REJECTED, "not today", 6.0)
     assert isinstance(found.out[0], MoveOn)
+
+
+def test_a_repeating_timer_that_has_failed_too_often_is_parked() -> None:
+    found, one = machine(), timer("t1", 5.0, every=FREQUENT)
+    found.staged([one], 5.0)
+    one.failures = 2
+    found.failed(one, FAILED, "no", 6.0)
+    assert isinstance(found.out[-1], Park)
 
 
 def test_a_timer_whose_spec_cannot_be_read_here_fails_and_holds_up_no_other() -> None:
@@ -714,6 +724,9 @@ def test_outdated_times_do_not_gather() -> None:
         found.staged([timer(f"t{number}", 5.0)], 1.0)
     assert len(found.messages) == 1
     assert len(found._times) < 200
+    times = found._times
+    found.tick(1.0)
+    assert found._times is times, "they are made anew once many are outdated"
 
 
 def test_a_state_that_cannot_follow_is_a_bug() -> None:

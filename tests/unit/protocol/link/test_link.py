@@ -546,6 +546,8 @@ def test_a_frame_of_an_unknown_stream_does_not_disturb_the_known_one() -> None:
     assert wire.flush(wire.a) == 1
     told = decode_frame(wire.to[wire.b.name][0])
     assert (told.seq, told.ack_stream, told.ack) == (0, 9, 0)
+    wire.a.say(answer(2))
+    assert wire.flush(wire.a) == 1, "it was told of that, once"
     wire.b.say(answer(1))
     wire.run(0.1)
     assert wire.a.got == [*got, answer(1)]
