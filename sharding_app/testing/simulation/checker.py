@@ -42,6 +42,7 @@ from sharding_app.testing.simulation.message_checker import MessageChecker
 from sharding_app.testing.simulation.overlaps import BOUND_SECONDS, Overlap
 from sharding_app.testing.simulation.promises import Call, Entry, PromiseBroken
 from sharding_app.testing.simulation.registry import Instance
+from sharding_app.testing.simulation.schedules import Schedules
 from sharding_app.testing.simulation.senders import SENDERS
 from sharding_app.testing.simulation.states import States, is_state, tokens_of
 from sharding_app.testing.simulation.stubborn import Stubborn
@@ -177,6 +178,8 @@ class Witness:
         self.states = States()
         self.timers = Timers(world.broke)
         self.messages = MessageChecker(world)
+        self.schedules = Schedules(world)
+        server.messages.on_changes = self.schedules.changed
         self.stubborn = Stubborn(lambda: world.now)
 
     # -- The journal -------------------------------------------------------------------------------
@@ -320,6 +323,7 @@ class Witness:
             else:
                 stored[entity] = [_entry(each) for each in left.values()]
         self._own_rows_went_back()
+        self.schedules.went_back()
         self.world.followers.went_back(asynchronous=self._server.standby.asynchronous)
         for entity, found in stored.items():
             entries = self.journal.setdefault(entity, [])

@@ -70,6 +70,7 @@ SENDING = (
 """What users do with entities that send durable messages."""
 ONE = {
     "pay_one": ("pay", ""),
+    "book_one": ("together", ""),
     "set_one": ("ring", "morning"),
     "hesitate_one": ("hesitate", ""),
     "lose_one": ("lose", ""),

@@ -17,6 +17,7 @@ from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation.fault_policy import TROUBLES
 from sharding_app.testing.simulation.message_checker import MESSAGE, OUTCOMES
 from sharding_app.testing.simulation.phases.in_the_way import WAYS
+from sharding_app.testing.simulation.schedules import SCHEDULE
 from sharding_app.testing.simulation.trace import Coverage
 
 WATCHED: tuple[tuple[str, type, str], ...] = (
@@ -122,6 +123,9 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         (MESSAGE, "WRITING", "QUEUED"),
         (MESSAGE, "WRITING", "OVER"),
         *((MESSAGE, "stored", what) for what in OUTCOMES),
+        (SCHEDULE, "stored", "set"),
+        (SCHEDULE, "due", "fired"),
+        (SCHEDULE, "missed", "caught up"),
     }
 )
 """The last ones are reported by the registry, the judge and the clients, in seeds of the whole

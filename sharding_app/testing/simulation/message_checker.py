@@ -31,6 +31,7 @@ import msgspec
 from sharding_app.adapters.memory.message_rows import Stored
 from sharding_app.protocol.delivery.deliveries import Message as Delivered
 from sharding_app.runtime.delivery.deliverer import Deliverer, Home
+from sharding_app.runtime.hosting.starting import EVERY
 from sharding_app.testing.simulation.promises import Entry, PromiseBroken
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ ANSWERED = frozenset({"ask", "steps"})
 FAILING = frozenset({"bounce", "burst"})
 """Orders that always fail: the sender gets them back."""
 OUTCOMES = (
-    *("pay", "ask", "slowly", "steps", "stumble", "pass", "durably", "later", "reply"),
+    *("pay", "ask", "slowly", "steps", "together", "stumble", "pass", "durably", "later", "reply"),
     *("hesitate", "heard", "fired", "returned", "parked"),
     *("retried", "run now", "discarded", "erased"),
 )
 """What becomes of messages and timers: effects, by the order, and other ends."""
 MESSAGE = "durable message"
-PAID = frozenset({"pay", "ask", "slowly", "steps", "burst", "stumble", "pass", "bounce"})
+PAID = frozenset({"pay", "ask", "slowly", "steps", "together", "burst", "stumble", "pass", "bounce"})
 PAYING = ("sim.Account/", "sim.Courier/")
 LONGEST_SECONDS = 1.2
 """Of a timer that fires once, but for `ring_far`."""
@@ -265,8 +266,11 @@ class MessageChecker:
     # -- At the end --------------------------------------------------------------------------------
 
     def waiting(self) -> bool:
-        """Whether the server has rows, but for those that an operator has to look at."""
-        return any(not each.parked for each in self._world.server.messages.rows.values())
+        """Whether the server has rows, but for those that an operator has to look at, and the
+        timers of a singleton's schedule.
+        """
+        rows = self._world.server.messages.rows.values()
+        return any(not each.parked and not (each.row.key or "").startswith(EVERY) for each in rows)
 
     def look_back(self) -> None:
         """Check that all that was set in motion has come to its end. Nothing is under way any

@@ -36,11 +36,9 @@ from sharding_app.testing.simulation.message_checker import (
     is_paid,
     seconds_of,
 )
-from sharding_app.testing.simulation.workload import Book, made_of, seen
+from sharding_app.testing.simulation.workload import ZONE, Book, made_of, seen
 
 HANDLED_SECONDS = 0.01
-ZONE = "Asia/Kathmandu"
-"""Of daily timers: its clocks are not changed."""
 STUMBLES = 2
 """So often a handler fails before it succeeds."""
 
@@ -200,6 +198,14 @@ with registry.isolated():
                 return token
 
         @command
+        def take_together(self, token: str) -> str:
+            """Take a cent in one transaction with a row of a user's own."""
+            with seen(self):
+                self.handles(token)
+                self.persist(Moved(token, 1), in_transaction=lambda: own_rows.insert(token))
+                return token
+
+        @command
         def burst(self, token: str) -> str:
             with seen(self):
                 self.handles(token)
@@ -329,6 +335,7 @@ METHODS = {
     "ask": "take",
     "slowly": "take_slowly",
     "steps": "take_in_steps",
+    "together": "take_together",
     "bounce": "refuse",
     "burst": "burst",
     "stumble": "stumble",
@@ -355,7 +362,10 @@ CLASSES: dict[str, type[Target]] = {made_of(cls).name: cls for cls in (Account, 
 ACCOUNT, COURIER, SAFE, ECHO = map(made_of, (Account, Courier, Safe, Echo))
 SENDERS = frozenset(CLASSES)
 """Names of all types whose commands send, or are sent, durable messages."""
-EVERY_WAY = (*(each for each in METHODS if each != "hesitate"), "pay", "pay", "ask")
+IN_CALM = frozenset({"hesitate", "together"})
+"""Orders that users do not give: one for an operator, and one for a calm server, since errors of a
+user's own statement count as failures of the target."""
+EVERY_WAY = (*(each for each in METHODS if each not in IN_CALM), "pay", "pay", "ask")
 IN_MEMORY = ("pay", "pay", "ask", "bounce")
 OF_A_STATE = (*IN_MEMORY, "lose")
 

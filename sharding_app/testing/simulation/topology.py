@@ -2,9 +2,9 @@
 
 * Even: the plain kind, ordinary entities on equal nodes.
 * Odd: the whole protocol. Besides the plain kind it has remembered entities, shards that need a
-  lease, a singleton with a role (in every second of these seeds with a lease too), a minimum of
-  nodes before anything is allocated, an app version that rises with each rolling restart, and the
-  judged strategy.
+  lease, a singleton with a role (in every second of these seeds with a lease too, in every fourth
+  with a schedule), a minimum of nodes before anything is allocated, an app version that rises with
+  each rolling restart, and the judged strategy.
 
 Each seed has two more types with one property of their own. One comes in turn, so that any twelve
 seeds have all of them in both kinds; the other is drawn by chance.
@@ -20,6 +20,7 @@ from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
 from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE
 from sharding_app.testing.simulation.workload import (
+    CLERK,
     ENTITIES,
     KEYHOLDER,
     LEASED,
@@ -97,7 +98,7 @@ def cast_of(seed: int) -> Cast:
         )
     remembered = tuple((REMEMBERED, f"watch-{number}") for number in range(6))
     leased = tuple((LEASED, f"vault-{number}") for number in range(2))
-    one = KEYHOLDER if seed % 4 == 3 else WARDEN
+    one = KEYHOLDER if seed % 4 == 3 else CLERK if seed % 8 == 5 else WARDEN
     singleton = one, str(one.singleton_id)
     talked_to = (
         *ENTITIES[:2], *ENTITIES[-2:], *remembered[:2], *leased, singleton, singleton, *particular

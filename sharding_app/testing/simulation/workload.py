@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
-from sharding_app.entities.base import Entity, EventSourced
+from sharding_app.entities.base import Entity, EventSourced, Singleton
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.events import applies, event
-from sharding_app.entities.handlers import command, query
+from sharding_app.entities.handlers import command, every, query
 from sharding_app.entities.messages import message
 from sharding_app.entities.registry import registry
 from sharding_app.entities.settings import ShardingSettings
@@ -22,6 +22,7 @@ from sharding_app.errors import Rejected, ShardingError
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.testing.simulation import own_rows
 from sharding_app.testing.simulation.message_checker import MessageChecker
+from sharding_app.testing.simulation.schedules import DAY_AT, TICK_SECONDS
 from sharding_app.testing.simulation.stubborn import Stubborn
 from sharding_app.testing.simulation.timers import Timers
 
@@ -85,6 +86,8 @@ def told(entity: Book) -> tuple[int, str]:
 ROLE = "back"
 """Role of the nodes that may host the singleton."""
 PROXY_BUFFER = 3
+ZONE = "Asia/Kathmandu"
+"""Of times of day: its clocks are not changed."""
 SNAPSHOT_EVERY = 3
 LEASE = "sim"
 """Source of the leases."""
@@ -268,6 +271,23 @@ with registry.isolated():
             number_of_shards=1, role=ROLE, passivate_after_seconds=0, stop_message=Quit(), use_lease=LEASE
         )
 
+    class Clerk(Singleton, Warden, name="sim.Clerk"):
+        """A singleton with a schedule (`schedules`)."""
+
+        def note(self, what: str) -> None:
+            with seen(self):
+                self.keep(f"{what} {1 + sum(each.startswith(what) for each in self.tokens)}")
+
+        @every(seconds=TICK_SECONDS)
+        @command
+        def tick(self) -> None:
+            self.note("tick")
+
+        @every(day_at=DAY_AT, tz=ZONE)
+        @command
+        def begin_the_day(self) -> None:
+            self.note("day")
+
 
 def made_of(cls: type[Book]) -> EntityType:
     """Return the type of a declared class."""
@@ -287,7 +307,8 @@ ENTITIES = tuple(
 
 def _singleton(entity_type: EntityType) -> EntityType:
     """Make a type a singleton as `ClusterSingleton.start` does, without a real region."""
-    entity_type.singleton_id = entity_type.name.removeprefix(SINGLETON)
+    if entity_type.singleton_id is None:
+        entity_type.singleton_id = entity_type.name.removeprefix(SINGLETON)
     entity_type.waiting_limit = PROXY_BUFFER
     return entity_type
 
@@ -297,4 +318,4 @@ TILL = made_of(Till)
 BOOKINGS = ("book", "book_only", "book_and_tell")
 """Commands of users to a till."""
 REMEMBERED, LEASED = made_of(Watch), made_of(Vault)
-WARDEN, KEYHOLDER = _singleton(made_of(Warden)), _singleton(made_of(Keyholder))
+WARDEN, KEYHOLDER, CLERK = (_singleton(made_of(each)) for each in (Warden, Keyholder, Clerk))

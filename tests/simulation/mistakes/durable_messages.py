@@ -10,19 +10,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from sharding_app.adapters.memory.journal import MemoryJournal
 from sharding_app.adapters.memory.message_rows import MessageRows
 from sharding_app.adapters.memory.message_writes import MessageWrites
 from sharding_app.adapters.memory.steps import Steps
-from sharding_app.ports.deliveries import MessageChanges, Taking
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from sharding_app.ports.journal import EventRow
 from sharding_app.protocol.delivery import deliveries, outcome
 from sharding_app.protocol.delivery.deliveries import Deliveries, Message
-from sharding_app.protocol.delivery.recurrence import Firing, Recurrence
+from sharding_app.protocol.delivery.recurrence import Firing, Recurrence, first
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.execution import command, message_changes
 from sharding_app.runtime.execution.command import Command
+from sharding_app.runtime.hosting.starting import EVERY, Starting
 from sharding_app.runtime.hosting.type_host import TypeHost
-from sharding_app.runtime.journal.commits import Commit
+from sharding_app.runtime.journal.commits import Commit, Resident
 from sharding_app.testing.simulation.own_rows import VirtualTogether
 from tests.simulation.mistakes.mistake import Mistake, async_nothing, nothing, yes
 
@@ -168,6 +170,47 @@ def _a_day_late(real: Any) -> Any:
     return fire
 
 
+def _knows_no_timers(real: Any) -> Any:
+    async def timers(
+        self: MemoryJournal, type_id: int, entity: str, prefix: str
+    ) -> tuple[datetime, dict[str, str | None]]:
+        now, _ = await real(self, type_id, entity, prefix)
+        return now, {}
+
+    return timers
+
+
+def _due_at_the_start(real: Any) -> Any:
+    async def keep(self: Starting, slot: Resident) -> None:
+        host = self._host
+        type_id = host.execution.type_id
+        now, stored = await host.journal.timers(type_id, slot.id, EVERY)
+        rows = [
+            MessageRow(
+                host.new_message_id(), type_id, slot.shard.number, slot.id, slot.shard.epoch, slot.seq, place, host.type.name,
+                slot.id, name, b"\x90", now if stored else first(spec, now), key=EVERY + name, every=spec.encode(),
+            )
+            for place, (name, spec) in enumerate(host.type.recurring.items())
+        ]  # fmt: skip
+        host.staged(slot, MessageChanges(rows), await host.journal.stage(rows))
+
+    return keep
+
+
+def _skips_what_it_missed(real: Any) -> Any:
+    def fire(spec: Recurrence, due: datetime, now: datetime) -> Firing:
+        return real(replace(spec, missed="skip"), due, now)  # type: ignore[no-any-return]
+
+    return fire
+
+
+def _makes_up_for_each(real: Any) -> Any:
+    def fire(spec: Recurrence, due: datetime, now: datetime) -> Firing:
+        return real(replace(spec, missed="all"), due, now)  # type: ignore[no-any-return]
+
+    return fire
+
+
 DURABLE_MESSAGES: dict[str, Mistake] = {
     # The commit.
     "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
@@ -191,6 +234,11 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     "loses_a_cancel": Mistake((16,), command, "message_changes", _cancels_nothing),
     "daily_timers_fire_in_utc": Mistake((16,), message_changes, "first", _in_utc),
     "daily_timers_skip_a_day": Mistake((16,), deliveries, "fire", _a_day_late),
+    # Schedules of singletons.
+    "schedules_begin_anew": Mistake((16,), MemoryJournal, "timers", _knows_no_timers),
+    "schedules_fire_at_each_start": Mistake((16,), Starting, "_keep", _due_at_the_start),
+    "missed_times_are_lost": Mistake((16,), deliveries, "fire", _skips_what_it_missed),
+    "missed_times_are_all_made_up_for": Mistake((16,), deliveries, "fire", _makes_up_for_each),
     # Operators.
     "operators_are_not_heard": Mistake((15, 16), Deliverer, "look", _does_not_hear_operators),
     "erasure_leaves_messages": Mistake((15,), MessageRows, "of", lambda _: lambda *_: []),

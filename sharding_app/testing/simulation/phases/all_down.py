@@ -7,6 +7,12 @@ from __future__ import annotations
 from sharding_app.testing.simulation.harness import HEALED_SECONDS, QUIET_SECONDS, Stage
 from sharding_app.testing.simulation.phases.boot import BOOT_SECONDS, start_nodes
 from sharding_app.testing.simulation.phases.messages import set_timers
+from sharding_app.testing.simulation.phases.scheduled import (
+    MISSED_SECONDS,
+    goes_on,
+    has_a_schedule,
+    is_caught_up,
+)
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.topology import Named
 
@@ -25,12 +31,20 @@ def all_down_and_up(stage: Stage) -> None:
     resting = next(each for each in world.cast.entities if each[0].settings.remember_entities)
     _send_to_rest(stage, resting)
     set_timers(stage)
+    is_scheduled = has_a_schedule(stage)
+    if is_scheduled:
+        goes_on(stage)
     _all_down(stage)
+    if is_scheduled:
+        stage.pass_time(MISSED_SECONDS)
+    started_at = world.now
     world.calm = True
     _start_in_a_crowd(stage)
     start_nodes(stage)
     stage.until(lambda: all(each.is_up for each in world.nodes), BOOT_SECONDS, "every node comes up again")
     stage.runs_without_a_message("after a restart of everything")
+    if is_scheduled:
+        is_caught_up(stage, started_at)
     stage.until(
         lambda: not world.witness.messages.waiting(), HEALED_SECONDS, "timers fire after a restart of everything", promise=16
     )  # fmt: skip

@@ -33,17 +33,20 @@ def messages(stage: Stage) -> None:
         checker.look_back()
     except PromiseBroken as error:
         world.broke(error)
-    _is_in_doubt(stage)
+    for command in ("pay_one", "book_one"):
+        _is_in_doubt(stage, command)
     _is_overdue(stage)
     _moves_with_its_shard(stage)
 
 
-def _is_in_doubt(stage: Stage) -> None:
+def _is_in_doubt(stage: Stage, command: str) -> None:
     """Lose the answer to the append that stores a message: it arrives all the same, and at once."""
+    if stage.is_over:
+        return
     world, checker = stage.world, stage.world.witness.messages
     account = next(each for each in world.cast.senders if each[0] is ACCOUNT)
     world.conditions.lost_answers = 1.0
-    call = stage.call(account, "pay_one")
+    call = stage.call(account, command)
     stage.until(checker.waiting, SET_SECONDS, "a message is stored")
     world.conditions.lost_answers = 0.0
     stage.until(

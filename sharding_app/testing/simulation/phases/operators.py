@@ -15,8 +15,9 @@ from sharding_app.testing.simulation.message_checker import AHEAD_SECONDS, DAY_S
 from sharding_app.testing.simulation.operators import discard, run_now
 from sharding_app.testing.simulation.phases.turmoil import erase
 from sharding_app.testing.simulation.promises import PromiseBroken
-from sharding_app.testing.simulation.senders import ACCOUNT, ZONE
+from sharding_app.testing.simulation.senders import ACCOUNT
 from sharding_app.testing.simulation.topology import Named
+from sharding_app.testing.simulation.workload import ZONE
 
 if TYPE_CHECKING:
     from sharding_app.testing.simulation.world import World
