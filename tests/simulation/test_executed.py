@@ -10,6 +10,7 @@ from django.core.management import call_command
 
 from sharding_app.testing.simulation.executed import FOLDERS, Executed, lines_of, report
 from sharding_app.testing.simulation.runs import Job, run_all
+from tests.simulation import unexecuted
 
 SOURCE = '''import asyncio
 
@@ -108,3 +109,27 @@ def test_the_command_tells_the_lines(capsys: pytest.CaptureFixture[str]) -> None
     call_command(*options)
     assert "sharding_app/protocol/shard.py" in capsys.readouterr().out
     assert all(folder.is_dir() for folder in FOLDERS)
+
+
+def test_code_that_no_seed_executes_has_a_reason_and_tests() -> None:
+    named = [file for each in unexecuted.groups() for file in each.where]
+    assert len(named) == len(set(named))
+    for file in named:
+        assert (FOLDERS[0].parent / file).exists(), file
+    page = unexecuted.PAGE.read_text(encoding="utf-8")
+    for each in unexecuted.groups():
+        assert f"| {each.what} |" in page, "python -m tests.simulation.unexecuted"
+        for word in each.by.replace(",", "").split():
+            assert not word.startswith("tests/") or (unexecuted.ROOT / word).exists(), word
+
+
+def test_the_page_counts_the_lines_of_each_reason() -> None:
+    (first, *_) = unexecuted.groups()[0].where
+    lines = {
+        f"sharding_app/{first}": {"lines": 10, "executed": 4},
+        "sharding_app/runtime/other.py": {"lines": 1000, "executed": 999},
+    }
+    text = unexecuted.section(lines, 33)
+    assert "33 seeds execute 1,003 of the 1,010 lines" in text
+    assert "The other 1 lines are in 1 files, at most one in each." in text
+    assert f"| {unexecuted.groups()[0].what} | 6 | `{first}`" in text
