@@ -26,7 +26,7 @@ WRITES = frozenset(
 HIDDEN = frozenset(
     {
         "come_back", "register_types", "join", "update_member", "leave", "locate", "ask_to", "decide", "bury", "record", "raise_term",
-        "acquire_leases", "renew_leases", "release_leases",
+        "acquire_leases", "renew_leases", "release_leases", "introduce_workers", "rescale", "put_in_force",
     }
 )  # fmt: skip
 """The same for rows that others read: they stay hidden until they are acknowledged."""

@@ -313,16 +313,21 @@ class NodeHost:
                 life.left(number, mine[key])
 
     def give_up_stored(self) -> None:
-        """Give up the shards whose objects come from the journal.
+        """Give up the shards whose objects come from the journal, and those of workers.
 
-        The journal may lack the last reads and writes. Each shard gets a new epoch, here or
-        elsewhere, and reads its objects again. At its present epoch order would be lost: calls
-        under way would overtake those whose commit is in doubt.
+        The journal may lack the last reads and writes, and the rows the number of workers that
+        these were told. Each shard gets a new epoch, here or elsewhere, and reads its objects
+        again. At its present epoch order would be lost: calls under way would overtake those whose
+        commit is in doubt.
         """
         for name, host in self.hosts.items():
-            if host.type.kind != "memory":
-                self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
+            if host.type.kind == "memory" and host.workers is None:
+                continue
+            self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
+            if host.workers is None:
                 host.shard_life.outdate_all()
+            else:
+                host.shard_life.close_all()
 
     def suspend(self) -> None:
         """End what runs without a message: the lease is lost."""

@@ -185,6 +185,15 @@ class ShardLife:
         if shard.closed:
             return
         self._host.counters["leases_lost"] += 1
+        self._close(shard)
+
+    def close_all(self) -> None:
+        """Stop all shards at once. Running commands and workers get a short time to end."""
+        for shard in list(self._host.shards.values()):
+            if not shard.closed:
+                self._close(shard)
+
+    def _close(self, shard: ResidentShard) -> None:
         shard.closed = True
         if not shard.stopping:
             self._begins_to_stop(shard)

@@ -113,7 +113,8 @@ class Node(Process):
         type_ids, differing = await store.register_types(wanted)
         self.refused |= differing
         numbers = {each.name: self.types[each.name].workers for each in wanted if each.name not in differing}
-        await store.introduce_workers({name: number for name, number in numbers.items() if number})
+        if numbers := {name: number for name, number in numbers.items() if number}:
+            await store.introduce_workers(numbers)
         for each in wanted:
             if each.name not in differing:
                 host = self.hosting.add(self.types[each.name], type_ids[each.name])

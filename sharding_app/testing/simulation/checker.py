@@ -50,6 +50,7 @@ from sharding_app.testing.simulation.tails import Tails
 from sharding_app.testing.simulation.timers import Timers
 from sharding_app.testing.simulation.trace import Trace
 from sharding_app.testing.simulation.virtual_node import DRIFT, LINKS, REGION, WINDOW_SECONDS
+from sharding_app.testing.simulation.workers import WorkerChecker
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node.node import Node
@@ -181,6 +182,7 @@ class Witness:
         self.schedules = Schedules(world)
         server.messages.on_changes = self.schedules.changed
         self.stubborn = Stubborn(lambda: world.now)
+        self.workers = WorkerChecker(world)
 
     # -- The journal -------------------------------------------------------------------------------
 
@@ -350,6 +352,7 @@ class Witness:
                     )  # fmt: skip
         if self._server.standby.asynchronous:
             self.world.registry.went_back()
+            self.workers.went_back()
             self._last.clear()
             self._lost_rows = True
             self.messages.tail_is_lost()

@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation.topology import Named
 
 if TYPE_CHECKING:
     from sharding_app.runtime.node.node import Node
     from sharding_app.testing.simulation.virtual_node import VirtualNode
     from sharding_app.testing.simulation.world import World
+
+
+def rows_to_live(world: World) -> list[ShardRow]:
+    """Return the rows of shards that are to have a home: not of workers beyond their number."""
+    cluster = world.server.cluster
+    return [
+        row
+        for row in cluster.shards.values()
+        if row.type not in cluster.workers or row.shard < cluster.workers[row.type].wanted
+    ]
 
 
 def is_settled(world: World) -> bool:
@@ -20,7 +31,7 @@ def is_settled(world: World) -> bool:
         own = members.get(each.incarnations[-1]) if each.is_up else None
         if own is None or own.state != "up" or own.deaf:
             return False
-    for row in world.server.cluster.shards.values():
+    for row in rows_to_live(world):
         node = world.node_of(row.home) if row.home is not None else None
         if node is None or row.step != "home" or not world.is_valid(node):
             return False

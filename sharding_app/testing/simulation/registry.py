@@ -174,12 +174,13 @@ class Registry:
         self._look_at_coordinators()
 
     def missing(self) -> list[str]:
-        """Return remembered entities and singletons that should run, and do not."""
+        """Return remembered entities, singletons and workers that should run, and do not."""
         wanted = list(self.should_run)
         wanted += [
             (each, each.singleton_id) for each in self.world.cast.types if each.singleton_id is not None
         ]
-        return [f"{made.name}/{entity}" for made, entity in wanted if not self._runs(made, entity)]
+        missing = [f"{made.name}/{entity}" for made, entity in wanted if not self._runs(made, entity)]
+        return missing + self.world.witness.workers.missing()
 
     def running_at_rest(self) -> list[str]:
         """Return entities that run, or would run again, though they have gone to rest."""

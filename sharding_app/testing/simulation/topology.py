@@ -6,6 +6,8 @@
   with a schedule), a minimum of nodes before anything is allocated, an app version that rises with
   each rolling restart, and the judged strategy.
 
+Four of 24 seeds, two of each kind, have numbered workers.
+
 Each seed has two more types with one property of their own. One comes in turn, so that any twelve
 seeds have all of them in both kinds; the other is drawn by chance.
 """
@@ -19,6 +21,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
 from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE
+from sharding_app.testing.simulation.workers import PORTER, SEEDS
 from sharding_app.testing.simulation.workload import (
     CLERK,
     ENTITIES,
@@ -85,6 +88,8 @@ def cast_of(seed: int) -> Cast:
     )
     senders = _senders(seed)
     sending = tuple({made: None for made, _ in senders})
+    if seed % 24 in SEEDS:
+        sending = (*sending, PORTER)
     if not seed % 2:
         tills = tuple((TILL, f"till-{number}") for number in range(2))
         return Cast(

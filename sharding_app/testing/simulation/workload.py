@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from sharding_app.entities.base import Entity, EventSourced, Singleton
 from sharding_app.entities.entity_type import EntityType
@@ -26,6 +26,9 @@ from sharding_app.testing.simulation.schedules import DAY_AT, TICK_SECONDS
 from sharding_app.testing.simulation.stubborn import Stubborn
 from sharding_app.testing.simulation.timers import Timers
 
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.workers import WorkerChecker
+
 Ending = Literal["rest", "quit", "terminated"]
 """It passivates; it stops without that, and runs again; it got its termination message."""
 
@@ -36,6 +39,7 @@ class Observer(Protocol):
     timers: Timers
     stubborn: Stubborn
     messages: MessageChecker
+    workers: WorkerChecker
 
     def handling_begins(self, entity: Entity) -> object: ...
 

@@ -13,6 +13,7 @@ from tests.simulation.mistakes.remembering import REMEMBERING
 from tests.simulation.mistakes.server import SERVER
 from tests.simulation.mistakes.storing import STORING
 from tests.simulation.mistakes.timing import TIMING
+from tests.simulation.mistakes.workers import WORKERS
 
 MISTAKES: dict[str, Mistake] = {
     **DELIVERY,
@@ -27,4 +28,5 @@ MISTAKES: dict[str, Mistake] = {
     **TIMING,
     **DURABLE_MESSAGES,
     **MANY,
+    **WORKERS,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sharding_app.testing.simulation.faults import BLACK_HOLE
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.liveness import rows_to_live
 from sharding_app.testing.simulation.promises import Call
 
 ASIDE_SECONDS = 12.0
@@ -67,7 +68,7 @@ def black_hole(stage: Stage) -> None:
     world.coverage.faults[BLACK_HOLE] += 1
 
     def replaced() -> bool:
-        rows = world.server.cluster.shards.values()
+        rows = rows_to_live(world)
         return all(row.home not in (None, former) and row.step == "home" for row in rows)
 
     stage.until(replaced, REPLACED_SECONDS, "a node behind a black hole is replaced", promise=13)

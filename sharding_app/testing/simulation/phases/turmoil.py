@@ -40,6 +40,7 @@ def turmoil(stage: Stage) -> None:
     if world.cast.whole_protocol:
         stage.users(world.clients[1], _restless(stage, world.clients[1]))
     stage.job(world.outside, _erase_now_and_then(stage))
+    stage.job(world.outside, world.witness.workers.rescale_now_and_then())
     stage.job(world.outside, _be_stubborn_now_and_then(stage))
     # A user of a node outlives it; the calls do not.
     for each in world.nodes:

@@ -9,6 +9,7 @@ from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.reach import LOOK_SECONDS
 from sharding_app.testing.simulation.fault_policy import LINES
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.liveness import rows_to_live
 from sharding_app.testing.simulation.phases.healing import REPLACED_SECONDS
 from sharding_app.testing.simulation.virtual_node import DRIFT, STEP_ASIDE_SECONDS
 
@@ -39,7 +40,7 @@ def without_a_line(stage: Stage) -> None:
     )
 
     def replaced() -> bool:
-        rows = world.server.cluster.shards.values()
+        rows = rows_to_live(world)
         return all(row.home not in (None, node.incarnation) and row.step == "home" for row in rows)
 
     stage.until(replaced, REPLACED_SECONDS, "others take over from who steps aside", promise=13)
