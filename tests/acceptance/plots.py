@@ -271,8 +271,11 @@ def move_by_force(run: Scenario, seconds: float = 6.0) -> None:
     entity = next(each for each in reversed(run.names()) if run.shard(each) in shards)
     shard = run.shard(entity)
     epoch = cluster.epochs()[shard]
+    begins = f" {entity}\n".encode()
+    before = cluster.instances.read_bytes().count(begins)
     run.load.order(f"late {entity} {seconds}")
-    time.sleep(0.3)  # it has begun by then
+    until(lambda: cluster.instances.read_bytes().count(begins) > before, 15, "its handler begins")
+    time.sleep(0.1)  # another call of that entity may have been what began
     at = time.monotonic()
     cluster.nodes[name].signal(signal.SIGTERM)
     run.fault(f"{name} leaves while a handler runs for {seconds:g} s", at, cluster.shards_of(name))
