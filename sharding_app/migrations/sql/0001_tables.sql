@@ -106,7 +106,7 @@ CREATE INDEX sharding_event_command
     ON sharding_event (hashtextextended(command_id, hashtextextended(entity, type_id)))
     WHERE NOT starts_with(command_id, '?');
 
--- Which events are recent. It has some bytes for each megabyte of the table: an append does not notice it.
+-- Which events are recent. It has some bytes for each megabyte of the table, and an append writes no log for it.
 CREATE INDEX sharding_event_at ON sharding_event USING brin (at) WITH (autosummarize = on);
 
 CREATE TABLE sharding_snapshot (
