@@ -31,7 +31,9 @@ def request_of(scope: Mapping[str, Any]) -> HttpRequest:
     scheme = "https" if scope.get("scheme") in ("wss", "https") else "http"
     request = ASGIRequest({**scope, "type": "http", "method": "GET", "scheme": scheme}, BytesIO())
     store = import_module(settings.SESSION_ENGINE).SessionStore
-    request.session = store(request.COOKIES.get(settings.SESSION_COOKIE_NAME, ""))
+    session = request.session = store(request.COOKIES.get(settings.SESSION_COOKIE_NAME, ""))
+    # A look must not change what it looks at: the browser would not get the session's new key.
+    session.cycle_key = session.flush = lambda: None
     request.user = get_user(request)
     return request
 

@@ -23,12 +23,11 @@ from urllib.parse import parse_qs
 from weakref import WeakKeyDictionary
 
 from django.core.handlers.asgi import ASGIRequest
-from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.http import require_GET
 
 from sharding_app.http.handshake import asked_by_own_page, from_own_page, user_now
-from sharding_app.live.hub import Hub, Limits, Refusal, Seat
+from sharding_app.live.hub import Hub, Limits, Refusal, RightsUnknown, Seat
 from sharding_app.live.topics import Topic
 from sharding_app.settings.load import get_settings
 
@@ -108,11 +107,13 @@ async def _turn_away(send: Send, *, plain: bool) -> None:
 async def _begin(seat: Seat, tokens: list[str], send: Send) -> bool:
     """Accept the connection, unless it names what it may not watch."""
     found: dict[str, Topic | Refusal] = {}
-    try:
-        found = await hub().ask_rights(seat.scope, tokens)
-        refused = any(isinstance(each, str) for each in found.values()) or len(tokens) > hub().limits.views
-    except Error:
-        refused = True
+    refused = len(tokens) > hub().limits.views
+    if not refused:
+        try:
+            found = await hub().ask_rights(seat.scope, tokens)
+            refused = any(isinstance(each, str) for each in found.values())
+        except RightsUnknown:
+            refused = True
     if refused:
         await send({"type": "websocket.close"})
         return False
@@ -161,7 +162,7 @@ async def _hear(seat: Seat, words: str | None) -> int:
             await hub().watch(seat, list(tokens))
     except (ValueError, TypeError, AttributeError, RecursionError):
         return POLICY
-    except Error:
+    except RightsUnknown:
         return AGAIN
     return 0
 
@@ -186,8 +187,8 @@ async def live_stream(request: HttpRequest) -> HttpResponseBase:
         )
     try:
         found = await hub().ask_rights(request.scope, tokens)
-    except Error:
-        return _refusal(503, "The database does not answer.")
+    except RightsUnknown:
+        return _refusal(503, "Your rights cannot be checked now.")
     refused = [each for each in found.values() if isinstance(each, str)]
     if not found or (refused and not frames):
         why = refused[0] if refused else "unknown"

@@ -33,6 +33,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.errors import BufferFull
 from sharding_app.live import rights, values
 from sharding_app.live.topics import Source, Topic, Unknown, key_of, read_token
+from sharding_app.redaction import may_quote, told
 
 logger = logging.getLogger("sharding.client")
 T = TypeVar("T")
@@ -56,6 +57,10 @@ MOST_BYTES = 1024 * 1024
 """For a browser that cannot be asked. Then its connection ends, and it comes again."""
 MESSAGE_BYTES = 256 * 1024
 THREADS = 4
+RIGHTS_SECONDS = 10.0
+"""For one look at a login's rights. Later it is not known what it may."""
+STALE = 6
+"""Intervals after which rights that could not be checked again count no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,10 @@ class Limits:
     "Of one browser."
     watches: int = 20_000
     check_seconds: float = 10.0
+
+
+class RightsUnknown(Exception):
+    """Something that is asked for rights does not answer: sessions, the database, a hook."""
 
 
 class Form:
@@ -197,9 +206,10 @@ class Seat:
     def _take(self) -> list[str]:
         items: list[str] = []
         size = 0
+        unsure = self.unsure or self._hub.is_stale(self)
         for key, text in list(self._due.items()):
             form = self.forms.get(key)
-            if not text and form is not None and self.unsure and not form.public:
+            if not text and form is not None and unsure and not form.public:
                 continue
             item = text or ("" if form is None else form.frame if self.frames else form.body)
             if items and size + len(item) > MESSAGE_BYTES:
@@ -265,7 +275,7 @@ class Hub:
     async def ask_rights(self, scope: Mapping[str, Any], tokens: Iterable[str]) -> dict[str, Topic | Refusal]:
         """Return the topics that may be watched, and why others may not.
 
-        Raises an error of the database: then it is not known.
+        Raises RightsUnknown.
         """
         found: dict[str, Topic | Refusal] = {}
         for token in tokens:
@@ -277,7 +287,7 @@ class Hub:
                 found[token] = "unknown"
         guarded = [each for each in found.values() if isinstance(each, Topic) and not each.handler.public]
         if guarded:
-            may = await self._in_thread(partial(self._judge, scope, guarded))
+            may = await self._rights(scope, guarded)
             for token, topic_or_why in found.items():
                 if isinstance(topic_or_why, Topic) and not may.get(topic_or_why, True):
                     found[token] = "denied"
@@ -289,7 +299,10 @@ class Hub:
         room = self.limits.views - len(seat.forms)
         for token in fresh[max(0, room) :]:
             self.refuse(seat, key_of(token), "full")
-        for token, found in (await self.ask_rights(seat.scope, fresh[: max(0, room)])).items():
+        answers = await self.ask_rights(seat.scope, fresh[: max(0, room)])
+        if not seat.guarded:
+            seat.checked_at = self._loop.time()
+        for token, found in answers.items():
             if seat.ended or seat not in self.seats:
                 return
             self.attach(seat, token, found)
@@ -416,7 +429,7 @@ class Hub:
         if not watch.lost:
             source = watch.source
             logger.warning(
-                "the view %s of %s cannot be shown now: %r", source.view, source.type_name, error,
+                "the view %s of %s cannot be shown now: %s", source.view, source.type_name, told(error),
                 extra={"action": "live_lost"},
             )  # fmt: skip
         watch.lost = True
@@ -470,8 +483,8 @@ class Hub:
 
     def _fail(self, form: Form, version: int, error: Exception) -> None:
         logger.error(
-            "the view %s of %s cannot be shown: %r", form.topic.source.view, form.topic.source.type_name,
-            error, exc_info=error, extra={"action": "live_lost"},
+            "the view %s of %s cannot be shown: %s", form.topic.source.view, form.topic.source.type_name,
+            told(error), exc_info=error if may_quote() else None, extra={"action": "live_lost"},
         )  # fmt: skip
         form.version, form.body = version, ""
         form.frame = _lost(form.key)
@@ -498,17 +511,22 @@ class Hub:
             for seat in self.seats:
                 if now - seat.checked_at >= self.limits.check_seconds and seat.guarded:
                     logins.setdefault(_login(seat.scope), []).append(seat)
-            for seats in logins.values():
-                await self._check(seats)
+            waiting = list(logins.values())
+
+            async def work() -> None:
+                while waiting:
+                    await self._check(waiting.pop())
+
+            await asyncio.gather(*(work() for _ in range(THREADS)))
         finally:
             self._checking = None
 
     async def _check(self, seats: list[Seat]) -> None:
         topics = list({form.topic: None for seat in seats for form in seat.guarded})
         try:
-            may = await self._in_thread(partial(self._judge, seats[0].scope, topics))
-        except Exception as error:  # noqa: BLE001 (the answer is not known)
-            logger.info("rights of browsers cannot be checked: %r", error, extra={"action": "live_unsure"})
+            may = await self._rights(seats[0].scope, topics)
+        except RightsUnknown as error:
+            logger.info("rights of browsers cannot be checked: %s", error, extra={"action": "live_unsure"})
             for seat in seats:
                 seat.unsure = True
             return
@@ -519,6 +537,18 @@ class Hub:
                     self.forget(seat, form.key)
                     self.refuse(seat, form.key, "denied")
             self.wake(seat)
+
+    def is_stale(self, seat: Seat) -> bool:
+        """Tell whether its rights were checked too long ago."""
+        return self._loop.time() - seat.checked_at > STALE * self.limits.check_seconds
+
+    async def _rights(self, scope: Mapping[str, Any], topics: list[Topic]) -> dict[Topic, bool]:
+        """Ask for rights. Raises RightsUnknown."""
+        try:
+            async with asyncio.timeout(RIGHTS_SECONDS):
+                return await self._in_thread(partial(self._judge, scope, topics))
+        except Exception as error:
+            raise RightsUnknown(told(error)) from error
 
     def _judge(self, scope: Mapping[str, Any], topics: list[Topic]) -> dict[Topic, bool]:
         user = self._find_user(scope)

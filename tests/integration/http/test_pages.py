@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.testing import WebsocketCommunicator
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.asgi import get_asgi_application
 from django.db import OperationalError, connections
@@ -18,6 +19,7 @@ from django.test import Client, override_settings
 
 from sharding_app import EventSourced, applies, command, event, view
 from sharding_app.http import pages
+from sharding_app.http.handshake import user_now
 from sharding_app.http.pages import live_socket
 from sharding_app.live import hub as hubs
 from sharding_app.live.topics import key_of, topic_of
@@ -181,6 +183,15 @@ def test_a_user_follows_what_she_may_until_she_logs_out(
             await sees(socket, frame("eve", {"refused": "denied"}, "secret"))
 
     play(scene)
+
+
+@pytest.mark.django_db
+def test_a_look_at_a_session_does_not_end_it(eve: str) -> None:
+    """Its hash is of a former SECRET_KEY: a request would give the session another key."""
+    scope = {"type": "websocket", "path": PATH, "query_string": b"", "headers": headers(eve)}
+    with override_settings(SECRET_KEY="another", SECRET_KEY_FALLBACKS=[settings.SECRET_KEY]):
+        for _ in range(2):
+            assert user_now(scope).get_username() == "eve"
 
 
 def log_out(session: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -259,6 +260,39 @@ def test_while_rights_cannot_be_checked_nothing_new_is_shown_that_needs_them(soo
         assert browser.items[-1] == {"key": key_of(token("vase", "secret")), "value": 8}
 
     play(scene, soon)
+
+
+def test_a_hook_that_hangs_holds_up_no_other_check(soon: Limits, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hubs, "RIGHTS_SECONDS", 0.05)
+    goes_on = threading.Event()
+
+    async def scene(stage: Stage) -> None:
+        stage.entities.values |= {"vase": 1, "jug": 1}
+        stuck = await stage.browser(token("vase", "secret"), cookie="stuck")
+        other = await stage.browser(token("jug", "secret"), cookie="other")
+        await stuck.sees(1)
+        await other.sees(1)
+        stage.may = lambda topic, user: topic.source.entity == "jug" or goes_on.wait(hubs.THREADS)
+        await until(lambda: stuck.seat.unsure)
+        stage.may = lambda topic, user: topic.source.entity == "vase"
+        await other.sees({"key": key_of(token("jug", "secret")), "refused": "denied"})
+        goes_on.set()
+
+    play(scene, soon)
+
+
+def test_rights_that_were_not_checked_for_long_count_no_more() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.entities.values["vase"] = 1
+        browser = await stage.browser(token("vase", "secret"), token("vase"))
+        await until(lambda: len(browser.items) == 2)
+        browser.seat.checked_at -= hubs.STALE * stage.hub.limits.check_seconds + 1
+        stage.entities.change("vase", 2)
+        await browser.sees(2)
+        assert browser.items[-1]["key"] == key_of(token("vase"))
+        assert len(browser.items) == 3
+
+    play(scene)
 
 
 def test_a_silent_site_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
