@@ -14,6 +14,7 @@ from zlib import crc32
 from django.db import connections
 
 from sharding_app.bench.isolation import NODE_PREFIX, PREFIX
+from sharding_app.protocol.allocation.workers import WORKERS
 
 T = TypeVar("T")
 
@@ -29,11 +30,19 @@ DELETE FROM {table} WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {table} WHERE type_id = %s LIMIT {rows}))
 """
 CLEANING = (
+    "DELETE FROM sharding_position WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_filled WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_held WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_projection WHERE name LIKE %(types)s",
+    "DELETE FROM sharding_change WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_shard WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(workers)s)",
+    "DELETE FROM sharding_type WHERE name LIKE %(workers)s",
     "DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_shard WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_type WHERE name LIKE %(types)s",
     "DELETE FROM sharding_node WHERE incarnation LIKE %(nodes)s",
-    "DELETE FROM sharding_decision WHERE subject LIKE %(types)s OR subject LIKE %(nodes)s",
+    "DELETE FROM sharding_decision"
+    " WHERE subject LIKE %(types)s OR subject LIKE %(nodes)s OR subject LIKE %(workers)s",
 )
 WAITING = """
 SELECT EXISTS (
@@ -84,7 +93,11 @@ class Database:
 
     def clean(self) -> None:
         """Remove every row of the benchmarks' types and nodes."""
-        wanted = {"types": f"{PREFIX}%", "nodes": f"{NODE_PREFIX}%"}
+        wanted = {
+            "types": f"{PREFIX}%",
+            "nodes": f"{NODE_PREFIX}%",
+            "workers": f"{WORKERS}projection:{PREFIX}%",
+        }
         for (number,) in self.rows("SELECT id FROM sharding_type WHERE name LIKE %s", wanted["types"]):
             for table in LARGE:
                 removal = REMOVAL.format(table=table, rows=PIECE)

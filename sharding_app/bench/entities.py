@@ -106,6 +106,14 @@ class BenchLive(BenchAccount):
         return self.count
 
 
+class BenchBulk(BenchAccount):
+    """Followed by a projection with a handler of many."""
+
+
+class BenchSingle(BenchAccount):
+    """Followed by a projection with a handler of one event."""
+
+
 CLASSES: tuple[type[Entity], ...] = (
     BenchCounter,
     BenchAccount,
@@ -116,6 +124,8 @@ CLASSES: tuple[type[Entity], ...] = (
     BenchSender,
     BenchTimed,
     BenchLive,
+    BenchBulk,
+    BenchSingle,
 )
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sharding_app.bench.entities import TYPES
+from sharding_app.bench.projections import declare
+from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 
 PREFIX = "sharding.Bench"
@@ -14,9 +16,12 @@ NODE_PREFIX = "n-bench"
 
 @contextmanager
 def only_bench_types() -> Iterator[None]:
-    with registry.isolated() as own:
+    with registry.isolated() as own, projections.isolated() as projected:
         for known in own.all().values():
             own.discard(known)
-        for each in TYPES:
-            own.add(each)
+        for each in projected.all().values():
+            projected.discard(each)
+        for made in TYPES:
+            own.add(made)
+        declare()
         yield

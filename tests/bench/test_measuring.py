@@ -215,5 +215,5 @@ def test_a_layer_without_an_address_has_no_probe() -> None:
 
 
 def test_every_workload_of_the_docs_is_there() -> None:
-    named = "ask durable django hot wide recover memory failover rebalance large scale live idle remembered flood soak starved long-history messages timers"
+    named = "projection ask durable django hot wide recover memory failover rebalance large scale live idle remembered flood soak starved long-history messages timers"
     assert set(WORKLOADS) == set(named.split())

@@ -1,4 +1,4 @@
-"""`sharding_bench messages timers` on real servers."""
+"""`sharding_bench messages timers projection` on real servers."""
 
 from tests.bench.test_command import LEFT, bench, number
 from tests.support.live import Live
@@ -26,3 +26,14 @@ def test_timers_that_are_due_and_timers_that_wait(live_tables: Live) -> None:
     assert "MB on the largest node" in pending["note"]
     assert number(live_tables, LEFT) == 0
     assert number(live_tables, "SELECT count(*) FROM sharding_message") == 0
+
+
+def test_projections_beside_a_load(live_tables: Live) -> None:
+    arguments = ("--seconds", "0.5", "--entities", "2000", "--in-flight", "8")
+    bulk, single, live, followed = bench(live_tables, "projection", *arguments)
+    assert bulk["count"] == single["count"] == 2000
+    assert bulk["ops_per_s"] > 0
+    assert 0 < live["p50_ms"] <= live["p99_ms"]
+    assert followed["ratio"]["plain"] > 0
+    assert number(live_tables, LEFT) == 0
+    assert number(live_tables, "SELECT count(*) FROM sharding_projection") == 0

@@ -174,6 +174,9 @@ class DjangoPart:
         connection = connections[self._alias]
         connection.close_if_unusable_or_obsolete()
         try:
+            connection.ensure_connection()
+            # It belongs to this thread, whose next turn may be milliseconds away.
+            connection.close_at = None
             return work()
         except (OperationalError, InterfaceError) as error:
             raise NotReady(" ".join(str(error).split())) from error

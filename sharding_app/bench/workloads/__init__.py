@@ -11,6 +11,7 @@ from sharding_app.bench.workloads.live import live
 from sharding_app.bench.workloads.long_history import long_history
 from sharding_app.bench.workloads.messages import messages
 from sharding_app.bench.workloads.moving import failover, rebalance
+from sharding_app.bench.workloads.projection import projection
 from sharding_app.bench.workloads.remembered import remembered
 from sharding_app.bench.workloads.scale import scale
 from sharding_app.bench.workloads.soak import soak
@@ -28,6 +29,7 @@ WORKLOADS: dict[str, Workload] = {
     "large": large,
     "messages": messages,
     "timers": timers,
+    "projection": projection,
     "remembered": remembered,
     "memory": memory,
     "failover": failover,

@@ -99,6 +99,8 @@ class Work:
             return 0.0
         self._failures = 0
         self._careful = CAREFUL_TURNS if outcome.failed else max(0, self._careful - 1)
+        if outcome.paused:
+            await asyncio.sleep(POLL_SECONDS)  # whatever is committed
         if outcome.more:
             return 0.0
         await self._tidy()
