@@ -10,6 +10,7 @@ from sharding_app.operations.diagnosis import (
     messages,
     nodes,
     postgres,
+    projections,
     settings,
     shards,
     tables,
@@ -29,7 +30,7 @@ OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
 EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed, postgres.migrations, postgres.settings, postgres.rights,
     postgres.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
-    nodes.refused_here, *_CLUSTER, journals.examine,
+    nodes.refused_here, *_CLUSTER, journals.examine, projections.examine,
 )  # fmt: skip
 
 

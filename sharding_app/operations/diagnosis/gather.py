@@ -13,6 +13,7 @@ from django.core.checks import CheckMessage
 from django.db import DatabaseError, connections
 
 from sharding_app import checks
+from sharding_app.operations import projections
 from sharding_app.operations.connectivity import CannotReach, database_trouble, joined, transport_trouble
 from sharding_app.operations.diagnosis.look import (
     Clock,
@@ -95,6 +96,7 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
         if not look["database"].missing_migrations:
             say("reading the cluster's rows")
             look["cluster"] = read_steadily(alias)
+            look["projections"] = tuple(projections.look())
     except DatabaseError as error:
         look["database_trouble"] = str(database_trouble(alias, error))
     finally:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from django.core.checks import CheckMessage
 
 from sharding_app.operations.database_health import Health
+from sharding_app.operations.projections import ProjectionLook
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers
 
 
@@ -169,3 +170,4 @@ class Look:
     layer: LayerLook | None = None
     clocks: tuple[Clock, ...] = ()
     journals: tuple[JournalLook, ...] = ()
+    projections: tuple[ProjectionLook, ...] = ()

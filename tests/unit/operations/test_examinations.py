@@ -13,6 +13,7 @@ import pytest
 from django.core import checks
 from django.core.management.color import color_style, no_style
 
+from sharding_app.adapters.django.projections import PartStatus, ProjectionStatus
 from sharding_app.errors import UnreadableEvent
 from sharding_app.management.commands.sharding_doctor import exit_code
 from sharding_app.operations.connectivity import trouble
@@ -32,6 +33,7 @@ from sharding_app.operations.diagnosis.look import (
     Unreadable,
 )
 from sharding_app.operations.diagnosis.read_journal import reason
+from sharding_app.operations.projections import ProjectionLook
 from sharding_app.operations.snapshot import MessageCounts, TypeRow
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
@@ -93,6 +95,16 @@ def session(**changes: Any) -> Session:
 def rescaled() -> TypeRow:
     config = TypeConfig("workers:imports", "memory", 4, "worker:1", "1/0", "", "postgres")
     return TypeRow(1, config, datetime(2026, 1, 1, tzinfo=UTC), NumberOfWorkers(config.name, 4, 8))
+
+
+def projecting(*, declared: bool = True, here: bool = True, **changes: Any) -> Look:
+    given = {
+        "first_slice": 0, "last_slice": 127, "events": 0, "is_filling": False, "fill_after": "",
+        "at": datetime(2026, 1, 1, tzinfo=UTC), "behind_events": 0, "behind_more": False, "behind_seconds": 0.0,
+        "waiting": 0, "parked": 0, **changes,
+    }  # fmt: skip
+    status = ProjectionStatus("shop.Open", 1, True, False, here, [PartStatus(**given)])
+    return look(projections=(ProjectionLook(status, declared),))
 
 
 def journal(**changes: Any) -> JournalLook:
@@ -242,6 +254,11 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D201", "error", counted(overdue=3, oldest_seconds=400.0), "3 messages and timers of shop.Cart should have gone out, the oldest 7 min ago."),
     ("D201", "warning", counted(overdue=1, oldest_seconds=90.0), "1 message or timer of shop.Cart should"),
     ("D201", "warning", counted(overdue=1000, oldest_seconds=9e9, failing=1), "1,000 or more messages and timers of shop.Cart"),
+    ("D211", "warning", projecting(parked=1), "1 entity is parked in shop.Open 1"),
+    ("D212", "warning", projecting(behind_events=7, behind_seconds=90.0), "shop.Open 1 is behind by 7 events"),
+    ("D212", "error", projecting(behind_events=7, behind_seconds=900.0), "the oldest 15 min old"),
+    ("D213", "error", projecting(here=False), "are of another server"),
+    ("D214", "warning", projecting(declared=False), "its class is not installed here"),
     ("D202", "warning", counted(parked=1), "1 message or timer of shop.Cart is parked"),
 ]  # fmt: skip
 

@@ -1,0 +1,154 @@
+"""Projections for operators: how far each has come, what is wrong with it, and their orders.
+
+Contract: `look` reads the rows once. An order is one transaction of
+`adapters.django.projections`, and a line of the timeline that says by whom.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connections, transaction
+
+from sharding_app.adapters.django import projections as control
+from sharding_app.adapters.django.database import journal_alias
+from sharding_app.adapters.django.projections import HeldEntity, ProjectionStatus
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.entities.projections import projections
+
+TIMELINE_LINES = 5000
+LATE_SECONDS = 60.0
+"""A projection that is behind by more than this, and is not paused, is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionLook:
+    """One version of a projection, as its rows and the code here tell."""
+
+    status: ProjectionStatus
+    declared: bool
+    "The code that is installed here has this version."
+
+    @property
+    def name(self) -> str:
+        return self.status.name
+
+    @property
+    def version(self) -> int:
+        return self.status.version
+
+    @property
+    def filling(self) -> bool:
+        return any(each.is_filling for each in self.status.parts)
+
+    @property
+    def events(self) -> int:
+        """Events that were handled, ever."""
+        return sum(each.events for each in self.status.parts)
+
+    @property
+    def behind_events(self) -> int:
+        return sum(each.behind_events for each in self.status.parts)
+
+    @property
+    def behind_more(self) -> bool:
+        """There are more than were counted."""
+        return any(each.behind_more for each in self.status.parts)
+
+    @property
+    def behind_seconds(self) -> float:
+        return max((each.behind_seconds for each in self.status.parts), default=0.0)
+
+    @property
+    def waiting(self) -> int:
+        return sum(each.waiting for each in self.status.parts)
+
+    @property
+    def parked(self) -> int:
+        return sum(each.parked for each in self.status.parts)
+
+    @property
+    def state(self) -> str:
+        """Its state in a word or two."""
+        if not self.status.is_of_this_server:
+            return "of another server"
+        if self.status.paused:
+            return "paused"
+        if not self.declared:
+            return "without code"
+        if self.filling:
+            return "filling"
+        return "live" if self.status.live else "not live"
+
+    @property
+    def problems(self) -> list[str]:
+        """What an operator should look at, with what can be done."""
+        found = []
+        if not self.status.is_of_this_server:
+            found.append(
+                "its positions are of another server: --reset fills it anew, --accept-server after pg_upgrade"
+            )
+        elif not self.declared:
+            found.append(
+                "no code here has it, and it holds back the cleaning of changes: --remove forgets it"
+            )
+        if self.parked:
+            found.append(f"{self.parked} parked: see their errors, then --retry or --skip")
+        late = self.behind_seconds > LATE_SECONDS and not self.filling
+        if late and self.declared and not self.status.paused:
+            found.append(f"late by {self.behind_seconds:.0f} s: is a node running that has its code?")
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "version": self.version,
+            "state": self.state,
+            "live": self.status.live,
+            "paused": self.status.paused,
+            "declared": self.declared,
+            "of_this_server": self.status.is_of_this_server,
+            "events": self.events,
+            "behind_events": self.behind_events,
+            "behind_more": self.behind_more,
+            "behind_seconds": round(self.behind_seconds, 3),
+            "waiting": self.waiting,
+            "parked": self.parked,
+            "problems": self.problems,
+            "parts": [{**each._asdict(), "at": each.at.isoformat()} for each in self.status.parts],
+        }
+
+
+def look(name: str | None = None) -> list[ProjectionLook]:
+    """Read all projections, or all versions of one. Raises DatabaseError."""
+    known = {(each.title, each.version) for each in projections.all().values()}
+    return [ProjectionLook(each, (each.name, each.version) in known) for each in control.status(name)]
+
+
+def held(name: str, version: int, limit: int = 100) -> list[HeldEntity]:
+    """Return the entities that wait after a failure, the parked ones first."""
+    return control.held(name, version, limit)
+
+
+def order(
+    action: str, name: str, version: int, by: str, work: Callable[[], object], detail: str = ""
+) -> object:
+    """Carry an order out, and note it in the timeline: both, or neither. Raises DatabaseError, and
+    ProjectionError if it cannot be done.
+    """
+    alias = journal_alias()
+    with transaction.atomic(using=alias):
+        done = work()
+        if done is not False:
+            with connections[alias].cursor() as cursor:
+                noted = f"{detail}, by {by}" if detail else f"by {by}"
+                cursor.execute(
+                    QUERIES["record"].decode(),
+                    {
+                        "actions": [f"projection_{action}"],
+                        "subjects": [f"{name}:{version}"],
+                        "details": [noted],
+                        "kept": TIMELINE_LINES,
+                    },
+                )
+    return done

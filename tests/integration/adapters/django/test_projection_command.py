@@ -1,0 +1,89 @@
+"""`manage.py sharding_projection` on PostgreSQL: what it shows, and what its orders do."""
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+
+from tests.integration.adapters.django.projected import Payments, Writer, part
+from tests.integration.adapters.django.test_projecting import writer as journal_writer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NAME = "projected.Payments"
+writer = journal_writer
+
+
+def shows(*arguments: str) -> tuple[int, Any]:
+    """Run the command; return its exit code and its JSON."""
+    out, code = StringIO(), 0
+    try:
+        call_command("sharding_projection", *arguments, "--json", stdout=out)
+    except SystemExit as end:
+        code = int(str(end.code))
+    except CommandError as error:
+        code = error.returncode
+    return code, json.loads(out.getvalue())
+
+
+@pytest.fixture
+def failing(writer: Writer) -> Callable[[], None]:
+    """A projection that has handled one event, and fails at the next one of `alice`."""
+    writer.append("alice", 1)
+    writer.commit()
+    work = part()
+    work.take(0, 127)
+    Payments.bad = {2}
+    writer.append("alice", 2, 3)
+    writer.commit()
+
+    def turn() -> None:
+        work.take(0, 127)
+
+    return turn
+
+
+def test_it_shows_how_far_a_projection_has_come(failing: Callable[[], None]) -> None:
+    code, found = shows()
+    (shown,) = found["projections"]
+    assert code == 0
+    assert (shown["name"], shown["version"], shown["declared"]) == (NAME, 1, True)
+    assert (shown["events"], shown["behind_events"], shown["waiting"]) == (1, 2, 0)
+    assert [(each["first_slice"], each["last_slice"]) for each in shown["parts"]] == [(0, 127)]
+    text = StringIO()
+    call_command("sharding_projection", NAME, stdout=text)
+    assert "PROJECTION" in text.getvalue()
+    assert "0-127" in text.getvalue()
+
+
+def test_orders_change_the_rows_and_are_noted(failing: Callable[[], None]) -> None:
+    for order, paused in (("--pause", True), ("--resume", False)):
+        assert shows(f"{NAME}:1", order)[0] == 0
+        assert shows(NAME)[1]["projections"][0]["paused"] is paused
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT action, subject FROM sharding_decision WHERE action LIKE 'projection%' ORDER BY id"
+        )
+        assert cursor.fetchall() == [
+            ("projection_pause", f"{NAME}:1"), ("projection_resume", f"{NAME}:1"),
+        ]  # fmt: skip
+
+
+def test_wrong_orders_are_refused(failing: Callable[[], None]) -> None:
+    for arguments, why in (
+        (("projected.Other",), "No node has run"),
+        ((f"{NAME}:7", "--pause"), "No node has run"),
+        ((f"{NAME}:x",), "A version is a number"),
+        (("--pause",), "Name the projection"),
+        ((NAME, "--pause", "--resume"), "one order"),
+        ((NAME, "--skip", "projected.Account", "alice"), "belong together"),
+        ((NAME, "--reset"), "Add --yes"),
+        ((NAME, "--remove", "--yes"), "would make it again"),
+        ((NAME, "--retry", "projected.Account", "bob"), "does not wait"),
+    ):
+        code, found = shows(*arguments)
+        assert code == 1, arguments
+        assert why in found["error"], arguments
