@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from sharding_app.torture import scenario
+from sharding_app.torture.processes import Load
 from sharding_app.torture.scenario import Fault, Report
-from tests.acceptance.cluster import Cluster, Servers
+from tests.acceptance.cluster import BUSY, Cluster, Servers
 
 __all__ = ["REPORTS", "REPORT_FOLDER", "SECONDS", "Fault", "Report", "Scenario", "drawn"]
 
@@ -40,6 +41,7 @@ class Scenario(scenario.Scenario[Cluster]):
         super().__init__(Cluster(servers, place, seed, sharding), name)
         self.counts = True
         "Its figures belong into the summary."
+        self.patience *= 2  # of callers; the machine may be doing other things
 
     def begin(
         self,
@@ -53,6 +55,11 @@ class Scenario(scenario.Scenario[Cluster]):
 
     def go_on(self, seconds: float) -> None:
         super().go_on(max(seconds, SECONDS / 2))
+
+    def wait_answers(
+        self, at: float, shards: Iterable[int] | None = None, seconds: float = 15.0, of: Load | None = None
+    ) -> None:
+        super().wait_answers(at, shards, BUSY * seconds, of)
 
     def judged(self, report: Report) -> None:
         if self.counts:
