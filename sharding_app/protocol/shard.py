@@ -101,7 +101,7 @@ class Slot(Tracked):
         self.last_word: Work | None = None
         "The stop message that it still has to get."
         self.ended = False
-        "It is to stop, and has nothing more to do before."
+        "It has nothing more to do before it stops."
         self.pending = 0
         "Commands of a pipelined type that lack only their commit."
         self.touched = 0.0
@@ -246,7 +246,7 @@ class Shard(Generic[S]):
         came while it stopped: the shell loads it.
         """
         mailbox = slot.mailbox
-        if slot.passivating:
+        if slot.passivating or slot.ended:
             return self._stops(slot)
         if mailbox:
             work = mailbox.popleft()

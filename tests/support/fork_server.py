@@ -37,7 +37,7 @@ END_OF_ORDER = b"\n"
 
 
 def receive(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the next order and its descriptors; nothing: whoever gives orders is gone."""
+    """Return the next order and its descriptors; nothing: the process that gives orders is gone."""
     text, descriptors, _, _ = socket.recv_fds(line, 1 << 16, 4)
     while text and not text.endswith(END_OF_ORDER):
         text += line.recv(1 << 16)

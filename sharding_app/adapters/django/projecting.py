@@ -162,7 +162,7 @@ class DjangoPart:
         await self._run(self.tidied)
 
     async def close(self) -> None:
-        # Behind a turn under way, whose end nobody waits for.
+        # Behind a turn under way, whose end is not waited for.
         self._thread.submit(connections.close_all)
         self._thread.shutdown(wait=False)
 

@@ -341,6 +341,7 @@ class Deliveries:
     def unread(self) -> None:
         """Take in that the page could not be read: it is wanted still."""
         self.reading = False
+        self._more = True
 
     def look(self) -> None:
         """Want a page: the journal may have rows that were not told of here."""

@@ -226,13 +226,14 @@ class LinkSender:
         self._backoff = 0
         if measured is not None:
             self._measure(measured)
-        if in_flight and in_flight[0].seq <= self._recover_seq:
-            self._recover_due = True
-        else:
-            self._recover_seq = 0
-            # An earlier acknowledgement of the same turn may have set it, and nothing else would
-            # clear it.
-            self._recover_due = False
+        if self._recover_seq:
+            if in_flight and in_flight[0].seq <= self._recover_seq:
+                self._recover_due = True
+            else:
+                self._recover_seq = 0
+                # An earlier acknowledgement of the same turn may have set it, and nothing else
+                # would clear it.
+                self._recover_due = False
         self._resend_at = now + self._patience()
 
     def _restart(self) -> None:

@@ -9,7 +9,7 @@ from sharding_app.runtime.journal.commits import Resident, ResidentShard
 from tests.simulation.mistakes.mistake import Mistake
 
 
-def _waits_for_nobody(real: Any) -> Any:
+def _waits_for_no_worker(real: Any) -> Any:
     def stop(self: Any, numbers: NumberOfWorkers, now: float) -> None:
         real(self, numbers, now)
         if numbers.type not in self._putting:
@@ -43,7 +43,7 @@ def _is_not_waited_for(real: Any) -> Any:
 
 
 WORKERS: dict[str, Mistake] = {
-    "two_sets_of_workers": Mistake((0,), WorkerSets, "_stop", _waits_for_nobody),
+    "two_sets_of_workers": Mistake((0,), WorkerSets, "_stop", _waits_for_no_worker),
     "workers_start_once": Mistake((10,), WorkerRuns, "begin", _starts_once),
     "workers_are_not_waited_for": Mistake((2,), WorkerRuns, "loaded", _is_not_waited_for),
 }
