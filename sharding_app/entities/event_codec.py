@@ -24,6 +24,9 @@ FINISHED = "?finished"
 """The name of a record at the end of a command that had stored its last event before: it keeps the
 reply for a retry. It is no user's event (no name of one looks like it) and changes nothing."""
 
+MISSING = "Object missing required field"
+"""Begins msgspec's error for a record without a field that the class wants."""
+
 
 class Happening(NamedTuple):
     """One event class as `persist` needs it."""
@@ -138,8 +141,20 @@ class EventCodec:
         if isinstance(error, UnreadableEvent):
             return error
         return UnreadableEvent(
-            f"{self._what}: an event {name!r} of version {version} cannot be read: {told_reading(error)}",
+            f"{self._what}: an event {name!r} of version {version} cannot be read: {told_reading(error)}"
+            f"{self._advice(name, version, error)}",
             params={"event": name, "version": version},
+        )
+
+    def _advice(self, name: str, version: int, error: Exception) -> str:
+        """Return how to read records that were written before a field was added."""
+        spec = self._specs.get(name)
+        lacks = isinstance(error, msgspec.ValidationError) and str(error).startswith(MISSING)
+        if spec is None or version != spec.version or not lacks:
+            return ""
+        return (
+            f". Give the field a default, or declare version={version + 1} and add"
+            f" @upcasts({spec.cls.__qualname__}, from_version={version})"
         )
 
     def _reader(self, name: str, version: int) -> Callable[[Any], Any]:

@@ -262,6 +262,23 @@ def test_a_missing_upcaster_is_named() -> None:
         codec(Old).decode("Added", 1, b'{"sku":"a"}')
 
 
+def test_a_field_that_old_records_lack_comes_with_advice() -> None:
+    @event(name="Moved", version=2)
+    class Moved:
+        to: str
+        at: int
+
+    class Old(EventSourced):
+        @applies(Moved)
+        def on(self, happened: Moved) -> None: ...
+
+    said = r"field `at`\. Give the field a default, or declare version=3 and add @upcasts\(.*Moved, from_version=2\)$"
+    with pytest.raises(UnreadableEvent, match=said):
+        codec(Old).decode("Moved", 2, b'{"to":"a"}')
+    with pytest.raises(UnreadableEvent, match=r"Expected `int`, got `str` - at `\$\.at`$"):
+        codec(Old).decode("Moved", 2, b'{"to":"a","at":"b"}')
+
+
 def test_replay_names_the_event_that_fails() -> None:
     class Fragile(EventSourced):
         @applies(ItemAdded)
