@@ -28,7 +28,10 @@ REASONS = {
         "the buffers of this process are full for {type!r}: slow down. Too many commands or bytes are waiting or in"
         " flight for the type (at most {limit} commands), for one of its shards, or for the process",
     ),
-    "no_host": (Unavailable, "no node hosts {type!r}: start `manage.py sharding_node{roles}`"),
+    "no_host": (
+        Unavailable,
+        "no node hosts {type!r}: start `manage.py sharding_node{roles}`, with the type's app in INSTALLED_APPS",
+    ),
     "no_such_shard": (
         InvalidCall,
         "{type!r} has no shard {shard}: check that SHARDING['NUMBER_OF_SHARDS'] and the extractor equal the cluster's",

@@ -166,7 +166,9 @@ async def test_a_type_that_no_node_hosts_is_known_within_a_second() -> None:
     types = [registry.get("protocol.Elsewhere"), registry.get("protocol.Counter")]
     async with MemoryCluster(types, nodes=1, config=CONFIG) as cluster:
         with cluster.in_use():
-            with pytest.raises(Unavailable, match=r"no node hosts 'protocol\.Elsewhere': start"):
+            with pytest.raises(
+                Unavailable, match=r"no node hosts 'protocol\.Elsewhere': start .*INSTALLED_APPS"
+            ):
                 await proxy.ask(to("1", Increment()), timeout=20)
             assert await counters.ask(to("1", Increment())) is None
 
