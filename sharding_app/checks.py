@@ -36,16 +36,12 @@ Messages = list[checks.CheckMessage]
 Apps = Sequence[AppConfig] | None
 
 
-def _page(number: str) -> str:
-    return f"See docs/checks.md, sharding.{number}."
-
-
 def _error(number: str, text: str, hint: str) -> checks.Error:
-    return checks.Error(text, hint=f"{hint} {_page(number)}", id=f"sharding.{number}")
+    return checks.Error(text, hint=hint, id=f"sharding.{number}")
 
 
 def _warning(number: str, text: str, hint: str) -> checks.Warning:
-    return checks.Warning(text, hint=f"{hint} {_page(number)}", id=f"sharding.{number}")
+    return checks.Warning(text, hint=hint, id=f"sharding.{number}")
 
 
 # -- settings and declarations ---------------------------------------------------------------------
@@ -386,11 +382,11 @@ def _sound_settings() -> Settings | None:
 
 def register() -> None:
     """Register the checks; called when the app is ready."""
-    for check in (
-        check_settings, check_channel_layer, check_types, check_views, check_platform, check_live_updates
-    ):  # fmt: skip
+    for check in (check_settings, check_channel_layer, check_types, check_views, check_platform):
         checks.register(check, "sharding")
     checks.register(check_databases, "sharding")
+    # A hint, which would stand at each command of a project that is well.
+    checks.register(check_live_updates, "sharding", deploy=True)
     checks.register(check_deployment, "sharding", checks.Tags.security, deploy=True)
     checks.register(check_clear_text, "sharding", checks.Tags.security, deploy=True)
     checks.register(check_server, "sharding", checks.Tags.database)

@@ -37,7 +37,7 @@ def database_trouble(alias: str, error: BaseException) -> CannotReach:
     where = f"{config.get('HOST') or 'localhost'}:{config.get('PORT') or 5432}"
     if _REFUSES in reason:
         hint = (
-            "If all its connections are in use, see docs/running.md for the number a cluster needs. "
+            "If all its connections are in use, raise its max_connections, or run fewer nodes. "
             f"Otherwise check USER and PASSWORD of DATABASES[{alias!r}]."
         )
         return CannotReach(

@@ -29,7 +29,7 @@ def check_live_updates(app_configs: Any = None, **_: Any) -> list[checks.CheckMe
     text = "The dashboard in the admin has no live updates: it polls every two seconds."
     hint = (
         f'Add "websocket": URLRouter(websocket_urlpatterns) from {ROUTING} to the ProtocolTypeRouter that ASGI_APPLICATION'
-        " names, or silence this check. See docs/checks.md, sharding.I001."
+        " names, or silence this check."
     )
     return [checks.Info(text, hint=hint, id="sharding.I001")]
 

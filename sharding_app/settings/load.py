@@ -87,7 +87,11 @@ def _reaches_others(layer: object) -> bool:
 
 def _unknown(key: object) -> Problem:
     close = difflib.get_close_matches(str(key).upper(), FIELDS, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else "docs/settings.md lists all keys."
+    hint = (
+        f"Did you mean {close[0]!r}?"
+        if close
+        else "The fields of sharding_app.settings.schema.Settings, in capitals, are all keys."
+    )
     return Problem(f"SHARDING[{key!r}]: unknown setting.", hint)
 
 

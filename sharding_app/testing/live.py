@@ -133,6 +133,6 @@ def _path(application: Any) -> str:
     if found is None:
         raise InvalidCall(
             "the ASGI application has no route for live pages: add websocket_urlpatterns of"
-            " sharding_app.http.routing to its ProtocolTypeRouter (docs/live-pages.md)"
+            " sharding_app.http.routing to its ProtocolTypeRouter"
         )
     return f"/{found}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.words import in_comments, in_python
+from tests.house.words import in_comments, in_python, pages_named
 from tests.support.live import ROOT
 
 APP = "sharding_app"
@@ -52,3 +52,16 @@ def test_data_and_accounts_are_no_prose() -> None:
     assert in_python(source, every_text=True) == ["1: nobody"]
     assert in_comments("SELECT 1 AS nobody", "--") == []
     assert in_comments("SELECT 1 -- for somebody", "--") == ["1: for somebody"]
+
+
+def test_no_text_names_a_page_that_the_wheel_lacks() -> None:
+    found = {
+        str(file.relative_to(ROOT)): pages_named(file.read_text()) for file in (ROOT / APP).rglob("*.py")
+    }
+    assert len(found) > 200
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_a_page_in_a_text_is_noticed_and_one_in_a_docstring_is_not() -> None:
+    source = '"""As docs/roles.md grants it."""\nhint = f"See docs/checks.md, {number}."\n'
+    assert pages_named(source) == ["2: See docs/checks.md, "]

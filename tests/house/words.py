@@ -14,6 +14,7 @@ import tokenize
 from collections.abc import Iterator
 
 UNNAMED = re.compile(r"\b(nobody|somebody|someone|no one|whoever)\b", re.IGNORECASE)
+PAGE = re.compile(r"\bdocs/[\w-]+\.md\b")
 
 
 def unnamed(text: str) -> bool:
@@ -36,6 +37,23 @@ def in_comments(source: str, mark: str) -> list[str]:
     """Return the comments of another language that have such a word, each with its line."""
     found = ((number, line.partition(mark)[2]) for number, line in enumerate(source.splitlines(), 1))
     return [f"{number}: {text.strip()}" for number, text in found if unnamed(text)]
+
+
+def pages_named(source: str) -> list[str]:
+    """Return the texts of a module that name a page of `docs`, each with its line; docstrings may.
+
+    An error or a help text reaches readers of the wheel, which has no pages.
+    """
+    if PAGE.search(source) is None:
+        return []
+    nodes = list(ast.walk(ast.parse(source)))
+    prose = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    return [
+        f"{node.lineno}: {node.value}"
+        for node in nodes
+        if isinstance(node, ast.Constant) and node not in prose
+        if isinstance(node.value, str) and PAGE.search(node.value)
+    ]
 
 
 def _prose(source: str) -> Iterator[tuple[int, str]]:

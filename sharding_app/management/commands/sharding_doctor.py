@@ -21,8 +21,8 @@ from sharding_app.operations.diagnosis.look import Look
 class Command(LookingCommand):
     help = (
         "Examine settings, servers, nodes, shards and a sample of the journals. Report problems, and how to fix\n"
-        "them. Nothing is changed. docs/troubleshooting.md lists the ids, docs/checks.md those with E and W. List ids in\n"
-        "SILENCED_SYSTEM_CHECKS to silence them.\n\n"
+        "them. Nothing is changed. Ids with E and W are those of system checks. List ids in SILENCED_SYSTEM_CHECKS to\n"
+        "silence them.\n\n"
         "Examples:\n"
         "  manage.py sharding_doctor                       once\n"
         "  manage.py sharding_doctor --watch 60            every minute, until Ctrl-C\n"

@@ -112,13 +112,13 @@ def rights(look: Look) -> Iterator[Finding]:
         yield note(
             "D129", "The application's role is a superuser: a mistake or an intruder in it can disable the fence, and read "
             "and run anything on the server.", where,
-            "Create separate roles for nodes and web processes; docs/roles.md has the statements.",
+            "Create roles that are no superusers: one owns the tables, one is for nodes, and one for web processes.",
         )  # fmt: skip
     if database.public_may_connect:
         yield note(
             "D130", "Every role of the server may connect to the database: it sees the nodes' names, and can take a lock that "
             "a node has lost.", where,
-            "REVOKE CONNECT ON DATABASE ... FROM PUBLIC; and grant it to the roles in docs/roles.md.",
+            "REVOKE CONNECT ON DATABASE ... FROM PUBLIC; and grant it to the roles of nodes, web processes and migrations.",
         )  # fmt: skip
 
 

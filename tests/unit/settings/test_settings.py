@@ -43,7 +43,7 @@ def test_an_unknown_key_suggests_the_right_one() -> None:
     assert "'PING_INTERVALL_SECONDS'" in problem.text
     assert problem.hint == "Did you mean 'PING_INTERVAL_SECONDS'?"
     assert only(database="x").hint == "Did you mean 'DATABASE'?"
-    assert "docs/settings.md" in only(XYZZY=1).hint
+    assert "sharding_app.settings.schema.Settings" in only(XYZZY=1).hint
 
 
 @pytest.mark.parametrize(
