@@ -354,22 +354,21 @@ class Coordinator:
         self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float
     ) -> None:
         placement = self.placement
-        impossible = [
-            shard
-            for shard in shards
-            if not (placement.is_shard(type_name, shard) and placement.is_worker(type_name, shard))
-        ]
+        possible: list[ShardId] = []
+        impossible: list[ShardId] = []
+        for shard in shards:
+            there = placement.is_shard(type_name, shard) and placement.is_worker(type_name, shard)
+            (possible if there else impossible).append(shard)
         if impossible:
             self.outbox.tell(source, NoHome(self.term, type_name, "no_such_shard", impossible))
-            shards = [shard for shard in shards if shard not in impossible]
-        for shard in shards:
+        for shard in possible:
             key = type_name, shard
             row = self.placement.rows.get(key)
             if row is not None and row.home is not None and row.step == "home" and not self._in_motion(key):
                 self.outbox.home(source, row)
             else:
                 self.waiters.setdefault(key, {})[source] = None
-        self._serve_waiters(now, [(type_name, shard) for shard in shards])
+        self._serve_waiters(now, [(type_name, shard) for shard in possible])
 
     def shard_started(
         self,

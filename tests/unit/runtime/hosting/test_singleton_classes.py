@@ -102,7 +102,7 @@ async def test_there_is_one_and_refs_of_others_are_refused(cluster: MemoryCluste
     with pytest.raises(InvalidCall, match=r"reach it as Digest\.the\(\)"):
         Digest.ref("other")
     call = Call("singleton:entities.Digest", "other", "count", b"\x90")
-    with pytest.raises(InvalidCall, match="its one entity is 'the'"):
+    with pytest.raises(InvalidCall, match="the one entity of shard 0 is 'the'"):
         await cluster.client.ask(call)
     assert await Digest.the().count() == 0
 
