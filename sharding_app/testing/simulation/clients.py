@@ -102,6 +102,8 @@ WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", BESIDE, "re
 ATTEMPTS = 4
 RETRY_WITHIN_SECONDS = WINDOW_SECONDS * 0.9
 """No user repeats a call after this time: its id may be forgotten by then."""
+TOO_LATE_SECONDS = WINDOW_SECONDS * 0.95
+"""A repetition that was to begin in time, and begins later than this, is left out."""
 CHAIN_WITHIN_SECONDS = RETRY_WITHIN_SECONDS - ASK_SECONDS
 """The same for a call whose handler calls others: their ids are as old when it begins anew."""
 THINK_SECONDS = 0.5
@@ -209,6 +211,9 @@ class Caller:
             self.unsure[id(call)] = Unsure(entity, command, timeout, said, first_at)
 
         def attempt(number: int) -> None:
+            if self.world.now - first_at > TOO_LATE_SECONDS:
+                finish()  # the loop stood still until the window of its id was over
+                return
             asked = UserCall(
                 entity_type.name, entity_id, method, handler.encode(said.arguments, {}), timeout, command_id,
                 command == "tell",
@@ -219,24 +224,22 @@ class Caller:
         def over(ended: asyncio.Future[bytes], number: int) -> None:
             call.error = ended.exception()
             if call.error is None:
-                call.value = handler.decode_result(ended.result())
-                if isinstance(call.value, list):
-                    call.value = tuple(call.value)
+                value = handler.decode_result(ended.result())
+                call.value = tuple(value) if isinstance(value, list) else value
             elif (
-                again
+                isinstance(call.error, AskTimeout | Unavailable)
+                and command in REPEATED
                 and number < ATTEMPTS
-                and isinstance(call.error, AskTimeout | Unavailable)
                 and self.world.now - first_at < _repeated_within(method)
             ):
                 call.in_doubt = call.in_doubt or call.error.stored != "nothing"
                 call.repeated = True
                 loop.call_later(0.1, attempt, number + 1)
                 return
-            if isinstance(call.error, BufferFull) and entity_type.waiting_limit is not None:
-                self.world.transition("singleton's proxy", "waits", "oldest dropped")
-            self.unsure.pop(id(call), None)
-            call.ended = self.world.now
-            self.world.witness.answered(call)
+            finish()
+
+        def finish() -> None:
+            self._ended(call, entity_type)
             done.set_result(call)
 
         attempt(1)
@@ -244,6 +247,14 @@ class Caller:
             self.world.witness.unanswered.pop(id(call), None)
             done.set_result(call)
         return done
+
+    def _ended(self, call: Call, entity_type: EntityType) -> None:
+        """Report the end of a call."""
+        if isinstance(call.error, BufferFull) and entity_type.waiting_limit is not None:
+            self.world.transition("singleton's proxy", "waits", "oldest dropped")
+        self.unsure.pop(id(call), None)
+        call.ended = self.world.now
+        self.world.witness.answered(call)
 
     def call_again(self, process: Asking) -> None:
         """Repeat the calls with command ids whose end another process has not seen."""

@@ -483,7 +483,8 @@ class MessageChecker:
                 total += sum(_cents(each.row.payload) for each in events.values())
         for token in parked:
             message = self.messages.get(token)
-            if message is None or not is_paid(message.what, message.target):
+            # What an entity in memory has sent came from no account: it counts once it has arrived.
+            if message is None or not message.event or not is_paid(message.what, message.target):
                 continue
             total += token not in self._tokens(message.target)
         outside = sum(
