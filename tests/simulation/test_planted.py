@@ -85,6 +85,10 @@ OF_A_TEST = {
         "tests/simulation/test_world.py",
         "test_a_row_that_says_something_else_of_its_node_is_written_again",
     ),
+    "sends_what_is_being_stored": (
+        "tests/unit/runtime/delivery/test_messages.py",
+        "test_a_message_is_not_stored_again_behind_its_own_delivery",
+    ),
     "settles_without_the_standby": (
         "tests/unit/runtime/journal/test_synchronous.py",
         "test_callers_are_told_that_the_fate_is_unknown_and_a_retry_gives_the_stored_reply",

@@ -12,7 +12,8 @@ overdue.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -137,6 +138,8 @@ class Deliverer:
         self._wanting: dict[Home, None] = {}
         "Homes that want a page."
         self._reading = False
+        self._in_doubt: set[str] = set()
+        "Messages of which is not known whether they are stored."
         self._resumed = asyncio.Event()
         self._net_at: float | None = None
         "When to look for what is overdue; None: no type has stored any message."
@@ -207,6 +210,21 @@ class Deliverer:
                 self.clock.heard(self._heard_at, self._now())
             home.deliveries.staged(staged(changes.sends, self._heard_at), self._server_now())
         self._touch(home)
+
+    @contextmanager
+    def storing(self, changes: MessageChanges) -> Iterator[None]:
+        """Send none of these messages as long as they are being stored without events.
+
+        After a lost answer the store is repeated. A message that was read by a page, and took
+        effect before that, would be stored once more. No other home can send it meanwhile: the
+        store is fenced by then.
+        """
+        ids = [each.id for each in changes.sends]
+        self._in_doubt.update(ids)
+        try:
+            yield
+        finally:
+            self._in_doubt.difference_update(ids)
 
     def look(
         self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch, changed: str = ""
@@ -487,7 +505,7 @@ class Deliverer:
             raise  # the next wake-up reads them
         self.clock.heard(page.now.timestamp(), self._now())
         found: dict[ShardKey, list[Pending]] = {}
-        for row in page.messages:
+        for row in (each for each in page.messages if each.id not in self._in_doubt):
             found.setdefault((row.type_id, row.shard), []).append(row)
         aside: dict[ShardKey, list[Pair]] = {}
         for type_id, shard, *pair in page.aside or ():

@@ -38,7 +38,7 @@ from sharding_app.entities.entity_type import EntityType, Handler
 from sharding_app.entities.event_codec import FINISHED
 from sharding_app.entities.staging import Record, Staging, refuse_too_large
 from sharding_app.errors import NotSerializable, Rejected, ShardingError, WrongContext
-from sharding_app.ports.deliveries import MessageChanges, MessagesGone
+from sharding_app.ports.deliveries import MessageChanges, MessagesGone, Taking
 from sharding_app.ports.journal import (
     EventRow,
     Journal,
@@ -623,7 +623,7 @@ class Command(LastCommit):
         Both may be repeated. If this node dies in between, the message is delivered once more.
         """
         services, slot = self.services, self.slot
-        owner, journal = services.owner, services.journal
+        owner = services.owner
         if not self.is_current():
             self._abandon(ran=True)
             return
@@ -640,6 +640,21 @@ class Command(LastCommit):
             )
             takes = [each._replace(reply=reply) for each in takes]
         self.phase = PHASES[self.phase][COMMITTING]
+        with owner.storing(changes):
+            if not await self._stored(changes, takes):
+                return
+        if takes and takes[0].reply is not None:
+            # The reply was stored by the end of the message. Its time is not known: it is read.
+            self.at = None
+            self.message_changes = changes._replace(sends=[*changes.sends, takes[0].reply])
+        self.committed()
+
+    async def _stored(self, changes: MessageChanges, takes: Sequence[Taking]) -> bool:
+        """Store the messages of a command without events, then end its own message. False: the
+        command has failed.
+        """
+        services, slot = self.services, self.slot
+        owner, journal = services.owner, services.journal
         staged = not (changes.sends or changes.cancels)
         while True:
             try:
@@ -648,7 +663,7 @@ class Command(LastCommit):
                     staged = True
                 if takes and not await journal.discard(takes):
                     self.value = GONE  # it was delivered before, and is handled once more
-                break
+                return True
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
                 await owner.lease()
@@ -656,15 +671,10 @@ class Command(LastCommit):
                 self.fail(services.replies.lost_while_running(slot, self.message))
                 if self.is_current():
                     owner.fenced(slot)
-                return
+                return False
             except RowRefused as refused:
                 self.not_committed(NotCommitted.REFUSED, refused.reason)
-                return
-        if takes and takes[0].reply is not None:
-            # The reply was stored by the end of the message. Its time is not known: it is read.
-            self.at = None
-            self.message_changes = changes._replace(sends=[*changes.sends, takes[0].reply])
-        self.committed()
+                return False
 
     def _message_changes(self, staging: Staging) -> MessageChanges | None:
         """Return what goes with the last commit, besides its rows."""

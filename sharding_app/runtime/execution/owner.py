@@ -1,6 +1,7 @@
 """The interface of the host of a type, for the execution of its commands."""
 
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -63,6 +64,10 @@ class Owner(Protocol):
 
     def new_message_place(self, epoch: Epoch) -> int:
         """Return a place behind all messages that an entity without events has sent before."""
+        ...
+
+    def storing(self, changes: MessageChanges) -> AbstractContextManager[None]:
+        """Deliver none of these messages while their store may have to be repeated."""
         ...
 
     def server_time(self) -> datetime:

@@ -124,6 +124,7 @@ class TypeHost:
         self.execution.followed = following.shards
         self.new_message_id = deliverer.new_id
         self.new_message_place = deliverer.new_place
+        self.storing = deliverer.storing
         self.server_time = deliverer.server_time
         self.know_server_time = deliverer.know_server_time
         self._store = ports.store

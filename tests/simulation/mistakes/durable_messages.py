@@ -5,6 +5,7 @@ times.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -211,6 +212,13 @@ def _makes_up_for_each(real: Any) -> Any:
     return fire
 
 
+def _sends_what_is_being_stored(real: Any) -> Any:
+    def storing(self: Deliverer, changes: MessageChanges) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    return storing
+
+
 DURABLE_MESSAGES: dict[str, Mistake] = {
     # The commit.
     "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
@@ -219,6 +227,7 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     "takes_what_is_gone": Mistake((5, 16), MessageWrites, "take", _takes_what_is_gone),
     "takes_without_deleting": Mistake((5, 16), MessageWrites, "_end", _keeps),
     "partly_applied_is_not_parked": Mistake((15,), command, "message_changes", _parks_nothing),
+    "sends_what_is_being_stored": Mistake((5, 15), Deliverer, "storing", _sends_what_is_being_stored),
     "what_is_in_doubt_is_not_read": Mistake((15,), Deliverer, "staged", _in_doubt_is_not_read),
     # Homes.
     "forgets_on_a_move": Mistake((15, 16), TypeHost, "begin_deliveries", lambda _: nothing),

@@ -1,9 +1,9 @@
 """Durable messages between entities of a cluster in memory: order, replies, failures, crashes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import pytest
@@ -11,7 +11,8 @@ import pytest_asyncio
 
 from sharding_app import Rejected
 from sharding_app.errors import EntityFailed, NotSerializable, PartiallyApplied
-from sharding_app.ports.journal import Erasure
+from sharding_app.ports.deliveries import MessageRow, TimerKey
+from sharding_app.ports.journal import Erasure, JournalUnavailable
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.deliveries import BackOff
@@ -209,6 +210,40 @@ async def test_an_in_memory_target_and_an_in_memory_sender(cluster: MemoryCluste
     await seen(Target, "b", ["y from p"])
     await no_rows(cluster)
     assert Passing.taken == ["x"]
+
+
+async def test_a_message_is_not_stored_again_behind_its_own_delivery(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to a store is lost, and a page has the row before the store is repeated."""
+    passing = Passing._sharding_type
+    assert passing is not None
+    await Passing.ref("p").pass_on("b", "before")
+    await seen(Target, "b", ["before from p"])
+    await no_rows(cluster)
+    node = cluster.nodes[cluster.home_of(Passing, "p")]
+    host, journal = node.hosts[passing.name], node.node_ports.journal
+    [shard] = [each for each in host.shards.values() if "p" in each.slots]
+    calls = 0
+
+    async def stage(sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
+        nonlocal calls
+        calls += 1
+        at = await journal_stage(sends, cancels)
+        if calls == 1:
+            node.hosting.deliverer.look(passing, host.execution.type_id, shard.number, shard.epoch)
+            await travel(1.0)
+            raise JournalUnavailable("its answer is lost")
+        return at
+
+    journal_stage = journal.stage
+    monkeypatch.setattr(journal, "stage", stage)
+    await Passing.ref("p").pass_on("b", "y")
+    await seen(Target, "b", ["before from p", "y from p"])
+    await travel(5.0)
+    await seen(Target, "b", ["before from p", "y from p"])
+    await no_rows(cluster)
+    assert calls == 2
 
 
 async def test_messages_of_an_entity_in_memory_keep_their_order_when_it_is_made_anew(
