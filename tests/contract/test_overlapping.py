@@ -101,6 +101,7 @@ class World:
         keeper = self.clients[KEEPER]
         cluster_id = await keeper.store.cluster_id()
         type_id = await with_type(keeper.store)
+        await keeper.store.introduce_workers({CART.name: 3})
         for each in self.clients.values():
             each.cluster_id, each.type_id = cluster_id, type_id
         for name in (*NODES, *CLIENTS):
@@ -400,7 +401,6 @@ class Overlaps(History):
         workers = self.random.randint(1, 5)
 
         async def rescale(side: Any) -> object:
-            await side.store.introduce_workers({CART.name: 3})
             return await side.store.rescale(CART.name, workers)
 
         return f"rescale to {workers}", rescale
