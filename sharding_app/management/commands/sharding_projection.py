@@ -46,7 +46,7 @@ class Command(OperatorCommand):
         "  manage.py sharding_projection shop.OpenAuctions --retry shop.Auction 17\n"
         "  manage.py sharding_projection shop.OpenAuctions --skip shop.Auction 17 --number 4\n"
         "  manage.py sharding_projection shop.OpenAuctions:1 --remove forget a version that no code has any more\n\n"
-        "Exit codes: 0 nothing is wrong, or done; 1 problems found, or refused; 2 a server cannot be reached."
+        "Exit codes: 0 done, 1 problems found or refused, 2 a server cannot be reached."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

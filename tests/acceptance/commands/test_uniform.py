@@ -19,8 +19,13 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_remove_data": ["--yes"],
     "sharding_erase": ["shop.Cart", "alice", "--yes"],
     "sharding_remove_journal": ["shop.Cart", "--yes-delete-the-journal-of", "shop.Cart"],
+    "sharding_rescale": ["imports", "--workers", "3"],
+    "sharding_projection": [],
+    "sharding_entity": ["shop.Cart", "alice"],
 }
 """With what makes each of them do something."""
+OF_A_FILE = ("sharding_export", "sharding_import")
+"""They look at their file first, and ask no server about one that cannot be used."""
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 
 
@@ -30,7 +35,7 @@ def options(text: str) -> set[str]:
 
 def test_help_has_examples_and_exit_codes_and_the_page_names_what_there_is(live_servers: Live) -> None:
     shown: set[str] = set()
-    for command in COMMANDS:
+    for command in (*COMMANDS, *OF_A_FILE):
         text = live_servers.manage(command, "--help").stdout
         assert "Examples:\n" in text, command
         assert f"  manage.py {command}" in text
@@ -39,7 +44,7 @@ def test_help_has_examples_and_exit_codes_and_the_page_names_what_there_is(live_
         assert re.search(rf"^\| `{command}` \|", PAGE, re.MULTILINE), f"the page has a line for {command}"
         shown |= options(text)
     assert options(PAGE) <= shown, "every option that the page names exists"
-    assert set(re.findall(r"\b(sharding_[a-z_]+)\b(?! ?=| SET)", PAGE)) - set(COMMANDS) <= {
+    assert set(re.findall(r"\b(sharding_[a-z_]+)\b(?! ?=| SET)", PAGE)) - {*COMMANDS, *OF_A_FILE} <= {
         "sharding_node",
         "sharding_event",
     }

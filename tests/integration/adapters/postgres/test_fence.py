@@ -77,7 +77,9 @@ async def test_no_other_table_can_stand_in_for_the_shards(params: dict[str, Any]
     async with await connect(params) as writer:
         await give_homes(writer, 1)
         await writer.execute(RAISE, [0])
-        await writer.execute("CREATE TEMP TABLE sharding_shard (LIKE public.sharding_shard)")
+        await writer.execute(
+            "CREATE TEMP TABLE sharding_shard (LIKE public.sharding_shard INCLUDING DEFAULTS)"
+        )
         await writer.execute("INSERT INTO sharding_shard VALUES (1, 0, 1, 'me', 'home', now())")
         await writer.execute("SET search_path = pg_temp, public")
         with pytest.raises(psycopg.Error, match="not at the epoch"):

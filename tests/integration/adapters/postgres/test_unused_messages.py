@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sharding_app import EventSourced, applies, command, event
+from sharding_app.adapters.postgres import appending
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.integration.lives.on_postgres import PostgresCluster
@@ -64,6 +65,17 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("execute", "copy"):
         monkeypatch.setattr(psycopg.AsyncCursor, name, noted(getattr(psycopg.AsyncCursor, name)))
+
+    def appended(function: Callable[..., Any], statement: bytes) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            found.append(statement.decode())
+            return function(*args)
+
+        return call
+
+    # Appends of events go by libpq, and not by a cursor.
+    for name, statement in (("_prepare", appending.INSERT_EVENT), ("_copy", appending.COPY_EVENTS)):
+        monkeypatch.setattr(appending, name, appended(getattr(appending, name), statement))
     return found
 
 
