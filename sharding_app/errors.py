@@ -99,6 +99,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "parked": "nothing",
     "paused": "nothing",
     "sources_changed": "nothing",
+    "not_cleared": "nothing",
     "unknown_projection": "nothing",
     "wrong_context": "nothing",
     "call_cycle": "nothing",

@@ -297,8 +297,10 @@ class Projection:
         cls._sharding_projection = ProjectionType(cls, title)
         projections.add(cls._sharding_projection)
 
-    def clear(self) -> None:
-        """Delete the rows of this projection: `reset()` calls it before it fills them anew."""
+    def clear(self) -> Awaitable[None] | None:
+        """Delete the rows of this projection: `reset()` calls it before it fills them anew. It may
+        be async where the handlers are.
+        """
         raise WrongContext(
             f"{type(self).__qualname__}.reset() needs a method clear() that deletes the projection's rows"
         )

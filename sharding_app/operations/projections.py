@@ -1,22 +1,30 @@
 """Projections for operators: how far each has come, what is wrong with it, and their orders.
 
-Contract: `look` reads the rows once. An order is one transaction of
-`adapters.django.projections`, and a line of the timeline that says by whom.
+Contract: `look` reads the rows once. An order is a transaction of `adapters.django.projections`,
+and a line of the timeline that says by whom.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db import connections, transaction
 
 from sharding_app.adapters.django import projections as control
-from sharding_app.adapters.django.database import journal_alias
+from sharding_app.adapters.django.database import bounded_reads, journal_alias
 from sharding_app.adapters.django.projections import HeldEntity, ProjectionStatus
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.store import TIMELINE_LINES
 from sharding_app.entities.projections import projections
 
-TIMELINE_LINES = 5000
+SIMPLE: dict[str, Callable[[str, int], None]] = {
+    "pause": control.pause,
+    "resume": control.resume,
+    "remove": control.remove,
+    "accept_server": control.accept_server,
+}
+"""Orders to a version that need no more than its name."""
 LATE_SECONDS = 60.0
 """A projection that is behind by more than this, and is not paused, is late."""
 
@@ -131,24 +139,51 @@ def held(name: str, version: int, limit: int = 100) -> list[HeldEntity]:
 
 
 def order(
-    action: str, name: str, version: int, by: str, work: Callable[[], object], detail: str = ""
-) -> object:
-    """Carry an order out, and note it in the timeline: both, or neither. Raises DatabaseError, and
-    ProjectionError if it cannot be done.
+    action: str,
+    name: str,
+    version: int,
+    by: str,
+    *,
+    type_name: str = "",
+    entity: str = "",
+    number: int = 0,
+    is_bounded: bool = False,
+) -> bool:
+    """Carry an order out, and note it in the timeline: both, or neither. False: the entity does not
+    wait there. Raises DatabaseError, and ProjectionError if it cannot be done.
+
+    The timeline keeps no ids of entities. `is_bounded`: no statement takes longer than a page may;
+    raises ReadTooLong.
     """
-    alias = journal_alias()
-    with transaction.atomic(using=alias):
-        done = work()
-        if done is not False:
-            with connections[alias].cursor() as cursor:
-                noted = f"{detail}, by {by}" if detail else f"by {by}"
-                cursor.execute(
-                    QUERIES["record"].decode(),
-                    {
-                        "actions": [f"projection_{action}"],
-                        "subjects": [f"{name}:{version}"],
-                        "details": [noted],
-                        "kept": TIMELINE_LINES,
-                    },
-                )
-    return done
+    note = partial(_note, action, f"{name}:{version}", _detail(type_name, number, by))
+    if action == "reset":
+        control.reset(name, version, beside=note, is_bounded=is_bounded)
+        return True
+    with bounded_reads() if is_bounded else transaction.atomic(using=journal_alias()):
+        if action in SIMPLE:
+            SIMPLE[action](name, version)
+        elif action == "retry":
+            if not control.retry(name, version, type_name, entity):
+                return False
+        elif not control.skip(name, version, type_name, entity, number):
+            return False
+        note()
+    return True
+
+
+def _detail(type_name: str, number: int, by: str) -> str:
+    of = f"{type_name} #{number}" if number else type_name
+    return f"{of}, by {by}" if of else f"by {by}"
+
+
+def _note(action: str, subject: str, detail: str) -> None:
+    with connections[journal_alias()].cursor() as cursor:
+        cursor.execute(
+            QUERIES["record"].decode(),
+            {
+                "actions": [f"projection_{action}"],
+                "subjects": [subject],
+                "details": [detail],
+                "kept": TIMELINE_LINES,
+            },
+        )

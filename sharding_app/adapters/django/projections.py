@@ -1,27 +1,31 @@
 """What a process tells and asks of projections, by their rows: waiting for them, and an operator's
-orders. Everything here is one short transaction on Django's connection to the cluster's database.
+orders. Each is one short transaction on Django's connection to the cluster's database, except for
+the reset of rows that are elsewhere.
 """
 
 import asyncio
+import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
 
-from sharding_app.adapters.django.database import journal_alias, run_query
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.entities.projections import ProjectionType, projections
+from sharding_app.entities.projections import Projection, ProjectionType, projections
 from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.protocol.projection.slices import slice_of
+from sharding_app.redaction import told
 
 FIRST_PAUSE_SECONDS = 0.002
 LAST_PAUSE_SECONDS = 0.1
 """Between two looks of a process that waits for a projection."""
-COUNTED_CHANGES = 1000
-"""Most changes that are counted behind each position."""
+COUNTED = 1000
+"""Most changes that are counted behind each position, and most entities that wait there."""
 
 
 class PartStatus(NamedTuple):
@@ -76,7 +80,7 @@ class HeldEntity(NamedTuple):
 def status(name: str | None = None) -> list[ProjectionStatus]:
     """Return what is known of all projections, or of all versions of one."""
     found: dict[int, ProjectionStatus] = {}
-    for number, *row in _rows("projection_status", {"name": name, "most": COUNTED_CHANGES}):
+    for number, *row in _rows("projection_status", {"name": name, "most": COUNTED}):
         if number not in found:
             found[number] = ProjectionStatus(row[0], row[1], row[2], row[3], row[4], [])
         found[number].parts.append(PartStatus(*row[5:]))
@@ -113,16 +117,61 @@ def skip(name: str, version: int, type_name: str, entity: str, number: int) -> b
     return bool(_rows("projection_retry", params))
 
 
-def reset(name: str, version: int) -> None:
-    """Clear the rows of a version with its `clear()`, and fill them anew: in one transaction, so
-    readers see the old rows until it commits, and then a fill under way.
+def reset(
+    name: str, version: int, *, beside: Callable[[], None] | None = None, is_bounded: bool = False
+) -> None:
+    """Clear the rows of a version with its `clear()`, and fill them anew.
+
+    On the cluster's database this is one transaction: readers see the old rows until it commits,
+    and then a fill under way. Rows that are elsewhere are cleared by a commit of their own. The
+    positions begin anew before it, and are paused until it has come. So a process that dies in
+    between leaves old rows, whose events come again, and never old positions of cleared rows.
+
+    `beside` commits with the positions. `is_bounded`: no statement on the cluster's database takes
+    longer than a page may.
     """
     projection = _declared(name, version)
     alias = journal_alias()
-    target = projection.database or alias
+    database = projection.database or alias
+    clear = _clear_of(projection)
+    beside = beside or _nothing
+    if database == alias and not projection.is_async:
+        with _beginning_again(projection, alias, is_bounded=is_bounded):
+            clear()
+            beside()
+        return
+    of_rows = nullcontext() if projection.is_async else transaction.atomic(using=database, durable=True)
+    has_begun = False
+    try:
+        with of_rows:
+            with _beginning_again(projection, alias, is_bounded=is_bounded, is_elsewhere=True) as was_paused:
+                if not projection.is_async:
+                    clear()
+                beside()
+            has_begun = True
+            if projection.is_async:
+                clear()
+    except Exception as error:
+        if not has_begun:
+            raise
+        raise ProjectionError(
+            f"the rows of {projection.name} could not be cleared ({told(error)}). Its positions have begun anew, and are"
+            " paused: reset it again",
+            code="not_cleared",
+        ) from error
+    if not was_paused:
+        resume(name, version)
+
+
+@contextmanager
+def _beginning_again(
+    projection: ProjectionType, alias: str, *, is_bounded: bool, is_elsewhere: bool = False
+) -> Iterator[bool]:
+    """Hold the positions of a version back, and let them begin anew; say whether it is paused."""
+    name, version = projection.title, projection.version
     with (
-        transaction.atomic(using=target),
-        transaction.atomic(using=alias),
+        transaction.atomic(using=alias, durable=is_elsewhere),
+        bounded_reads(alias) if is_bounded else nullcontext(),
         connections[alias].cursor() as cursor,
     ):
         rows = run_query(cursor, "projection_find", {"name": name, "version": version})
@@ -131,9 +180,23 @@ def reset(name: str, version: int) -> None:
         types = sorted(row[0] for row in run_query(cursor, "projection_types", {"names": names}))
         run_query(cursor, "projection_follow", {"types": types, "wanted": True})
         run_query(cursor, "projection_lock", {"id": number})
-        projection.cls().clear()
+        yield bool(rows[0][2])
         cursor.execute(_text("projection_forget"), {"id": number})
         cursor.execute(_text("projection_begin_again"), {"id": number, "types": types})
+        if is_elsewhere:
+            pause(name, version)
+
+
+def _clear_of(projection: ProjectionType) -> Callable[[], object]:
+    instance = projection.cls()
+    if type(instance).clear is Projection.clear:
+        instance.clear()  # tells that there is none, before anything is changed
+    found: Callable[[], object] = instance.clear
+    return async_to_sync(found) if inspect.iscoroutinefunction(found) else found
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def remove(name: str, version: int) -> None:

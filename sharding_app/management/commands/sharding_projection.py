@@ -2,13 +2,11 @@
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import DatabaseError, connections
 
-from sharding_app.adapters.django import projections as control
 from sharding_app.errors import ProjectionError
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations import projections
@@ -25,13 +23,7 @@ CONFIRMED = {
     "accept_server": "Positions of {} count on this server. After a restored dump this loses events.",
 }
 """Orders that cannot be undone."""
-SIMPLE: dict[str, Callable[[str, int], None]] = {
-    "pause": control.pause,
-    "resume": control.resume,
-    "reset": control.reset,
-    "remove": control.remove,
-    "accept_server": control.accept_server,
-}
+ORDERS = (*projections.SIMPLE, "reset", "retry", "skip")
 
 
 class Command(OperatorCommand):
@@ -75,7 +67,7 @@ class Command(OperatorCommand):
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
     def work(self, options: dict[str, Any]) -> None:
-        orders = [each for each in (*SIMPLE, "retry", "skip") if options[each]]
+        orders = [each for each in ORDERS if options[each]]
         if len(orders) > 1:
             raise refused("Give one order at a time.")
         name, colon, given = str(options["name"]).partition(":")
@@ -113,20 +105,21 @@ class Command(OperatorCommand):
             )
         if action in CONFIRMED:
             self.sure(CONFIRMED[action].format(title), yes=options["yes"])
-        detail = ""
-        if action in SIMPLE:
-            work: Callable[[], object] = partial(SIMPLE[action], name, version)
-        else:
-            type_name, entity = options[action]
-            detail = f"{type_name} {entity!r}"
-            work = partial(control.retry, name, version, type_name, entity)
-            if action == "skip":
-                detail += f" #{options['number']}"
-                work = partial(control.skip, name, version, type_name, entity, options["number"])
-        done = projections.order(action, name, version, signed("sharding_projection"), work, detail)
-        if done is False:
-            raise refused(f"{detail} does not wait in {title}. It may have gone on: look again.")
-        self.say(f"{title}: {action.replace('_', ' ')}{f' {detail}' if detail else ''}, done.")
+        type_name, entity = options["retry"] or options["skip"] or ("", "")
+        done = projections.order(
+            action,
+            name,
+            version,
+            signed("sharding_projection"),
+            type_name=type_name,
+            entity=entity,
+            number=options["number"] or 0,
+        )
+        number = f" #{options['number']}" if action == "skip" else ""
+        of = f"{type_name} {entity!r}{number}"
+        if not done:
+            raise refused(f"{of} does not wait in {title}. It may have gone on: look again.")
+        self.say(f"{title}: {action.replace('_', ' ')}{f' {of}' if entity else ''}, done.")
         self.result(name=name, version=version, order=action)
 
     # -- Reports -----------------------------------------------------------------------------------

@@ -275,3 +275,8 @@ CREATE TABLE sharding_held (
     at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (projection_id, type_id, entity)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- A handler that fails for all of a type leaves a row for each entity: turns look for those that are due, operators for
+-- parked ones.
+CREATE INDEX sharding_held_due ON sharding_held (projection_id, retry_at) WHERE until IS NULL AND NOT parked;
+CREATE INDEX sharding_held_parked ON sharding_held (projection_id, slice) WHERE parked;

@@ -1,4 +1,4 @@
--- Versions of projections and their positions, each with what is behind it, counted in so many changes at most.
+-- Versions of projections and their positions, each with what is behind it and what waits, counted as far as a limit.
 SELECT r.id, r.name, r.version, r.live, r.paused, r.server = s.system_identifier::text,
     p.first_slice, p.last_slice, p.events, p.fill_type IS NOT NULL, p.fill_after, p.at,
     coalesce(behind.events, 0)::bigint, coalesce(behind.rows, 0) >= %(most)s,
@@ -20,8 +20,15 @@ CROSS JOIN LATERAL (
     ) new
 ) behind
 CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE h.until IS NULL) AS count, count(*) FILTER (WHERE h.parked) AS parked
-    FROM sharding_held h WHERE h.projection_id = r.id AND h.slice BETWEEN p.first_slice AND p.last_slice
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT FROM sharding_held h
+            WHERE h.projection_id = r.id AND h.slice BETWEEN p.first_slice AND p.last_slice AND h.until IS NULL
+            LIMIT %(most)s) found) AS count,
+        (SELECT count(*) FROM (
+            SELECT FROM sharding_held h
+            WHERE h.projection_id = r.id AND h.slice BETWEEN p.first_slice AND p.last_slice AND h.parked
+            LIMIT %(most)s) found) AS parked
 ) waiting
 WHERE %(name)s::text IS NULL OR r.name = %(name)s
 ORDER BY r.name, r.version, p.first_slice;

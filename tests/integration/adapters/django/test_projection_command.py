@@ -1,5 +1,6 @@
 """`manage.py sharding_projection` on PostgreSQL: what it shows, and what its orders do."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from io import StringIO
@@ -9,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
+from sharding_app.ports.projections import HandlerFailed
 from tests.integration.adapters.django.projected import Payments, Writer, part
 from tests.integration.adapters.django.test_projecting import writer as journal_writer
 
@@ -40,8 +42,11 @@ def failing(writer: Writer) -> Callable[[], None]:
     writer.append("alice", 2, 3)
     writer.commit()
 
+    failed: list[bool] = []
+
     def turn() -> None:
-        work.take(0, 127)
+        failed.append(True)
+        work.take(0, 127, careful=len(failed) > 1)
 
     return turn
 
@@ -87,3 +92,19 @@ def test_wrong_orders_are_refused(failing: Callable[[], None]) -> None:
         code, found = shows(*arguments)
         assert code == 1, arguments
         assert why in found["error"], arguments
+
+
+def test_the_timeline_keeps_no_ids_of_entities(failing: Callable[[], None]) -> None:
+    for _ in range(2):
+        with contextlib.suppress(HandlerFailed):
+            failing()
+    account = ("projected.Account", "alice")
+    assert shows(NAME, "--retry", *account)[0] == 0
+    assert shows(NAME, "--skip", *account, "--number", "2", "--yes")[0] == 0
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT action, split_part(detail, ',', 1) FROM sharding_decision WHERE action LIKE 'projection%' ORDER BY id"
+        )
+        assert cursor.fetchall() == [
+            ("projection_retry", "projected.Account"), ("projection_skip", "projected.Account #2"),
+        ]  # fmt: skip

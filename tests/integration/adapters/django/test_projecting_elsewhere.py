@@ -1,0 +1,170 @@
+"""Projections whose rows are outside of the cluster's database: events may come again, none is
+left out.
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+from django.db import OperationalError, connection, connections
+
+from sharding_app.adapters.django import projections as control
+from sharding_app.entities.happened import Happened
+from sharding_app.entities.projections import Projection, on, projections
+from sharding_app.errors import ProjectionError
+from sharding_app.operations.projections import order
+from tests.integration.adapters.django.projected import Account, Paid, Writer, journal, log, part, run
+from tests.integration.adapters.django.test_projecting import writer as journal_writer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+writer = journal_writer
+
+
+@pytest.fixture
+def copies() -> Iterator[type[Projection]]:
+    """A projection with a connection of its own, in the same database: two commits."""
+    connections["reports"] = connection.copy("reports")
+    with projections.isolated():
+
+        class Copies(Projection, name="projected.Copies"):
+            source = Account
+            database = "reports"
+
+            @on(Paid)
+            def paid(self, happened: Happened[Paid]) -> None:
+                with connections["reports"].cursor() as cursor:
+                    cursor.execute(
+                        "INSERT INTO projected (entity, seq, amount) VALUES (%s, %s, %s)",
+                        [happened.entity_id, happened.number, happened.event.amount],
+                    )
+
+            def clear(self) -> None:
+                with connections["reports"].cursor() as cursor:
+                    cursor.execute("DELETE FROM projected")
+
+        yield Copies
+    connections["reports"].close()
+    del connections["reports"]
+
+
+@pytest.fixture
+def posts() -> Iterator[Any]:
+    """A projection to a service."""
+    with projections.isolated():
+
+        class Posts(Projection, name="projected.Posts"):
+            source = Account
+            seen: ClassVar[list[tuple[str, int]]] = []
+            fails: ClassVar[bool] = False
+
+            @on(Paid)
+            async def paid(self, happened: Happened[Paid]) -> None:
+                self.seen.append((happened.entity_id, happened.number))
+
+            async def clear(self) -> None:
+                if self.fails:
+                    raise ConnectionError("the service is away")
+                self.seen.clear()
+
+        yield Posts
+
+
+def reset(projection: type[Projection]) -> bool:
+    return order("reset", projection.__dict__["_sharding_projection"].title, 1, "a test")
+
+
+def noted() -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT subject, detail FROM sharding_decision WHERE action = 'projection_reset'")
+        return list(cursor.fetchall())
+
+
+def has_all() -> bool:
+    return {each[:2] for each in log()} == set(journal())
+
+
+def test_a_reset_clears_and_fills_anew(writer: Writer, copies: type[Projection]) -> None:
+    work = part(copies)
+    writer.append("a", 1, 2)
+    writer.commit()
+    run(work)
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO projected (entity, seq, amount) VALUES ('wrong', 1, 1)")
+    assert reset(copies)
+    assert not log()
+    run(work)
+    assert [each[:2] for each in log()] == journal()
+    assert noted() == [("projected.Copies:1", "by a test")]
+
+
+def test_a_paused_one_stays_paused(writer: Writer, copies: type[Projection]) -> None:
+    work = part(copies)
+    writer.append("a", 1)
+    writer.commit()
+    run(work)
+    control.pause("projected.Copies", 1)
+    reset(copies)
+    assert work.take(0, 127).paused
+
+
+@pytest.mark.parametrize("database", ["default", "reports"])
+def test_a_reset_that_is_cut_between_its_commits_leaves_no_gap(
+    writer: Writer, copies: type[Projection], monkeypatch: pytest.MonkeyPatch, database: str
+) -> None:
+    work = part(copies)
+    writer.append("a", 1, 2)
+    writer.append("b", 1)
+    writer.commit()
+    run(work)
+
+    def fails() -> None:
+        raise OperationalError("the connection is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connections[database], "commit", fails)
+        with pytest.raises((OperationalError, ProjectionError)):
+            reset(copies)
+    # Either nothing of it has happened, or no turn is taken while old rows are there.
+    assert work.take(0, 127).paused == (database == "reports")
+    assert has_all()
+    control.resume("projected.Copies", 1)
+    run(work)
+    assert has_all()
+    reset(copies)
+    run(work)
+    assert sorted(each[:2] for each in log()) == journal()
+
+
+def test_rows_of_a_service_are_cleared_by_an_async_method(writer: Writer, posts: Any) -> None:
+    work = part(posts)
+    writer.append("a", 1, 2)
+    writer.commit()
+    run(work)
+    posts.seen.append(("wrong", 1))
+    reset(posts)
+    run(work)
+    assert posts.seen == [("a", 1), ("a", 2)]
+    posts.fails = True
+    with pytest.raises(ProjectionError, match="the service is away") as caught:
+        reset(posts)
+    assert caught.value.code == "not_cleared"
+    assert work.take(0, 127).paused
+    posts.fails = False
+    reset(posts)
+    control.resume("projected.Posts", 1)
+    run(work)
+    assert posts.seen == [("a", 1), ("a", 2)]
+
+
+def test_without_clear_nothing_is_changed(writer: Writer, posts: Any) -> None:
+    work = part(posts)
+    writer.append("a", 1)
+    writer.commit()
+    run(work)
+    posts.clear = Projection.clear
+    with pytest.raises(Exception, match="needs a method clear"):
+        reset(posts)
+    writer.append("a", 2)
+    writer.commit()
+    run(work)
+    assert posts.seen == [("a", 1), ("a", 2)]
