@@ -1,11 +1,13 @@
-"""10,000 shards on 100 regions are allocated and rebalanced within a second of CPU.
+"""The work of allocating and rebalancing 2,000 shards on 100 regions, counted in calls.
 
-Counted in the time of this process alone, so that others on the machine do not matter; the best of
-a few tries counts.
+A call is one of Python's or of C's, so the machine and its load do not matter. One more loop over
+all regions for each shard would be 100 or 200 calls more a shard, one over all shards 2,000.
 """
 
-import time
+import sys
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -22,20 +24,24 @@ from sharding_app.protocol.records import HomeChange, Member, ShardRow
 from tests.unit.protocol.allocation.regions import region_name, regions, view
 from tests.unit.protocol.coordinator.coordination import TYPE, node
 
-SHARDS, REGIONS = 10_000, 100
-LIMIT_SECONDS = 1.0
-TRIES = 3
+SHARDS, REGIONS = 2_000, 100
 
 
-def fewest_cpu_seconds(work: Callable[[], None]) -> float:
-    best = float("inf")
-    for _ in range(TRIES):
-        began = time.process_time()
+def calls_of(work: Callable[[], None]) -> int:
+    """Count the calls of Python and of C while the work runs."""
+    made = 0
+
+    def see(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal made
+        made += event.endswith("call")
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
         work()
-        best = min(best, time.process_time() - began)
-        if best < LIMIT_SECONDS / 2:
-            break
-    return best
+    finally:
+        sys.setprofile(before)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,7 @@ def fewest_cpu_seconds(work: Callable[[], None]) -> float:
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_strategy_keeps_up(strategy: ShardAllocationStrategy, record_property: Callable[..., None]) -> None:
+def test_a_strategy_keeps_up(strategy: ShardAllocationStrategy) -> None:
     names = [region_name(number) for number in range(REGIONS)]
     wishes = {shard: f"node-{names[shard % REGIONS].lower()}" for shard in range(SHARDS)}
     seen = view(names, locations=wishes)
@@ -61,9 +67,7 @@ def test_a_strategy_keeps_up(strategy: ShardAllocationStrategy, record_property:
         crowded = regions(*[2 * SHARDS // REGIONS] * (REGIONS // 2), *[0] * (REGIONS // 2))
         assert strategy.rebalance(crowded, set(), seen)
 
-    seconds = fewest_cpu_seconds(work)
-    record_property("cpu_seconds", round(seconds, 3))
-    assert seconds < LIMIT_SECONDS
+    assert calls_of(work) < 300 * SHARDS
 
 
 class Echo:
@@ -121,7 +125,7 @@ class Echo:
         return list(count.values())
 
 
-def test_the_coordinator_keeps_up(record_property: Callable[..., None]) -> None:
+def test_the_coordinator_keeps_up() -> None:
     """All are asked for by a hundred regions, then a node dies and another one joins."""
     names = [f"n{number}" for number in range(REGIONS)]
     members = [node(name, age) for age, name in enumerate(names, 1)]
@@ -141,12 +145,10 @@ def test_the_coordinator_keeps_up(record_property: Callable[..., None]) -> None:
         echo.play()
         assert max(echo.sizes()) - min(echo.sizes()) <= 1
 
-    seconds = fewest_cpu_seconds(work)
-    record_property("cpu_seconds", round(seconds, 3))
-    assert seconds < LIMIT_SECONDS
+    assert calls_of(work) < 200 * SHARDS
 
 
-def test_half_of_all_shards_move_to_as_many_nodes_that_join(record_property: Callable[..., None]) -> None:
+def test_half_of_all_shards_move_to_as_many_nodes_that_join() -> None:
     names = [f"n{number}" for number in range(REGIONS)]
     members = [node(name, age) for age, name in enumerate(names, 1)]
 
@@ -162,9 +164,7 @@ def test_half_of_all_shards_move_to_as_many_nodes_that_join(record_property: Cal
             echo.now += 0.05
         assert min(echo.sizes()) == SHARDS // REGIONS
 
-    seconds = fewest_cpu_seconds(work)
-    record_property("cpu_seconds", round(seconds, 3))
-    assert seconds < LIMIT_SECONDS
+    assert calls_of(work) < 750 * SHARDS
 
 
 def test_a_death_costs_messages_by_processes_not_by_their_product_with_homes_and_types() -> None:
