@@ -50,8 +50,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Be PostgreSQL's superuser where the servers are our own: some tests make roles and change the
-    server's settings.
+    server's settings. And hash passwords at once: a third of a second for each user of each test
+    was a quarter of all that the tests cost.
     """
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     if not os.environ.get("DATABASE_URL"):
         access = DataFolder(settings.DATA_FOLDER).access()
         settings.DATABASES["default"].update(database(access.admin_url))

@@ -35,7 +35,7 @@ class Sent: ...
 class Digest(Singleton, EventSourced, name="entities.Digest"):
     sent: int = 0
 
-    @every(hours=1)
+    @every(minutes=5)
     @command
     def send_out(self) -> int:
         self.persist(Sent())
@@ -110,7 +110,7 @@ async def test_there_is_one_and_refs_of_others_are_refused(cluster: MemoryCluste
 async def test_its_timers_are_set_at_its_start_and_fire(cluster: MemoryCluster) -> None:
     await until(lambda: len(timers(cluster)) == 2)
     assert set(timers(cluster)) == {"?every:send_out", "?every:clean_up"}
-    await travel(3 * 3600 + 60)
+    await travel(3 * 300 + 60)
     await until(lambda: len(cluster.events(Digest, "the")) >= 3)
     events = [each for each in cluster.events(Digest, "the") if isinstance(each, Sent)]
     assert len(events) == 3
@@ -185,4 +185,4 @@ async def test_wrong_declarations_are_refused() -> None:
             @on_start  # type: ignore[type-var]
             def begin(self, what: str) -> None: ...
 
-    assert timedelta(hours=1).total_seconds() == Digest._sharding_type.recurring["send_out"].seconds  # type: ignore[union-attr]
+    assert timedelta(minutes=5).total_seconds() == Digest._sharding_type.recurring["send_out"].seconds  # type: ignore[union-attr]
