@@ -17,7 +17,9 @@ from django.views.decorators.http import require_safe
 from sharding_app import wiring
 from sharding_app.http.pages import hubs
 from sharding_app.live.hub import REFUSALS, Hub
+from sharding_app.operations import projections
 from sharding_app.operations.database_health import Health, read_health
+from sharding_app.operations.projections import ProjectionLook
 from sharding_app.operations.snapshot import ClusterSnapshot, read_snapshot
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.telemetry.exposition import CONTENT_TYPE, Family, Sample, render
@@ -38,6 +40,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     try:
         families += cluster_families(read_snapshot())
         families += database_families(read_health())
+        families += projection_families(projections.look_if_allowed() or ())
         up = 1
     except DatabaseError:
         up = 0
@@ -172,6 +175,37 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             "sharding_messages_oldest_seconds", "gauge",
             "For how long the oldest of the overdue ones has been due; 0: none is overdue.",
             [Sample({"type": each.type}, each.oldest_seconds) for each in rows.message_counts],
+        ),
+    ]  # fmt: skip
+
+
+def projection_families(found: Sequence[ProjectionLook]) -> list[Family]:
+    """Return the metrics of projections."""
+    labels = [{"projection": each.name, "version": str(each.version)} for each in found]
+    return [
+        Family(
+            "sharding_projection_behind_events", "gauge", "Events that are not handled; of each part up to 1000 changes.",
+            [Sample(label, each.behind_events) for label, each in zip(labels, found, strict=True)],
+        ),
+        Family(
+            "sharding_projection_behind_seconds", "gauge", "Age of the oldest of these.",
+            [Sample(label, each.behind_seconds) for label, each in zip(labels, found, strict=True)],
+        ),
+        Family(
+            "sharding_projection_events_total", "counter", "Events that were handled since its last fill began.",
+            [Sample(label, each.events) for label, each in zip(labels, found, strict=True)],
+        ),
+        Family(
+            "sharding_projection_waiting", "gauge", "Entities that wait since an event has failed, by state.",
+            [
+                Sample({**label, "state": state}, count)
+                for label, each in zip(labels, found, strict=True)
+                for state, count in (("failing", each.waiting - each.parked), ("parked", each.parked))
+            ],
+        ),
+        Family(
+            "sharding_projection_paused", "gauge", "1 if an operator has paused it.",
+            [Sample(label, each.status.paused) for label, each in zip(labels, found, strict=True)],
         ),
     ]  # fmt: skip
 

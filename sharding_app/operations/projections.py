@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from sharding_app.adapters.django import projections as control
-from sharding_app.adapters.django.database import bounded_reads, journal_alias
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
 from sharding_app.adapters.django.projections import HeldEntity, ProjectionStatus
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import TIMELINE_LINES
@@ -131,6 +131,15 @@ def look(name: str | None = None) -> list[ProjectionLook]:
     """Read all projections, or all versions of one. Raises DatabaseError."""
     known = {(each.title, each.version) for each in projections.all().values()}
     return [ProjectionLook(each, (each.name, each.version) in known) for each in control.status(name)]
+
+
+def look_if_allowed(name: str | None = None) -> list[ProjectionLook] | None:
+    """Read them for a page or for metrics, within their time; None: this role may not read the
+    rows. Raises DatabaseError.
+    """
+    with bounded_reads(), connections[journal_alias()].cursor() as cursor:
+        ((allowed,),) = run_query(cursor, "projection_readable")
+        return look(name) if allowed else None
 
 
 def held(name: str, version: int, limit: int = 100) -> list[HeldEntity]:

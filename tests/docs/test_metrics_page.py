@@ -9,8 +9,16 @@ from typing import Any
 
 import msgspec
 
-from sharding_app.http.metrics import cluster_families, database_families, live_families, own_families
+from sharding_app.adapters.django.projections import ProjectionStatus
+from sharding_app.http.metrics import (
+    cluster_families,
+    database_families,
+    live_families,
+    own_families,
+    projection_families,
+)
 from sharding_app.operations.database_health import Health, TableHealth
+from sharding_app.operations.projections import ProjectionLook
 from sharding_app.operations.snapshot import MessageCounts, ShardGroup
 from sharding_app.protocol.histogram import ROWS, SECONDS
 from sharding_app.protocol.records import CoordinatorRow
@@ -65,8 +73,14 @@ def of_the_site() -> Described:
         vacuumed_seconds=None,
         age=1,
     )
-    own = own_families(client)
-    found = [*own, *live_families([]), *cluster_families(rows), *database_families(Health(tables=[table]))]
+    projection = ProjectionLook(ProjectionStatus("shop.Open", 1, True, False, True, []), declared=True)
+    found = [
+        *own_families(client),
+        *live_families([]),
+        *cluster_families(rows),
+        *database_families(Health(tables=[table])),
+        *projection_families([projection]),
+    ]
     return {**of(found), "sharding_database_up": ("gauge", frozenset())}
 
 

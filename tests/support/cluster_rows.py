@@ -77,6 +77,32 @@ def rows(db: None) -> None:
         )
 
 
+def add_projection() -> None:
+    """Add `shop.Open` 1 by its rows, in two parts: one change is not handled, `alice` is parked at
+    event 4, and `bob` is tried again.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_projection (id, name, version, type_ids, live, server)"
+            " SELECT 7, 'shop.Open', 1, %s, true, system_identifier::text FROM pg_control_system()",
+            [[CART]],
+        )
+        cursor.execute(
+            "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position, events)"
+            " VALUES (7, 0, 63, '1:1:', 1000), (7, 64, 127, '1:1:', 234)"
+        )
+        cursor.execute(
+            "INSERT INTO sharding_change (type_id, xid, at, events, entities, slices, firsts, lasts)"
+            " VALUES (%s, '2', now() - interval '10 min', 3, '{carol}', '{1}', '{1}', '{3}')",
+            [CART],
+        )
+        cursor.executemany(
+            "INSERT INTO sharding_held (projection_id, type_id, entity, slice, next, failures, parked, error)"
+            " VALUES (7, %s, %s, 1, %s, %s, %s, 'ValueError: the shelf is empty')",
+            [(CART, "alice", 4, 5, True), (CART, "bob", 1, 1, False)],
+        )
+
+
 @pytest.fixture
 def person(db: None) -> Person:
     """Return a browser of a staff user who has these permissions and no others."""

@@ -25,7 +25,7 @@ from sharding_app.runtime.node.health import ALIVE_LAG_SECONDS, NodeHealth
 from sharding_app.runtime.telemetry.exposition import Buckets, Family, Sample, render
 from sharding_app.runtime.telemetry.metrics import families
 from tests.support.answering_nodes import FakeNodes, HandClock, answer, collector
-from tests.support.cluster_rows import Person
+from tests.support.cluster_rows import Person, add_projection
 
 urlpatterns = [path("sharding/", include("sharding_app.http.urls"))]
 
@@ -351,6 +351,42 @@ def test_the_sites_metrics_count_messages_that_need_attention(person: Person) ->
     assert oldest.labels == {"type": "shop.Cart"}
     assert 7200 <= oldest.value < 7300
     assert found["sharding_messages"].samples
+
+
+@pytest.mark.usefixtures("site", "rows", "not_connected")
+def test_the_sites_metrics_tell_how_far_projections_have_come(person: Person) -> None:
+    add_projection()
+    client = person("view_cluster")
+    found = read(client.get("/sharding/metrics").content.decode())
+
+    def samples(name: str) -> list[Any]:
+        return [(each.labels, each.value) for each in found[f"sharding_projection_{name}"].samples]
+
+    open_1 = {"projection": "shop.Open", "version": "1"}
+    assert samples("events") == [(open_1, 1234)]
+    assert samples("behind_events") == [(open_1, 3)]
+    assert samples("paused") == [(open_1, 0)]
+    assert [(labels["state"], value) for labels, value in samples("waiting")] == [
+        ("failing", 1),
+        ("parked", 1),
+    ]
+    assert 600 <= samples("behind_seconds")[0][1] < 700
+
+
+@pytest.mark.usefixtures("site", "rows", "not_connected")
+def test_a_role_that_may_not_read_projections_gets_the_other_metrics(person: Person) -> None:
+    add_projection()
+    client = person("view_cluster")
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE ROLE sharding_half")
+        cursor.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO sharding_half")
+        cursor.execute("GRANT UPDATE ON django_session TO sharding_half")
+        cursor.execute("REVOKE SELECT ON sharding_held FROM sharding_half")
+        cursor.execute("SET LOCAL ROLE sharding_half")
+    page = client.get("/sharding/metrics").content.decode()
+    assert read(page)["sharding_database_up"].samples[0].value == 1
+    assert "shop.Cart" in page
+    assert "shop.Open" not in page
 
 
 @pytest.mark.usefixtures("site", "rows", "not_connected")
