@@ -238,6 +238,7 @@ class Scenario(Generic[C]):
         report.figures["objects that took over, so far"] = self.registry.successions
         report.broken = judge(others, final, rows, homes, decided, lives, self.patience, self.outages)
         report.broken += self._audit()
+        report.broken += self.judge_more()
         export(calls, self.place / "history.json")
         (self.place / "journal.json").write_bytes(msgspec.json.encode({"rows": rows, "homes": homes}))
         self.judged(report)
@@ -262,6 +263,10 @@ class Scenario(Generic[C]):
         report.payments = Counter(each.what for each in postings)
         (self.place / "postings.json").write_bytes(msgspec.json.encode({"postings": postings, "left": left}))
         return audit(orders, postings, left)
+
+    def judge_more(self) -> list[str]:
+        """Return further broken promises. Subclasses judge here what else follows the accounts."""
+        return []
 
     def judged(self, report: Report) -> None:
         """Do nothing. Subclasses get each report here, good or bad."""

@@ -64,6 +64,7 @@ def main() -> int:
     finally:
         servers.close()
     print("\n".join(totals.lines()))
+    print(f"projection: {run.projected:,} events of accounts summed up, compared with the journal each round")
     if totals.broken:
         print(f"BROKEN in round {totals.rounds}:\n{totals.broken}")
         print(

@@ -13,7 +13,9 @@ from tests.acceptance.scenario import Scenario
 
 
 class Mixed(mixed.Mixed):
-    """A cluster whose nodes reach their servers through proxies, the last through a cable."""
+    """A cluster whose nodes reach their servers through proxies, the last through a cable, and
+    sum up the accounts in a projection.
+    """
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class Mixed(mixed.Mixed):
         chosen = {name: fault for name, fault in known.items() if not faults or name in faults}
         if "clock" in chosen:
             cluster.clock(names[0])
+        run.project()
         if "cable" in chosen:
             cluster.wired = names[-1]
         for name in names:

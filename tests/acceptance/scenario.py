@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sharding_app.torture import scenario
-from sharding_app.torture.processes import Load
-from sharding_app.torture.scenario import Fault, Report
+from sharding_app.torture.processes import Load, NotInTime, until
+from sharding_app.torture.scenario import SETTLE_SECONDS, Fault, Report
 from tests.acceptance.cluster import BUSY, Cluster, Servers
+from tests.acceptance.summed.sums import TABLE, Look, check_sums, look
 
 __all__ = ["REPORTS", "REPORT_FOLDER", "SECONDS", "Fault", "Report", "Scenario", "drawn"]
 
@@ -42,6 +45,9 @@ class Scenario(scenario.Scenario[Cluster]):
         self.counts = True
         "Its figures belong into the summary."
         self.patience *= 2  # of callers; the machine may be doing other things
+        self.projects = False
+        self.projected = 0
+        "Events in the projection's table, so far."
 
     def begin(
         self,
@@ -52,6 +58,35 @@ class Scenario(scenario.Scenario[Cluster]):
         payments: float = 0.0,
     ) -> None:
         super().begin(*nodes, rate=rate, entities=entities, roles=roles, payments=payments)
+
+    def project(self) -> None:
+        """Let the nodes that are started from now on sum up the accounts in a projection; each
+        round compares its table with the journal.
+        """
+        self.projects = True
+        self.cluster.more["ACCEPTANCE_APPS"] = "tests.acceptance.summed"
+        self.cluster.sql(TABLE)
+
+    def judge_more(self) -> list[str]:
+        """Judge the projection, once it has caught up."""
+        if not self.projects:
+            return []
+
+        found: list[Look] = []
+
+        def caught_up() -> bool:
+            found[:] = [look(self.cluster.database_url, self.cluster.accounts)]
+            return found[0].caught_up
+
+        began = time.monotonic()
+        with suppress(NotInTime):
+            until(caught_up, SETTLE_SECONDS, "the projection has caught up", 0.5)
+        if not found:
+            return ["promise 17: the projection's table could not be read"]
+        self.report.figures["seconds until the projection had caught up"] = time.monotonic() - began
+        self.projected = sum(each.events for each in found[0].projected)
+        self.report.figures["events that the projection has summed up, so far"] = self.projected
+        return check_sums(found[0])
 
     def go_on(self, seconds: float) -> None:
         super().go_on(max(seconds, SECONDS / 2))

@@ -17,10 +17,12 @@ pytestmark = pytest.mark.acceptance
 
 
 def test_mixed_faults(scenario: NewScenario) -> None:
-    mixed = Mixed(scenario(SETTINGS), print)
+    run = scenario(SETTINGS)
+    mixed = Mixed(run, print)
     mixed.begin()
     report = mixed.round(stages=3)
     assert report.events > 1000
+    assert run.projected > 0
 
 
 def test_k2_random_splits_never_make_two_of_one(scenario: NewScenario) -> None:
