@@ -52,7 +52,7 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
         plan.request.by = request.user.get_username()
     # The intent is written first: what happens next may end this process, or raise.
     entry = _log(request, admin, plan)
-    done, text = _carry_out(plan)
+    done, text = _carry_out(plan, request.user.get_username())
     if entry is not None:
         entry.change_message = f"{plan.title}: {text}"
         entry.save(update_fields=["change_message"])
@@ -60,9 +60,11 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
     return HttpResponseRedirect(admin.base() + plan.back)
 
 
-def _carry_out(plan: Plan) -> tuple[bool, str]:
+def _carry_out(plan: Plan, by: str) -> tuple[bool, str]:
     if plan.work is not None:
         return plan.work()
+    if plan.signed_work is not None:
+        return plan.signed_work(by)
     request = plan.request
     assert request is not None  # noqa: S101 - a plan has work or a request
 

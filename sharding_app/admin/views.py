@@ -36,6 +36,7 @@ TABS = (
     ("singletons", "singletons/", _("Singletons")),
     ("workers", "workers/", _("Workers")),
     ("messages", "messages/", _("Messages")),
+    ("projections", "projections/", _("Projections")),
     ("load", "load/", _("Load")),
     ("database", "database/", _("Database")),
     ("timeline", "timeline/", _("Timeline")),

@@ -15,4 +15,11 @@ TONES = {
     "rebalancing_paused": "warn",
     "rebalancing_resumed": "good",
     "hand_off_late": "bad",
+    "projection_pause": "warn",
+    "projection_resume": "good",
+    "projection_reset": "warn",
+    "projection_retry": "plain",
+    "projection_skip": "bad",
+    "projection_remove": "warn",
+    "projection_accept_server": "warn",
 }

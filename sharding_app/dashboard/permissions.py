@@ -40,6 +40,7 @@ class Rights:
     stop_entity: bool = False
     retry_message: bool = False
     discard_message: bool = False
+    steer_projection: bool = False
     events: bool = False
     "May open the table of events in the admin."
 
@@ -54,5 +55,6 @@ class Rights:
             stop_entity=user.has_perm("sharding.stop_entity"),
             retry_message=user.has_perm("sharding.retry_message"),
             discard_message=user.has_perm("sharding.discard_message"),
+            steer_projection=user.has_perm("sharding.steer_projection"),
             events=user.has_perm("sharding.view_event"),
         )

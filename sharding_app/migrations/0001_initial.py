@@ -55,6 +55,10 @@ class Migration(migrations.Migration):
                             ("stop_entity", "Can passivate and restart entities"),
                             ("retry_message", "Can run and retry messages and timers"),
                             ("discard_message", "Can discard messages and timers"),
+                            (
+                                "steer_projection",
+                                "Can pause, resume and reset projections, retry and skip their events",
+                            ),
                         ),
                         "abstract": False,
                         "required_db_vendor": "postgresql",

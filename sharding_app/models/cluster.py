@@ -30,6 +30,7 @@ class Cluster(ReadOnlyModel):
             ("stop_entity", "Can passivate and restart entities"),
             ("retry_message", "Can run and retry messages and timers"),
             ("discard_message", "Can discard messages and timers"),
+            ("steer_projection", "Can pause, resume and reset projections, retry and skip their events"),
         )
 
     def __str__(self) -> str:

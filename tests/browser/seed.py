@@ -90,8 +90,27 @@ def _rows() -> dict[str, Any]:
                 [message, station, shard_of(entity, shards), entity, entity, msgspec.msgpack.encode([7.5, "hail"]),
                  "entity_failed: the reference is gone"],
             )  # fmt: skip
+        _projection(cursor, station)
     numbers = {name: number for name, (number, _) in types.items()}
     return {"types": {**numbers, "weather.Balloon": balloon}, "garbled": garbled}
+
+
+def _projection(cursor: Any, station: int) -> None:
+    """Add a projection whose class is gone: in two parts, late, with an entity that is parked."""
+    cursor.execute(
+        "WITH made AS (INSERT INTO sharding_projection (name, version, type_ids, live, server)"
+        " SELECT 'weather.Extremes', 1, ARRAY[%s::integer], true, system_identifier::text FROM pg_control_system() RETURNING id),"
+        " placed AS (INSERT INTO sharding_position (projection_id, first_slice, last_slice, position, events)"
+        " SELECT id, first, first + 63, '1:1:', 1200 + first FROM made, unnest('{0,64}'::smallint[]) AS part (first))"
+        " INSERT INTO sharding_held (projection_id, type_id, entity, slice, next, failures, parked, error)"
+        " SELECT id, %s, 'malmo', 3, 4, 5, true, 'ValueError: the thermometer is stuck' FROM made",
+        [station, station],
+    )
+    cursor.execute(
+        "INSERT INTO sharding_change (type_id, xid, at, events, entities, slices, firsts, lasts)"
+        " VALUES (%s, '2', now() - interval '10 min', 3, '{malmo}', '{3}', '{4}', '{6}')",
+        [station],
+    )
 
 
 def _event(cursor: Any, number: int, entity: str, shard: int, payload: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
 
-from sharding_app.admin.operator_plans import entities, messages, nodes, shards
+from sharding_app.admin.operator_plans import entities, messages, nodes, projections, shards
 from sharding_app.admin.operator_plans.plan import Plan
 from sharding_app.operations.cache import Look
 
@@ -32,4 +32,9 @@ ACTIONS: dict[str, Action] = {
     "run": Action("sharding.retry_message", _("Run messages and timers now"), messages.run),
     "retry": Action("sharding.retry_message", _("Retry messages and timers"), messages.retry),
     "discard": Action("sharding.discard_message", _("Discard messages and timers"), messages.discard),
+    "projection-pause": Action("sharding.steer_projection", _("Pause a projection"), projections.pause),
+    "projection-resume": Action("sharding.steer_projection", _("Resume a projection"), projections.resume),
+    "projection-reset": Action("sharding.steer_projection", _("Reset a projection"), projections.reset),
+    "projection-retry": Action("sharding.steer_projection", _("Retry an entity"), projections.retry),
+    "projection-skip": Action("sharding.steer_projection", _("Skip an event"), projections.skip),
 }

@@ -31,6 +31,8 @@ class Plan:
     request: OperatorRequest | None = None
     work: Callable[[], tuple[bool, str]] | None = None
     "Changes rows; returns whether that went well, and the outcome in words."
+    signed_work: Callable[[str], tuple[bool, str]] | None = None
+    "The same, for a change that is noted with the user's name."
     fields: list[tuple[str, str]] | None = None
     "Names and values that carry it out. None: those that have asked for the plan."
     back: str = ""

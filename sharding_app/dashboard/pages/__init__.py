@@ -12,7 +12,7 @@ from django.http import Http404
 from django.utils.translation import gettext as _
 
 from sharding_app.dashboard.keyset import storable
-from sharding_app.dashboard.pages import cluster, database, messages, types
+from sharding_app.dashboard.pages import cluster, database, messages, projections, types
 from sharding_app.dashboard.pages.page import Asked, Builder, Page
 from sharding_app.dashboard.permissions import Rights
 from sharding_app.operations.cache import Look
@@ -29,6 +29,8 @@ PAGES: tuple[tuple[str, str, Builder], ...] = (
     ("workers", "workers/", types.workers_page),
     ("messages", "messages/", messages.messages_page),
     ("message", "messages/one/", messages.message_page),
+    ("projections", "projections/", projections.projections_page),
+    ("projection", "projections/one/", projections.projection_page),
     ("load", "load/", cluster.load_page),
     ("database", "database/", database.database_page),
     ("timeline", "timeline/", cluster.timeline_page),

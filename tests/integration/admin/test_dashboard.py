@@ -26,12 +26,14 @@ PAGES = [
     "", "nodes/", "nodes/n-a/", "nodes/n-gone/", "types/", f"types/{CART}/", f"types/{GONE}/", f"types/{CART}/shards/3/",
     f"types/{CART}/entity/", f"types/{CART}/entity/?id=alice", f"types/{CART}/entity/?id=alice&at=3",
     f"types/{GONE}/entity/?id=x", "singletons/", "messages/",
-    "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "database/", "load/", "history/",
+    "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "database/", "load/",
+    "projections/", "projections/one/?name=shop.Open&version=1", "history/",
 ]  # fmt: skip
 
 
 LIMITED = re.compile(
     r"count\(\*\)(?: AS many)? FROM (?:\(\s*SELECT FROM|waiting|parked)"
+    r"|count\(\*\) AS rows, min\(new\.at\)|count\(\*\) FILTER \(WHERE h\."
     r"|count\(\*\), max\(s\.epoch\)\s+FROM sharding_shard"
     r"|count\(\*\) AS events, count\(DISTINCT e\.entity\) AS entities\s+FROM sharding_event e\s+WHERE e\.at >="
 )

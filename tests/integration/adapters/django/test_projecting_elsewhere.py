@@ -70,7 +70,7 @@ def posts() -> Iterator[Any]:
 
 
 def reset(projection: type[Projection]) -> bool:
-    return order("reset", projection.__dict__["_sharding_projection"].title, 1, "a test")
+    return order("reset", projection.__dict__["_sharding_projection"].title, 1, "a test", is_bounded=True)
 
 
 def noted() -> list[tuple[Any, ...]]:
