@@ -3,19 +3,21 @@
     python -m tests.house.forks < REQUEST
 
 It is started by `tests.house.mutants` in a throwaway copy of the checkout, and prints one JSON
-object a line. First it runs all tests of tests/unit and the seeds, in a fork, and writes down which
-lines of the core each of them executes. Then it takes one mutant after the other: the changed
-function is put into a fork, and there run the tests that execute the changed statement, those of
-the core's own folder first, and then the seeds that do. A test or a seed that never executes the
-statement goes on as without the change. Some changes cannot be made in a fork: that of a function
-which ran at import, or one that takes the only `super()` out. With those, all tests and seeds run
-in new processes.
+object a line. The core is loaded with a mark before each statement of its functions. First all
+tests of tests/unit run in a fork, so it is known which statements each of them reaches. Then it
+takes one mutant after the other: the changed function is put into a fork, and there run the tests
+that reach the changed statement, those of the core's own folder first. Last, and in the same way,
+it tries the seeds with the mutants that no test has noticed. A test or a seed that never reaches
+the statement goes on as without the change. Some changes cannot be made in a fork: one that takes
+the only `super()` out of a function. A statement that runs at import has run without the change.
+With those, if nothing has noticed, all tests and seeds run in new processes.
 
 A test has noticed if it fails, or goes far beyond its usual time, in a fork for it alone, and
 passes there without the change.
 """
 
 import ast
+import builtins
 import gc
 import inspect
 import json
@@ -26,14 +28,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple, TextIO
 
 import pytest
@@ -49,12 +50,12 @@ MORE_WALL_SECONDS = 120
 NEW_PROCESS_SECONDS = 3600
 MOST_LEFT_OUT = 0.01
 """The share of tests that may fail without a change, as those of speed do on a busy machine."""
-ENOUGH_CALLS = 1000
-"""A function that was called so often without a line that had not run before is watched no more."""
 MEMORY_BYTES = 4 * 1024**3
 
+CORE_MODULES = ".".join(CORE.parts)
+
 Place = tuple[str, int]
-"""A file and a line."""
+"""A file, and the first line of a statement."""
 
 
 class Run(NamedTuple):
@@ -62,83 +63,82 @@ class Run(NamedTuple):
 
     name: str
     seconds: float
-    lines: frozenset[Place]
+    places: frozenset[Place]
+    "The statements of the core that it reaches."
 
 
 Attempt = Callable[[Run, Run | None], bool]
 """Runs a test or a seed, knowing which comes next; tells whether all was well."""
 
 
-class Verdict(NamedTuple):
-    step: str
-    "Empty: no step has noticed."
-    by: str
-    "The test or the seed."
+# -- Which statements run --------------------------------------------------------------------------
+
+MARK = "__reached__"
+"""The name, among the builtins, of the function that each statement of the core calls before it."""
 
 
-# -- Which lines run -------------------------------------------------------------------------------
+def marked(text: str, file: str) -> ast.Module:
+    """The module, with a call before each statement of its functions that tells the place."""
+    tree = ast.parse(text)
+    done: set[int] = set()
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            for name in ("body", "orelse", "finalbody"):
+                body = getattr(node, name, None)
+                if isinstance(body, list) and id(body) not in done:
+                    done.add(id(body))
+                    body[:] = [each for statement in body for each in (*_mark(statement, file), statement)]
+    return ast.fix_missing_locations(tree)
 
 
-class Trace:
-    """The lines of the core that run while it watches, in all threads that begin meanwhile."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = f"{root}/"
-        self._core = f"{root / CORE}/"
-        self._lines: set[Place] = set()
-        self._left: dict[CodeType, set[int]] = {}
-        "Of each function of the core that was called: the lines not seen yet."
-        self._calls: Counter[CodeType] = Counter()
-        "Its calls since the last new line."
-
-    @contextmanager
-    def watching(self, lines: set[Place]) -> Iterator[None]:
-        self._lines, self._left, self._calls = lines, {}, Counter()
-        before = sys.gettrace()
-        sys.settrace(self._called)
-        threading.settrace(self._called)
-        try:
-            yield
-        finally:
-            sys.settrace(before)
-            threading.settrace(None)
-
-    def _called(self, frame: FrameType, event: str, arg: object) -> Any:
-        code = frame.f_code
-        if not code.co_filename.startswith(self._core):
-            return None
-        left = self._left.get(code)
-        if left is None:
-            left = self._left[code] = {line for _, _, line in code.co_lines() if line is not None}
-            self._see(code, code.co_firstlineno)
-        self._calls[code] += 1
-        return self._line if left and self._calls[code] <= ENOUGH_CALLS else None
-
-    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
-        if event == "line" and (left := self._left.get(frame.f_code)) and frame.f_lineno in left:
-            left.discard(frame.f_lineno)
-            self._calls[frame.f_code] = 0
-            self._see(frame.f_code, frame.f_lineno)
-        return self._line
-
-    def _see(self, code: CodeType, line: int) -> None:
-        self._lines.add((code.co_filename.removeprefix(self._root), line))
+def _mark(statement: ast.stmt, file: str) -> Iterator[ast.stmt]:
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return  # a docstring stays the first
+    place = ast.Constant((file, statement.lineno))  # type: ignore[arg-type]  # typeshed knows no tuples
+    call = ast.Call(ast.Name(MARK, ast.Load()), [place], [])
+    yield ast.copy_location(ast.Expr(call), statement)
 
 
-def reach(text: str, mutant: Mutant) -> frozenset[Place]:
-    """The lines of which one runs before the change can be noticed: from the beginning of its
-    statement to its own end.
-    """
-    return frozenset((mutant.file, line) for line in range(_statement(text, mutant).lineno, mutant.last + 1))
+class Marking(SourceFileLoader):
+    """Loads a module of the core with its marks."""
+
+    def source_to_code(self, data: Any, path: Any, *, _optimize: int = -1) -> CodeType:  # type: ignore[override]
+        file = Path(path).relative_to(Path.cwd()).as_posix()
+        return compile(marked(bytes(data).decode(), file), path, "exec", dont_inherit=True)
 
 
-def _statement(text: str, mutant: Mutant) -> ast.stmt:
+class Finder:
+    """Lets the modules of the core be loaded with marks."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name.startswith(CORE_MODULES) else None
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = Marking(spec.loader.name, spec.loader.path)
+        return spec
+
+
+@contextmanager
+def watching(places: set[Place]) -> Iterator[None]:
+    """Put down the statements of the core that run, in whatever thread."""
+    before = getattr(builtins, MARK)
+    setattr(builtins, MARK, places.add)
+    try:
+        yield
+    finally:
+        setattr(builtins, MARK, before)
+
+
+def reach(text: str, mutant: Mutant) -> Place:
+    """The statement in which the change is made: what does not reach it cannot notice."""
     around = [
         node
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.stmt) and node.lineno <= mutant.line and mutant.last <= (node.end_lineno or 0)
     ]
-    return max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+    return mutant.file, max(around, key=lambda node: (node.lineno, -(node.end_lineno or 0))).lineno
 
 
 # -- The changed function --------------------------------------------------------------------------
@@ -155,6 +155,22 @@ class Functions:
             # `isinstance` would make lazy objects of Django, left by other tests, do their work.
             if type(each) is FunctionType and each.__code__.co_filename.startswith(core):
                 self._found.setdefault(_place(each.__code__), []).append(each)
+
+    def without_marks(self) -> Callable[[], None]:
+        """Return the function that lets all functions in this process be those of the files."""
+        plain: list[tuple[FunctionType, CodeType]] = []
+        for file in {place[0] for place in self._found}:
+            codes = [compile(Path(file).read_text(encoding="utf-8"), file, "exec", dont_inherit=True)]
+            while codes:
+                code = codes.pop()
+                codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+                plain += [(function, code) for function in self._found.get(_place(code), ())]
+
+        def change() -> None:
+            for function, code in plain:
+                function.__code__ = code
+
+        return change
 
     def changed(self, mutant: Mutant, text: str) -> Callable[[], None] | None:
         """Return the function that makes the change in this process, or None if none can."""
@@ -247,13 +263,13 @@ class Warm:
         self._mutants = [Mutant(*each) for each in request["mutants"]]
         self._seeds = range(request["seeds"])
         self._out = out
-        self._trace = Trace(root)
         self._at_import: set[Place] = set()
-        self._watching = self._trace.watching(self._at_import)
-        self._watching.__enter__()
+        setattr(builtins, MARK, self._at_import.add)
+        sys.meta_path.insert(0, Finder())
         self._items: dict[str, pytest.Item] = {}
         self._alone: dict[str, bool] = {}
         "Whether a test passes without a change, in a fork for it alone."
+        self._lived_through: dict[int, str] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
@@ -269,48 +285,89 @@ class Warm:
             raise pytest.UsageError("the tests cannot be collected")
         if self._seeds:
             import sharding_app.testing.simulation.runs  # noqa: F401  (the forks have it then)
-        self._watching.__exit__(None, None, None)
+        setattr(builtins, MARK, bool)  # a function that does nothing
         session.config.pluginmanager.unregister(name="terminalreporter")
         self._session = session
         self._items = {item.nodeid: item for item in session.items}
         gc.unfreeze()
-        functions = Functions(self._root)
+        self._functions = Functions(self._root)
+        self._without_marks = self._functions.without_marks()
         gc.freeze()
         self._tell({"tests": len(self._items), "at_import": len(self._at_import)})
-        tests, seeds = self._usual(self._try_test, self._items), self._usual(self._try_seed, self._seeds)
-        if tests is None or seeds is None:
-            return True
-        self._tell({"seconds": [round(sum(each.seconds for each in runs)) for runs in (tests, seeds)]})
-        for number, mutant in enumerate(self._mutants):
-            began = time.monotonic()
-            verdict, how = self._judge(mutant, functions, tests, seeds)
-            took = round(time.monotonic() - began, 1)
-            self._tell({"number": number, "step": verdict.step, "by": verdict.by, "how": how, "took": took})
+        tests = self._usual(self._try_test, self._items)
+        if tests is not None:
+            left = [number for number in range(len(self._mutants)) if not self._noticed_by(tests, number)]
+            # Seeds take long: the verdicts of the tests are told before.
+            seeds = self._usual(self._try_seed, self._seeds if left else ())
+            for number in left:
+                if seeds is not None:
+                    self._last_look(seeds, number)
         return True
 
-    def _judge(
-        self, mutant: Mutant, functions: Functions, tests: list[Run], seeds: list[Run]
-    ) -> tuple[Verdict, str]:
-        path = self._root / mutant.file
-        text = path.read_text(encoding="utf-8")
-        places = reach(text, mutant)
-        change = functions.changed(mutant, text)
-        path.write_text(mutant.applied(text), encoding="utf-8")
-        try:
-            if change is None or places & self._at_import:
-                return self._in_new_processes(), "in new processes"
-            reached = [run for run in tests if run.lines & places]
-            near = [run for run in reached if run.name.startswith(CORE_TESTS)]
-            far = [run for run in reached if not run.name.startswith(CORE_TESTS)]
+    def _noticed_by(self, tests: list[Run], number: int) -> bool:
+        """Try a mutant with the tests; tell what came out."""
+        began = time.monotonic()
+        mutant = self._mutants[number]
+        place, change = self._change(mutant)
+        if change is None:
+            self._tell({"number": number, "so_far": "no tests yet"})
+            return False
+        reached = [run for run in tests if place in run.places]
+        near = [run for run in reached if run.name.startswith(CORE_TESTS)]
+        far = [run for run in reached if not run.name.startswith(CORE_TESTS)]
+        with self._written(mutant):
             for step, runs in (("nearest", near), ("further", far)):
                 if by := self._by_tests(runs, change):
-                    return Verdict(step, by), ""
-            reached_by = [run for run in seeds if run.lines & places]
-            if by := self._first(self._try_seed, reached_by, change):
-                return Verdict("simulation", f"seed {by}"), ""
-            return Verdict("", ""), f"{len(near)} + {len(far)} tests, {len(reached_by)} seeds"
+                    self._tell_verdict(number, step, by, "", began)
+                    return True
+        self._lived_through[number] = f"{len(near)} + {len(far)} tests"
+        self._tell({"number": number, "so_far": self._lived_through[number]})
+        return False
+
+    def _last_look(self, seeds: list[Run], number: int) -> None:
+        """Try a mutant, which the tests in this process let live, with all that is left."""
+        began = time.monotonic()
+        mutant = self._mutants[number]
+        place, change = self._change(mutant)
+        with self._written(mutant):
+            if change is not None:
+                reached = sorted((run for run in seeds if place in run.places), key=lambda run: run.seconds)
+                if by := self._first(self._try_seed, reached, change):
+                    self._tell_verdict(number, "simulation", f"seed {by}", "", began)
+                    return
+                self._lived_through[number] += f", {len(reached)} seeds"
+            if change is None or place in self._at_import:
+                self._tell_verdict(number, self._in_new_processes(), "", "in new processes", began)
+            else:
+                self._tell_verdict(number, "", "", self._lived_through[number], began)
+
+    def _change(self, mutant: Mutant) -> tuple[Place, Callable[[], None] | None]:
+        """Return where a mutant is, and the function that makes it in this process, if one can."""
+        text = (self._root / mutant.file).read_text(encoding="utf-8")
+        place, change = reach(text, mutant), self._functions.changed(mutant, text)
+        if change is None:
+            return place, None
+
+        def both() -> None:
+            self._without_marks()
+            change()
+
+        return place, both
+
+    @contextmanager
+    def _written(self, mutant: Mutant) -> Iterator[None]:
+        """Let the file be the changed one, for processes that a test starts."""
+        path = self._root / mutant.file
+        text = path.read_text(encoding="utf-8")
+        path.write_text(mutant.applied(text), encoding="utf-8")
+        try:
+            yield
         finally:
             path.write_text(text, encoding="utf-8")
+
+    def _tell_verdict(self, number: int, step: str, by: str, how: str, began: float) -> None:
+        took = round(time.monotonic() - began, 1)
+        self._tell({"number": number, "step": step, "by": by, "how": how, "took": took})
 
     def _by_tests(self, runs: list[Run], change: Callable[[], None]) -> str:
         """Return the test that notices, the quick ones first."""
@@ -324,7 +381,7 @@ class Warm:
 
     def _passes_alone(self, run: Run) -> bool:
         if run.name not in self._alone:
-            self._alone[run.name] = not self._first(self._try_test, [run], lambda: None)
+            self._alone[run.name] = not self._first(self._try_test, [run], self._without_marks)
         return self._alone[run.name]
 
     def _first(self, attempt: Attempt, runs: Sequence[Run], change: Callable[[], None]) -> str:
@@ -364,13 +421,13 @@ class Warm:
 
         def work(out: TextIO) -> bool:
             for run, following in _with_next(unknown):
-                lines: set[Place] = set()
+                places: set[Place] = set()
                 began = time.process_time()
-                with limited(run.seconds), self._trace.watching(lines):
+                with limited(run.seconds), watching(places):
                     well = attempt(run, following)
                 # Watched, it may have been too slow for a limit of its own.
                 well = well or self._passes_unwatched(attempt, run)
-                print(json.dumps([well, run.name, time.process_time() - began, sorted(lines)]), file=out)
+                print(json.dumps([well, run.name, time.process_time() - began, sorted(places)]), file=out)
             return True
 
         well, written = in_fork(work)
@@ -379,9 +436,9 @@ class Warm:
             return None
         usual = []
         failed = []
-        for well, name, seconds, lines in map(json.loads, written.splitlines()):
+        for well, name, seconds, places in map(json.loads, written.splitlines()):
             if well:
-                usual.append(Run(name, seconds, frozenset((file, line) for file, line in lines)))
+                usual.append(Run(name, seconds, frozenset((file, line) for file, line in places)))
             else:
                 failed.append(name)
         few = len(failed) <= MOST_LEFT_OUT * len(unknown)
@@ -393,7 +450,7 @@ class Warm:
         self._session.testsfailed = 0
         return in_fork(lambda _: attempt(run, None))[0]
 
-    def _in_new_processes(self) -> Verdict:
+    def _in_new_processes(self) -> str:
         pytest_ = (sys.executable, "-m", "pytest", "-x", *OPTIONS)
         steps: list[tuple[str, list[tuple[str, ...]]]] = [
             ("nearest", [(*pytest_, CORE_TESTS)]),
@@ -402,8 +459,8 @@ class Warm:
         ]
         for step, commands in steps:
             if any(fails(command, self._root) for command in commands):
-                return Verdict(step, "")
-        return Verdict("", "")
+                return step
+        return ""
 
     def _tell(self, what: dict[str, object]) -> None:
         shutil.rmtree(self._root / ".hypothesis", ignore_errors=True)

@@ -6,7 +6,8 @@
 A *mutant* is a copy of this checkout in which one expression or statement of sharding_app/protocol
 says something else: a comparison the other way round, a call left out, a number and one. The same
 seed chooses the same mutants, in the same order, so that a run can go on where another one ended
-(`--skip`). Steps are tried in order, and the first that fails has noticed:
+(`--skip`). Steps are tried in order, and the first that fails has noticed. The simulation comes
+when all mutants are tried with the tests:
 
     nearest      the tests in tests/unit/protocol that execute the changed statement
     further      the other tests of tests/unit that do
@@ -211,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--seeds", type=int, default=40, help="seeds of the simulation (default: 40; 0: tests alone)"
     )
     parser.add_argument("--most", type=float, default=5.0, help="per cent that may survive (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     options = parser.parse_args(arguments)
     survived: list[dict[str, object]] = []
     noticed: Counter[str] = Counter()
@@ -224,17 +225,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if "failed" in fate:
                 print(f"without any change these fail: {fate['failed']}", file=sys.stderr)
                 return 2
-            if "number" not in fate:
-                if not options.json:
-                    print(fate, flush=True)
+            if "number" in fate:
+                fate["number"] += options.skip
+            if "step" not in fate:
+                print(json.dumps(fate) if options.json else fate, flush=True)
                 continue
-            mutant = picked[fate["number"]]
+            mutant = picked[fate["number"] - options.skip]
             told = mutant.told(texts[mutant.file])
             if fate["step"]:
                 noticed[fate["step"]] += 1
             else:
                 survived.append(told)
-            if not options.json:
+            if options.json:
+                print(json.dumps({**fate, **told}), flush=True)
+            else:
                 print(
                     f"{fate['number'] + 1:4} {fate['step'] or 'SURVIVED':10} {told['place']}: "
                     f"{told['old']}  ->  {told['new']}  [{fate['by']} {fate['how']} {fate['took']} s]",
@@ -244,7 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(
             json.dumps(
-                {"seed": options.seed, "mutants": len(picked), "noticed": noticed, "survived": survived}
+                {"seed": options.seed, "mutants": len(picked), "noticed": noticed, "survived": len(survived)}
             )
         )
     else:

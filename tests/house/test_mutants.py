@@ -92,7 +92,11 @@ def limit() -> int:
     return 10
 
 
-SMALL = limit() < 20
+def small() -> bool:
+    return limit() < 20
+
+
+SMALL = small()
 
 
 class Room:
@@ -182,12 +186,17 @@ def test_a_change_is_tried_in_a_fork_with_the_tests_that_execute_it(
         gate("self.inside < limit()", "self.inside <= limit()"): ("nearest", "test_it_has_a_limit", ""),
         gate("self.inside -= people", "self.inside += people"): ("further", "test_people_leave", ""),
         gate("return True", "return False"): ("", "", "0 + 0 tests, 0 seeds"),
-        gate("return 10", "return 20"): ("nearest", "", "in new processes"),
+        gate("return 10", "return 20"): ("nearest", "test_it_has_a_limit", ""),
+        gate("limit() < 20", "False"): ("nearest", "", "in new processes"),
     }
     told = list(fates(tmp_path, list(tried), seeds=0))
     assert [each for each in told if "failed" in each] == []
-    found = [(each["step"], each["by"].rpartition("::")[2], each["how"]) for each in told if "step" in each]
-    assert found == list(tried.values())
+    found = {
+        each["number"]: (each["step"], each["by"].rpartition("::")[2], each["how"])
+        for each in told
+        if "step" in each
+    }
+    assert [found[number] for number in range(len(tried))] == list(tried.values())
     assert (tmp_path / "sharding_app/protocol/gate.py").read_text(encoding="utf-8") == GATE
 
 
