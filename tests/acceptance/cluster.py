@@ -20,7 +20,7 @@ from devtools.embedded_servers import OwnPostgres, OwnRedis
 from sharding_app.processes.proxy import Proxy
 from sharding_app.torture import cluster as torture
 from sharding_app.torture.cluster import HOME_LOG
-from sharding_app.torture.processes import INSTANCES, START_SECONDS, Load, NoAnswer, Node, Process
+from sharding_app.torture.processes import INSTANCES, Load, NoAnswer, Node, Process
 from tests.acceptance.app.entities import ACCOUNTS, TYPE
 from tests.acceptance.machine import (
     HERE,
@@ -37,12 +37,6 @@ from tests.support.postgres_pair import PostgresPair
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "tests.acceptance.settings"
-
-
-BUSY = 3.0
-"""So many times longer than a torture by hand do these tests wait for the cluster: the machine may
-be doing other things.
-"""
 
 
 def with_port(url: str, port: int) -> str:
@@ -72,9 +66,7 @@ class Copied(Process):
     popen = staticmethod(forks.popen)
 
 
-class CopiedNode(Copied, Node):
-    def wait_up(self, seconds: float = START_SECONDS) -> Node:
-        return super().wait_up(BUSY * seconds)
+class CopiedNode(Copied, Node): ...
 
 
 class CopiedLoad(Copied, Load): ...
@@ -175,12 +167,6 @@ class Cluster(torture.Cluster):
         self.more: dict[str, str] = {}
         """Further environment of the processes that are started from now on."""
         self.sql(HOME_LOG)
-
-    def wait_moved(self, name: str, seconds: float = 10.0) -> None:
-        super().wait_moved(name, BUSY * seconds)
-
-    def wait_members(self, *names: str, seconds: float = 15.0) -> None:
-        super().wait_members(*names, seconds=BUSY * seconds)
 
     # -- Processes ---------------------------------------------------------------------------------
 

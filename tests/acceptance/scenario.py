@@ -7,14 +7,14 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from sharding_app.torture import scenario
-from sharding_app.torture.processes import Load, NotInTime, until
+from sharding_app.torture.processes import NotInTime, until
 from sharding_app.torture.scenario import SETTLE_SECONDS, Fault, Report
-from tests.acceptance.cluster import BUSY, Cluster, Servers
+from tests.acceptance.cluster import Cluster, Servers
 from tests.acceptance.summed.sums import TABLE, Look, check_sums, look
 
 __all__ = ["REPORTS", "REPORT_FOLDER", "SECONDS", "Fault", "Report", "Scenario", "drawn"]
@@ -44,7 +44,6 @@ class Scenario(scenario.Scenario[Cluster]):
         super().__init__(Cluster(servers, place, seed, sharding), name)
         self.counts = True
         "Its figures belong into the summary."
-        self.patience *= 2  # of callers; the machine may be doing other things
         self.projects = False
         self.projected = 0
         "Events in the projection's table, so far."
@@ -90,11 +89,6 @@ class Scenario(scenario.Scenario[Cluster]):
 
     def go_on(self, seconds: float) -> None:
         super().go_on(max(seconds, SECONDS / 2))
-
-    def wait_answers(
-        self, at: float, shards: Iterable[int] | None = None, seconds: float = 15.0, of: Load | None = None
-    ) -> None:
-        super().wait_answers(at, shards, BUSY * seconds, of)
 
     def judged(self, report: Report) -> None:
         if self.counts:

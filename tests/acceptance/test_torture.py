@@ -53,7 +53,7 @@ def sessions(live: Live) -> int:
 def test_it_breaks_and_judges_and_leaves_nothing_behind(live_tables: Live, tmp_path: Path) -> None:
     place = tmp_path / "kept"
     done = live_tables.manage(
-        "sharding_torture", "--minutes", "0.01", "--stages", "3", "--entities", "100", "--rate", "100",
+        "sharding_torture", "--minutes", "0.01", "--stages", "3", "--entities", "100",
         "--faults", "kill,cut-off,sessions", "--keep", str(place), "--json", seconds=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ def test_a_broken_promise_is_told(live_tables: Live, tmp_path: Path) -> None:
         )
     try:
         done = live_tables.manage(
-            "sharding_torture", "--minutes", "0.01", "--stages", "3", "--entities", "50", "--rate", "100", "--faults", "stall",
+            "sharding_torture", "--minutes", "0.01", "--stages", "3", "--entities", "50", "--faults", "stall",
             "--keep", str(tmp_path), seconds=240,
         )  # fmt: skip
     finally:
@@ -99,8 +99,6 @@ def test_a_run_after_one_that_was_killed_begins_anew(live_tables: Live, tmp_path
         "1",
         "--entities",
         "50",
-        "--rate",
-        "100",
         "--faults",
         "stall",
         "--seed",

@@ -223,7 +223,7 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     # The commit.
     "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
     "messages_leave_their_transaction": Mistake((15,), VirtualTogether, "__call__", _alone),
-    "confirms_before_the_effect": Mistake((15, 16), Command, "put", _confirms_first),
+    "confirms_before_the_effect": Mistake((15,), Command, "put", _confirms_first),
     "takes_what_is_gone": Mistake((5, 16), MessageWrites, "take", _takes_what_is_gone),
     "takes_without_deleting": Mistake((5, 16), MessageWrites, "_end", _keeps),
     "partly_applied_is_not_parked": Mistake((15,), command, "message_changes", _parks_nothing),
