@@ -127,19 +127,21 @@ class ProjectionLook:
         }
 
 
-def look(name: str | None = None) -> list[ProjectionLook]:
-    """Read all projections, or all versions of one. Raises DatabaseError."""
+def look(name: str | None = None, most: int = control.COUNTED) -> list[ProjectionLook]:
+    """Read all projections, or all versions of one; counts of each part end at `most`. Raises
+    DatabaseError.
+    """
     known = {(each.title, each.version) for each in projections.all().values()}
-    return [ProjectionLook(each, (each.name, each.version) in known) for each in control.status(name)]
+    return [ProjectionLook(each, (each.name, each.version) in known) for each in control.status(name, most)]
 
 
-def look_if_allowed(name: str | None = None) -> list[ProjectionLook] | None:
+def look_if_allowed(name: str | None = None, most: int = control.COUNTED) -> list[ProjectionLook] | None:
     """Read them for a page or for metrics, within their time; None: this role may not read the
     rows. Raises DatabaseError.
     """
     with bounded_reads(), connections[journal_alias()].cursor() as cursor:
         ((allowed,),) = run_query(cursor, "projection_readable")
-        return look(name) if allowed else None
+        return look(name, most) if allowed else None
 
 
 def held(name: str, version: int, limit: int = 100) -> list[HeldEntity]:

@@ -17,6 +17,8 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, steady_reads
+from sharding_app.operations import projections
+from sharding_app.operations.projections import ProjectionLook
 from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.messages import NodeStats, ShardRegionState
 from sharding_app.protocol.records import (
@@ -65,6 +67,10 @@ OVERDUE_SECONDS = 60.0
 """A message or a timer that has been due for longer is overdue."""
 MOST_COUNTED = 1000
 """More messages of a type are not counted for a snapshot."""
+CHANGES_COUNTED = 20
+"""More changes behind a part of a projection, and more entities that wait there, are not counted:
+they tell the oldest one.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +107,8 @@ class ClusterSnapshot:
     "Messages and timers on their way, as the server's statistics know it."
     message_counts: Sequence[MessageCounts] = ()
     "Types that have ever stored a message or timer; empty if this role may not read their rows."
+    projections: Sequence[ProjectionLook] = ()
+    "With counts of each part that end early; empty if this role may not read their rows."
 
     @property
     def moving(self) -> int:
@@ -138,6 +146,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         unsettled = run_query(cursor, "snapshot_unsettled")
         limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
         counts = run_query(cursor, "snapshot_messages", limits) if may_count else ()
+        projected = projections.look_if_allowed(most=CHANGES_COUNTED)
     return ClusterSnapshot(
         now=now,
         cluster_id=cluster_id or "",
@@ -159,6 +168,7 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
             )
             for name, overdue, oldest, failing, parked in counts
         ],
+        projections=projected or (),
     )
 
 

@@ -105,7 +105,13 @@ def findings(cluster: ClusterSnapshot, nodes: NodeAnswers | None, trouble: str =
     is a finding, whereas the doctor waits for a moment.
     """
     limits = Limits(hand_off_timeout_seconds=get_settings().handoff_timeout_seconds, patience_seconds=0.0)
-    look = Look(limits=limits, cluster=cluster, nodes=nodes, nodes_trouble=trouble)
+    look = Look(
+        limits=limits,
+        cluster=cluster,
+        nodes=nodes,
+        nodes_trouble=trouble,
+        projections=tuple(cluster.projections),
+    )
     silenced = getattr(django_settings, "SILENCED_SYSTEM_CHECKS", ())
     return examinations.judge(look, silenced, examinations.OF_THE_CLUSTER)
 

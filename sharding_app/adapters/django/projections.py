@@ -77,10 +77,12 @@ class HeldEntity(NamedTuple):
     at: datetime
 
 
-def status(name: str | None = None) -> list[ProjectionStatus]:
-    """Return what is known of all projections, or of all versions of one."""
+def status(name: str | None = None, most: int = COUNTED) -> list[ProjectionStatus]:
+    """Return what is known of all projections, or of all versions of one. Counts of each part end
+    at `most`.
+    """
     found: dict[int, ProjectionStatus] = {}
-    for number, *row in _rows("projection_status", {"name": name, "most": COUNTED}):
+    for number, *row in _rows("projection_status", {"name": name, "most": most}):
         if number not in found:
             found[number] = ProjectionStatus(row[0], row[1], row[2], row[3], row[4], [])
         found[number].parts.append(PartStatus(*row[5:]))

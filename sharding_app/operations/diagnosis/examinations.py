@@ -23,14 +23,14 @@ Examination = Callable[[Look], Iterable[Finding]]
 _CLUSTER: tuple[Examination, ...] = (
     postgres.lineage, nodes.present, nodes.alive, nodes.asked, nodes.versions, nodes.refused, nodes.kept_out_nodes,
     nodes.hosted, nodes.cannot_start, nodes.full, ways.by_layer, ways.layer_away, ways.out_of_reach,
-    shards.examine, shards.rescales, shards.strategies, messages.examine,
+    shards.examine, shards.rescales, shards.strategies, messages.examine, projections.examine,
 )  # fmt: skip
 OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
 """Those of the rows and the nodes' answers: status, health check and dashboard have no others."""
 EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed, postgres.migrations, postgres.settings, postgres.rights,
     postgres.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
-    nodes.refused_here, *_CLUSTER, journals.examine, projections.examine,
+    nodes.refused_here, *_CLUSTER, journals.examine,
 )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
         if not look["database"].missing_migrations:
             say("reading the cluster's rows")
             look["cluster"] = read_steadily(alias)
-            look["projections"] = tuple(projections.look())
+            look["projections"] = tuple(projections.look_if_allowed() or ())
     except DatabaseError as error:
         look["database_trouble"] = str(database_trouble(alias, error))
     finally:

@@ -6,6 +6,7 @@ from sharding_app.operations.console import age_text
 from sharding_app.operations.diagnosis.finding import Finding, error, warning
 from sharding_app.operations.diagnosis.look import Look
 from sharding_app.operations.projections import LATE_SECONDS
+from sharding_app.operations.snapshot import CHANGES_COUNTED
 
 VERY_LATE_SECONDS = 300.0
 
@@ -14,9 +15,8 @@ def examine(look: Look) -> Iterator[Finding]:
     for each in look.projections:
         title, where = f"{each.name} {each.version}", f"projection {each.name}:{each.version}"
         if each.parked:
-            many = "1 entity is" if each.parked == 1 else f"{each.parked} entities are"
             yield warning(
-                "D211", f"{many} parked in {title}: an event has failed, and later ones wait behind it.", where,
+                "D211", f"{_many(each.parked)} parked in {title}: an event has failed, and later ones wait behind it.", where,
                 f"manage.py sharding_projection {each.name}:{each.version} shows the errors. Mend the handler and --retry, or "
                 "--skip the event.",
             )  # fmt: skip
@@ -35,7 +35,13 @@ def examine(look: Look) -> Iterator[Finding]:
         elif not each.status.paused and not each.filling and each.behind_seconds > LATE_SECONDS:
             make = error if each.behind_seconds > VERY_LATE_SECONDS else warning
             yield make(
-                "D212", f"{title} is behind by {each.behind_events} events, the oldest {age_text(each.behind_seconds)} old.", where,
+                "D212", f"{title} is behind by {each.behind_events} {'or more ' if each.behind_more else ''}events, the oldest {age_text(each.behind_seconds)} old.", where,
                 "A node of its role has to run with its code. If one does, its handlers are slower than the events come: use "
                 "@on_batch, or more parts.",
             )  # fmt: skip
+
+
+def _many(parked: int) -> str:
+    if parked >= CHANGES_COUNTED:
+        return f"{parked} or more entities are"
+    return "1 entity is" if parked == 1 else f"{parked} entities are"

@@ -18,6 +18,7 @@ from sharding_app.errors import WrongContext
 from sharding_app.http import health, metrics
 from sharding_app.operations.cache import Unreachable
 from sharding_app.operations.snapshot import MessageCounts, read_snapshot
+from sharding_app.operations.status import findings
 from sharding_app.protocol.histogram import SECONDS
 from sharding_app.runtime.node import endpoint as endpoint_module
 from sharding_app.runtime.node.endpoint import MAX_CONNECTIONS, MAX_REQUEST_BYTES, NodeEndpoint
@@ -426,6 +427,14 @@ def test_the_check_for_django_health_check_says_what_is_wrong(monkeypatch: pytes
 
     monkeypatch.setattr(looks, "look", away)
     assert "PostgreSQL" in str(asyncio.run(ShardingHealthCheck().get_result()).error)
+
+
+@pytest.mark.usefixtures("rows")
+def test_the_status_tells_of_projections() -> None:
+    add_projection()
+    told = {each.id: each for each in findings(read_snapshot(), None)}
+    assert told["sharding.D211"].what.startswith("1 entity is parked in shop.Open 1")
+    assert not told["sharding.D214"].is_severe
 
 
 @pytest.mark.usefixtures("rows")
