@@ -48,10 +48,11 @@ def main() -> None:
             "and use .venv/bin/python."
         )
     if needs_servers(sys.argv[1:]):
-        from devtools.embedded_servers import ServersError, ensure_servers
+        from project.settings.base import DATA_FOLDER
+        from sharding_app.embedded import ServersError, ensure_servers
 
         try:
-            ensure_servers(announce=True)
+            ensure_servers(DATA_FOLDER, announce=True)
         except ServersError as error:
             sys.stderr.write(f"{error}\n")
             sys.exit(2)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from devtools.embedded_servers import OwnPostgres, OwnRedis
+from sharding_app.embedded import OwnPostgres, OwnRedis
 
 
 def main(command: list[str]) -> int:

@@ -27,7 +27,7 @@ from typing import cast
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measuring import IN_FLIGHT, SECONDS, Peer, measure
-from devtools.embedded_servers import OwnPostgres
+from sharding_app.embedded import OwnPostgres
 
 PEERS = ("eventsourcing", "ray", "xoscar")
 

@@ -5,10 +5,11 @@ import os
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
 
-from devtools.embedded_servers import ensure_servers
+from project.settings.base import DATA_FOLDER
+from sharding_app.embedded import ensure_servers
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-ensure_servers()
+ensure_servers(DATA_FOLDER)
 
 http = get_asgi_application()
 

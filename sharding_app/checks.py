@@ -22,6 +22,7 @@ from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.errors import LOST, explain
+from sharding_app.embedded import started
 from sharding_app.entities.registry import messages, registry
 from sharding_app.settings.live_updates import check_live_updates
 from sharding_app.settings.load import MEMORY_LAYER, get_problems, get_settings
@@ -313,7 +314,7 @@ def _conninfo(alias: str) -> dict[str, Any]:
 
 def _asking(alias: str, look: Callable[[str, dict[str, Any]], Messages]) -> Messages:
     try:
-        return look(alias, _conninfo(alias))
+        return look(alias, from_django_settings(started(connections[alias].settings_dict)))
     except LOST as error:
         hint = "Start the server, or correct DATABASES. The other database checks did not run."
         return [_error("E008", f"The database {alias!r} cannot be reached: {explain(error)}.", hint)]

@@ -35,6 +35,7 @@ from sharding_app.adapters.postgres.probe import looks_pooled
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.client.gateway import ClusterGateway
 from sharding_app.client.portal import BackgroundPortal, Portal
+from sharding_app.embedded import started
 from sharding_app.entities import gateway
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
@@ -83,9 +84,12 @@ def entity_types(settings: Settings) -> list[EntityType]:
 
 
 def conninfo(alias: str) -> dict[str, object]:
-    """Return how to connect to that database; a test framework may have given it another name."""
+    """Return how to connect to that database; a test framework may have given it another name.
+
+    A server of `embedded` is started first.
+    """
     refuse_real_database(alias)
-    return from_django_settings(django_settings.DATABASES[alias])
+    return from_django_settings(started(django_settings.DATABASES[alias]))
 
 
 PATIENCE_BEYOND_A_LEASE = 2.0

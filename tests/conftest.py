@@ -20,8 +20,8 @@ from django.db import connection
 from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
-from devtools.embedded_servers import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
 from project.settings.urls import database, redis_host
+from sharding_app.embedded import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
 from tests.groups import group, place
 from tests.support.forks import real_starts  # noqa: F401 - a fixture
 from tests.support.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
@@ -92,7 +92,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def servers() -> Servers:
     """Return running servers: those of the environment, or the data folder's own."""
-    found = ensure_servers()
+    found = ensure_servers(settings.DATA_FOLDER)
     if found.folder is not None and not os.environ.get("DATABASE_URL"):
         found = replace(found, database_url=found.folder.access().admin_url)
     if not found.redis_url:

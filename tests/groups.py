@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FIRST = (
-    "acceptance", "simulation", "browser", "acceptance/commands", "docs", "bench", "devtools", "typing", "badinput",
+    "acceptance", "simulation", "browser", "acceptance/commands", "docs", "bench", "embedded", "typing", "badinput",
     "integration/adapters/postgres", "integration/lives", "contract", "integration",
 )  # fmt: skip
 """Folders whose tests take long, so that no worker is left alone with them at the end."""

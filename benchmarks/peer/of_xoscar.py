@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.measuring import ENTITIES, PYTHONPATH, Calls
 from benchmarks.peer.store import CONNECTIONS, create_table, drop_table
-from devtools.embedded_servers.ports import free_port
+from sharding_app.embedded.ports import free_port
 
 NAME = "xoscar"
 WORKLOADS = ("ask", "durable")

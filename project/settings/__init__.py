@@ -7,9 +7,8 @@ from __future__ import annotations
 import os
 import secrets
 
-from devtools.embedded_servers import DataFolder
 from project.settings.base import *
-from project.settings.urls import Secret
+from sharding_app.embedded import DataFolder, Secret
 
 DEBUG = True
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]", "testserver"]

@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from devtools.embedded_servers import DEFAULT_FOLDER, DataFolder
 from project.settings.urls import database, redis_host
+from sharding_app import embedded
 
 BASE_DIR = Path(__file__).resolve().parents[2]
-DATA_FOLDER = DEFAULT_FOLDER
+DATA_FOLDER = BASE_DIR / ".data"
 
 # The URLs hold passwords: with these names they are no settings, so that no page or command shows
 # them.
@@ -20,11 +20,8 @@ _database_url = os.environ.get("DATABASE_URL", "")
 _redis_url = os.environ.get("REDIS_URL", "")
 EMBEDDED = not _database_url
 if EMBEDDED:
-    # Ports and passwords are chosen at first sight and kept;
-    # `devtools.embedded_servers.ensure_servers` starts what they lead to.
-    _access = DataFolder(DATA_FOLDER).access()
-    _database_url = _access.database_url
-    _redis_url = _redis_url or _access.redis_url
+    # Ports and passwords are chosen at first sight and kept. Nothing is started here.
+    _redis_url = _redis_url or embedded.DataFolder(DATA_FOLDER).access().redis_url
 
 INSTALLED_APPS = [
     "daphne",
@@ -68,7 +65,7 @@ TEMPLATES: list[dict[str, Any]] = [
     },
 ]
 
-DATABASES = {"default": database(_database_url)}
+DATABASES = {"default": embedded.database(DATA_FOLDER) if EMBEDDED else database(_database_url)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 

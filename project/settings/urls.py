@@ -9,17 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-
-class Secret(str):
-    """A text that is itself for all who use it, and stars for all who print what holds it
-    (`diffsettings`, debug pages).
-    """
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        """Return stars."""
-        return "'********'"
+from sharding_app.embedded import Secret
 
 
 def _split(name: str, url: str) -> SplitResult:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connections
 
-from devtools.embedded_servers import DataFolder
+from sharding_app.embedded import DataFolder
 
 NAME = "admin"
 FILE = "admin-password.json"

@@ -6,8 +6,8 @@ from typing import Any
 
 from django.conf import settings
 
-from devtools.embedded_servers import DataFolder
 from project.shop.administrator import FILE, NAME
+from sharding_app.embedded import DataFolder
 from sharding_app.operations.console import manage_line, short_path
 
 TRY = "from project.shop.entities import Cart; print(Cart.ref('alice').sync.add('book', 2))"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from devtools.embedded_servers import OwnPostgres, OwnRedis
+from sharding_app.embedded import OwnPostgres, OwnRedis
 from sharding_app.processes.proxy import Proxy
 from sharding_app.torture import cluster as torture
 from sharding_app.torture.cluster import HOME_LOG

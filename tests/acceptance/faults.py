@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 import time
 
-from devtools.embedded_servers import ServersError
+from sharding_app.embedded import ServersError
 from sharding_app.torture import faults
 from sharding_app.torture.faults import Fault, Made, Stage, nothing
 from tests.acceptance.cluster import Cluster, Servers

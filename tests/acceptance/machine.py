@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from devtools.embedded_servers import OwnPostgres, OwnRedis
-from devtools.embedded_servers.ports import LOOPBACK
-from devtools.embedded_servers.postgres import Postgres
-from devtools.embedded_servers.valkey import Valkey
+from sharding_app.embedded import OwnPostgres, OwnRedis
+from sharding_app.embedded.ports import LOOPBACK
+from sharding_app.embedded.postgres import Postgres
+from sharding_app.embedded.valkey import Valkey
 
 DISK_BYTES = 3 << 30
 LIBRARIES = ("/usr/lib/*/faketime", "/usr/lib/faketime", "/usr/local/lib/faketime")

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from devtools.embedded_servers import OwnPostgres
+from sharding_app.embedded import OwnPostgres
 from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.torture.processes import until
 from tests.support.scratch import make_tables

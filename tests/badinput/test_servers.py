@@ -9,8 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from devtools.embedded_servers import OwnPostgres, OwnRedis
-from devtools.embedded_servers.ports import free_port
+from sharding_app.embedded import OwnPostgres, OwnRedis
+from sharding_app.embedded.ports import free_port
 from tests.support.live import Live
 
 LAYER_ALONE = '{"LINKS": "channel_layer"}'

@@ -22,7 +22,7 @@ from benchmarks import growth, page
 from benchmarks.measuring import Calls, Peer, measure
 from benchmarks.peer.store import Journal, create_table, drop_table
 from benchmarks.peers import PEERS, parse
-from devtools.embedded_servers import OwnPostgres
+from sharding_app.embedded import OwnPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = [

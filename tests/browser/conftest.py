@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from devtools.embedded_servers import OwnRedis
+from sharding_app.embedded import OwnRedis
 from tests.browser.browser import Browser, find_chromium
 from tests.browser.site import Cluster, again, cluster
 from tests.support.live import Live

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from devtools.embedded_servers.ports import free_port
+from sharding_app.embedded.ports import free_port
 from sharding_app.management.web import listens
 from tests.browser.seed import CARTS
 from tests.support.live import ROOT, Live, Program, until

@@ -12,7 +12,7 @@ from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 
-from devtools.embedded_servers import OwnPostgres, OwnRedis
+from sharding_app.embedded import OwnPostgres, OwnRedis
 from tests.browser.site import SETTINGS, Cluster, cluster
 from tests.support.live import ROOT, Live, Program
 

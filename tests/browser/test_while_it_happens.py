@@ -4,7 +4,7 @@ a pause.
 
 from __future__ import annotations
 
-from devtools.embedded_servers import OwnRedis
+from sharding_app.embedded import OwnRedis
 from tests.browser.browser import Browser
 from tests.browser.conftest import Visit
 from tests.browser.site import Cluster

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from devtools.embedded_servers import Servers
+from sharding_app.embedded import Servers
 from tests.contract.factories import FACTORIES, World
 from tests.support.scratch import make_tables, scratch_database
 

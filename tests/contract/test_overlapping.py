@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.memory import (
     MemoryJournal,
     MemoryLeases,
@@ -29,6 +28,7 @@ from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.embedded import Servers
 from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, Mark
 from sharding_app.ports.lease import Leases

@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 from django.test import override_settings
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
 from sharding_app.adapters.direct.either import EitherTransport
 from sharding_app.adapters.direct.transport import DirectTransport, Listen
 from sharding_app.adapters.memory.transport import MemoryNetwork, MemoryTransport
+from sharding_app.embedded import Servers
 from sharding_app.ports.transport import Transport, TransportError
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import LinkLimits

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlencode
 
-from devtools.embedded_servers.ports import free_port
+from sharding_app.embedded.ports import free_port
 from tests.support.live import Program, until
 from tests.support.scratch_project import ScratchProject
 

@@ -49,6 +49,7 @@ ROOMS = (
         tuple(f"sharding_app.{room}" for room in ("entities", "protocol", "errors", "redaction")),
     ),
     Room("sharding_app.redaction", (), PURE | {"msgspec", "contextlib"}),
+    Room("sharding_app.embedded", ("sharding_app.embedded",)),
     *(
         Room(
             f"sharding_app.adapters.{adapter}",
@@ -82,7 +83,7 @@ def within(name: str, package: str) -> bool:
 def _breaks(room: Room, name: str) -> bool:
     if within(name, "sharding_app"):
         return not any(within(name, allowed) for allowed in room.inside)
-    if any(within(name, outside) for outside in ("project", "devtools", "tests")):
+    if any(within(name, outside) for outside in ("project", "tests")):
         return True
     return room.outside is not None and name.partition(".")[0] not in room.outside
 

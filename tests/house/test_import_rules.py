@@ -44,7 +44,7 @@ def test_the_rooms_stay_apart() -> None:
             "sharding_app.runtime.node.node",
         ),
         ("conf.py", "from project import settings", "project.settings"),
-        ("conf.py", "import devtools.embedded_servers", "devtools.embedded_servers"),
+        ("embedded/own.py", "from sharding_app import errors", "sharding_app.errors"),
         ("admin.py", "import tests.house", "tests.house"),
     ],
 )

@@ -20,10 +20,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from pytest_django.fixtures import Settings
 
-from devtools.embedded_servers import Servers
 from manage import needs_servers
-from project.settings.urls import Secret, database, redis_host
+from project.settings.urls import database, redis_host
 from project.shop.administrator import FILE, after_migrate
+from sharding_app.embedded import Secret, Servers
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python manage.py runcluster"
@@ -110,19 +110,24 @@ def test_an_audit_that_audited_nothing_does_not_pass(packages: Any, stderr: str,
 
 def test_importing_settings_starts_nothing(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib, devtools.embedded_servers.folder as folder\n"
-        "import subprocess, socket\n"
+        "import sys, pathlib, subprocess, socket\n"
         "def refuse(*a, **k): raise AssertionError('started or connected')\n"
         "subprocess.Popen = refuse\nsocket.socket.connect = refuse\n"
-        f"folder.DEFAULT_FOLDER = project_data = pathlib.Path({str(tmp_path / 'data')!r})\n"
-        "import devtools.embedded_servers; devtools.embedded_servers.DEFAULT_FOLDER = project_data\n"
+        f"data = pathlib.Path({str(tmp_path / 'data')!r})\n"
+        "from sharding_app import embedded\n"
         "import project.settings as settings\n"
         "print(settings.DATABASES['default']['PORT'], settings.CHANNEL_LAYERS)\n"
+        "print(embedded.database(data)['PORT'], embedded.channel_layer(data))\n"
     )
     first, again = python("-c", script), python("-c", script)
     assert first.returncode == 0, first.stderr
     assert first.stdout == again.stdout != ""
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["access.json", "holders", "lock"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
+        ".gitignore",
+        "access.json",
+        "holders",
+        "lock",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -284,8 +289,8 @@ def test_missing_packages_are_said_in_one_sentence() -> None:
 
 def test_a_server_that_cannot_be_had_is_said_in_one_sentence(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib, devtools.embedded_servers as servers, manage\n"
-        f"servers.DEFAULT_FOLDER = pathlib.Path({str(tmp_path / 'data')!r})\n"
+        "import sys, pathlib, project.settings.base as base, manage\n"
+        f"base.DATA_FOLDER = pathlib.Path({str(tmp_path / 'data')!r})\n"
         "sys.argv = ['manage.py', 'migrate']\nmanage.main()\n"
     )
     answer = python("-c", script, EMBEDDED_POSTGRES="no-such-wheel")

@@ -9,8 +9,8 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from devtools.embedded_servers.ports import free_port
 from project.settings.urls import database
+from sharding_app.embedded.ports import free_port
 from sharding_app.testing import modes
 from tests.support.live import Live, Program
 

@@ -16,9 +16,8 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from django.utils.html import escape
 
-from devtools.embedded_servers import DataFolder, Servers
 from project.settings.debug_page import without_secrets
-from project.settings.urls import Secret
+from sharding_app.embedded import DataFolder, Secret, Servers
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "a-key-of-the-cluster-with-<'\"&-in-it"

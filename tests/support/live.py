@@ -20,9 +20,9 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from devtools.embedded_servers import OwnPostgres, OwnRedis
-from devtools.embedded_servers.processes import children as child_processes
-from devtools.embedded_servers.processes import identify
+from sharding_app.embedded import OwnPostgres, OwnRedis
+from sharding_app.embedded.processes import children as child_processes
+from sharding_app.embedded.processes import identify
 from tests.support import forks
 from tests.support.scratch import empty_tables, scratch_database
 

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 
-from devtools.embedded_servers import OwnPostgres
-from devtools.embedded_servers.folder import USER
-from devtools.embedded_servers.ports import LOOPBACK
-from devtools.embedded_servers.server import Server
+from sharding_app.embedded import OwnPostgres
+from sharding_app.embedded.folder import USER
+from sharding_app.embedded.ports import LOOPBACK
+from sharding_app.embedded.server import Server
 from sharding_app.processes.proxy import Proxy
 
 STANDBY = "standby"

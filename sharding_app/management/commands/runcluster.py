@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.urls import NoReverseMatch, reverse
 
+from sharding_app.embedded.settings import ENGINE
 from sharding_app.management import web
 from sharding_app.management.hints import cluster_started
 from sharding_app.management.local_cluster import LocalCluster
@@ -39,6 +40,11 @@ class Command(BaseCommand):
             default=8000,
             help="port of the site, or the next free one (default: 8000)",
         )
+        parser.add_argument(
+            "--embedded",
+            action="store_true",
+            help="use the embedded PostgreSQL of the settings, and refuse to touch any other server",
+        )
         parser.add_argument("--noreload", action="store_true", help="do not watch for changed code")
         parser.add_argument("--serve-site", action="store_true", help=SUPPRESS)
 
@@ -54,6 +60,8 @@ class Command(BaseCommand):
             return
         if options["nodes"] < 1:
             raise CommandError("--nodes must be at least 1.")
+        if options["embedded"]:
+            _refuse_other_servers()
         self.styled = style_for(self.stdout, no_color=options["no_color"], force_color=options["force_color"])
         apply_migrations(get_settings().database, self._say)
         check_servers()
@@ -103,3 +111,15 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         self.stdout.write(text)
         self.stdout.flush()
+
+
+def _refuse_other_servers() -> None:
+    """Raise unless the cluster's rows and locks are on the embedded server."""
+    ours = get_settings()
+    for alias in sorted({ours.database, ours.lifeline_database}):
+        if settings.DATABASES[alias].get("ENGINE") != ENGINE:
+            raise CommandError(
+                f"--embedded was given, but DATABASES[{alias!r}] leads to a server of your own. Write into the settings: "
+                "from sharding_app import embedded; "
+                f'DATABASES = {{"{alias}": embedded.database(BASE_DIR / ".data")}}.'
+            )

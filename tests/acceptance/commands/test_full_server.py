@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from devtools.embedded_servers import OwnPostgres
-from devtools.embedded_servers.postgres import SETTINGS
+from sharding_app.embedded import OwnPostgres
+from sharding_app.embedded.postgres import SETTINGS
 from tests.acceptance.commands.logins import Login, calling
 from tests.support.live import Live, until
 

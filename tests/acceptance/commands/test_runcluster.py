@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from devtools.embedded_servers.ports import free_port
+from sharding_app.embedded.ports import free_port
 from tests.support.live import Live, Program, children, running, until
 from tests.support.scratch_project import ScratchProject
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from devtools.embedded_servers.ports import free_port
+from sharding_app.embedded.ports import free_port
 from sharding_app.management.runserver_node import wanted
 from tests.support.live import Live, children, running, until
 from tests.support.scratch_project import ScratchProject

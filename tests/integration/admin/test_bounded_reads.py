@@ -12,10 +12,10 @@ import pytest
 from django.db import OperationalError, connection
 from django.test import Client
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.django import database as db
 from sharding_app.adapters.django.database import ReadTooLong, bounded_reads
 from sharding_app.admin import operator_actions, views
+from sharding_app.embedded import Servers
 from sharding_app.http import metrics
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 from tests.support.cluster_rows import CART

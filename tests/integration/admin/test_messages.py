@@ -17,9 +17,9 @@ from django.test import Client
 from django.utils.timezone import now
 from psycopg import sql
 
-from devtools.embedded_servers import Servers
 from sharding_app.admin import operator_actions, views
 from sharding_app.dashboard import messages as shown
+from sharding_app.embedded import Servers
 from sharding_app.models import Message
 from sharding_app.operations import messages
 from sharding_app.operations.cache import Collector

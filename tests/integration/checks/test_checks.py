@@ -14,13 +14,13 @@ from django.core.management import call_command
 from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
-from devtools.embedded_servers import OwnPostgres
 from project.settings.urls import database
 from sharding_app import EventSourced, checks, view
 from sharding_app import message as declare_message
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.probe import SchemaFacts
+from sharding_app.embedded import OwnPostgres
 from sharding_app.entities import identifiers
 from sharding_app.entities.registry import messages, registry
 from sharding_app.settings.load import MEMORY_LAYER

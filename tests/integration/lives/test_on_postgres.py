@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from devtools.embedded_servers import Servers
+from sharding_app.embedded import Servers
 from tests.integration.lives.on_postgres import LOG, PostgresLife
 from tests.simulation.lives.ledgers import KINDS, PARTS, QUERIES, Kind
 from tests.support.scratch import empty_tables, make_tables, scratch_database

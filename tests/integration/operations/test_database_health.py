@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from devtools.embedded_servers import Servers
+from sharding_app.embedded import Servers
 from sharding_app.operations.database_health import read_health, read_lock_waits
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.given import until

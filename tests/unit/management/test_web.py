@@ -17,8 +17,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from pytest_django.fixtures import Settings
 
-from devtools.embedded_servers.ports import free_port
 from project.asgi import application
+from sharding_app.embedded.ports import free_port
 from sharding_app.management import web
 
 
@@ -136,3 +136,11 @@ def test_debug_pages_are_served_on_the_loopback_alone(settings: Settings, host: 
         for more in ([], ["--serve-site"]):
             with pytest.raises(CommandError, match="debug pages"):
                 call_command("runcluster", f"--host={host}", *more)
+
+
+def test_runcluster_with_embedded_servers_touches_no_other(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(settings.DATABASES["default"], "ENGINE", "django.db.backends.postgresql")
+    with pytest.raises(CommandError, match=r"leads to a server of your own.*embedded\.database\(BASE_DIR"):
+        call_command("runcluster", "--embedded")

@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 from django.test import override_settings
 
-from devtools.embedded_servers import OwnRedis, Servers
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
+from sharding_app.embedded import OwnRedis, Servers
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import LinkLimits
 from sharding_app.protocol.messages import Answer, AnyMessage, Deliver

@@ -17,11 +17,11 @@ from channels.layers import InMemoryChannelLayer, channel_layers, get_channel_la
 from channels_redis.core import RedisChannelLayer
 from django.test import override_settings
 
-from devtools.embedded_servers import OwnRedis, Servers
-from devtools.embedded_servers.ports import free_port
 from sharding_app.adapters.channels import transport as module
 from sharding_app.adapters.channels.seal import Sealer
 from sharding_app.adapters.channels.transport import ChannelsTransport
+from sharding_app.embedded import OwnRedis, Servers
+from sharding_app.embedded.ports import free_port
 from sharding_app.ports.transport import TransportError
 from sharding_app.processes.proxy import Proxy
 from tests.integration.adapters.channels.layers import memory_layer, redis_layer

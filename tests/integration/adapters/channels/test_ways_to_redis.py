@@ -22,10 +22,10 @@ from django.test import override_settings
 from redis import asyncio as aioredis
 from redis.exceptions import NoPermissionError
 
-from devtools.embedded_servers import OwnRedis, Servers
-from devtools.embedded_servers.binaries import find_valkey
-from devtools.embedded_servers.ports import free_port
 from sharding_app.adapters.channels.transport import ChannelsTransport
+from sharding_app.embedded import OwnRedis, Servers
+from sharding_app.embedded.binaries import find_valkey
+from sharding_app.embedded.ports import free_port
 from sharding_app.ports.transport import TransportError
 from tests.integration.adapters.channels.layers import REDIS_LAYERS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.embedded_servers.ports import free_port
+from sharding_app.embedded.ports import free_port
 from tests.support.live import Live, until
 from tests.support.scratch_project import ScratchProject
 

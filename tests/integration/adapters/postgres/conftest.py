@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from devtools.embedded_servers import Servers
+from sharding_app.embedded import Servers
 from tests.support.scratch import empty_tables, make_tables, scratch_database
 
 

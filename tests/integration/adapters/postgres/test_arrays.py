@@ -7,7 +7,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.postgres.arrays import (
     Array,
     Bigints,
@@ -20,6 +19,7 @@ from sharding_app.adapters.postgres.arrays import (
     Times,
     register_arrays,
 )
+from sharding_app.embedded import Servers
 
 LATE = datetime(2026, 11, 23, 18, 40, 0, 1, tzinfo=UTC)
 

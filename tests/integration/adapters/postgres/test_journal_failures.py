@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from devtools.embedded_servers import OwnPostgres
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.journal import (
     Erasure,
     EventRow,

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from devtools.embedded_servers import OwnPostgres
 from sharding_app.adapters.postgres import lifeline_session
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.lifeline import SessionLost
 from tests.integration.adapters.postgres.silent_proxy import proxy_to
 from tests.integration.adapters.postgres.writers import connect, value

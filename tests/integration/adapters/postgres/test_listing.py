@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.embedded import Servers
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.scratch import make_tables, scratch_database
 

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.postgres.journal import PAGE_BYTES, PostgresJournal
+from sharding_app.embedded import Servers
 from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.given import event_row, until

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from devtools.embedded_servers import Servers
+from sharding_app.embedded import Servers
 from tests.integration.adapters.postgres.migration_rules import LOADED, broken
 from tests.support.live import until
 from tests.support.scratch import FILES, make_tables, scratch_database

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from django.core.management import call_command
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.postgres.probe import schema_facts
+from sharding_app.embedded import Servers
 from tests.support.scratch import TABLES, make_tables, scratch_database
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -12,10 +12,10 @@ import msgspec
 import psycopg
 import pytest
 
-from devtools.embedded_servers import Servers
 from sharding_app.adapters.postgres.deletion import count_journal, remove_journal
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.embedded import Servers
 from sharding_app.ports.journal import Erasure, RowRefused, ShardsFenced, Snapshot
 from sharding_app.protocol.records import HomeChange
 from tests.integration.adapters.postgres.writers import INSERT, connect

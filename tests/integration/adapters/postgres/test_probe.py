@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from devtools.embedded_servers import OwnPostgres
 from sharding_app.adapters.postgres.probe import looks_pooled, server_facts, way_to
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.embedded import OwnPostgres
 from tests.integration.adapters.postgres.silent_proxy import proxy_to
 from tests.integration.adapters.postgres.transaction_pooler import transaction_pooler
 from tests.support.given import CART, with_type

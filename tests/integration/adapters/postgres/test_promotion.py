@@ -8,13 +8,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from devtools.embedded_servers import OwnPostgres
 from sharding_app.adapters.postgres.appending_messages import append_within
 from sharding_app.adapters.postgres.connection import Line
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.within import prepare_within
+from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.protocol.coordinator.terms import begins_era
 from sharding_app.protocol.liveness.node_lease import after_return

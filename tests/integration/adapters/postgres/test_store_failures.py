@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from devtools.embedded_servers import OwnPostgres
 from sharding_app.adapters.postgres.connection import application_name
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import TIMELINE_LINES, PostgresStore
+from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.store import StaleTerm, StoreUnavailable
 from sharding_app.protocol.records import Decision, HomeChange
 from tests.integration.adapters.postgres.writers import INSERT, blocked, connect, events, gone, value

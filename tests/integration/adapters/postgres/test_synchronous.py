@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 from psycopg.conninfo import conninfo_to_dict
 
-from devtools.embedded_servers import OwnPostgres
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.embedded import OwnPostgres
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.records import Backend, Decision

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from devtools.embedded_servers.errors import ServersError
-from devtools.embedded_servers.folder import DataFolder
-from devtools.embedded_servers.processes import ProcessId, identify, living
+from sharding_app.embedded.errors import ServersError
+from sharding_app.embedded.folder import DataFolder
+from sharding_app.embedded.processes import ProcessId, identify, living
 
 
 def register(folder: DataFolder, servers: frozenset[str]) -> None:

@@ -17,10 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from devtools.embedded_servers.errors import ServersError
-from devtools.embedded_servers.ports import LOOPBACK, free_port
+from sharding_app.embedded.errors import ServersError
+from sharding_app.embedded.ports import LOOPBACK, free_port
 
-DEFAULT_FOLDER = Path(__file__).resolve().parents[2] / ".data"
 DATABASE = USER = "sharding"
 ADMINISTRATOR = "postgres"
 """PostgreSQL's superuser, for tests and for repairs; no setting of the site names it."""
@@ -81,6 +80,8 @@ class DataFolder:
         self.path = path.absolute()
         self.access_file = self.path / "access.json"
         self.holders = self.path / "holders"
+        self.unversioned = self.path / ".gitignore"
+        """Keeps git from taking in passwords and data."""
         self.running_file = self.path / "running.json"
         self.failure_file = self.path / "failure.json"
         self.supervisor_lock = self.path / "supervisor.lock"
@@ -93,6 +94,9 @@ class DataFolder:
                 self.path.mkdir(parents=True)
                 self.path.chmod(0o711 if os.geteuid() == 0 else 0o700)
             self.holders.mkdir(mode=0o700, exist_ok=True)
+            if not self.unversioned.exists():
+                self.unversioned.touch(mode=0o600)
+                self.unversioned.write_text("*\n")
         except FileExistsError:
             self.make()  # another process was quicker
         except PermissionError as error:

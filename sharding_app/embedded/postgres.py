@@ -11,13 +11,13 @@ from pathlib import Path
 from threading import Thread
 from typing import ClassVar
 
-from devtools.embedded_servers.account import Account, read_small
-from devtools.embedded_servers.binaries import find_postgres, readable_postgres
-from devtools.embedded_servers.errors import ServersError
-from devtools.embedded_servers.folder import DATABASE, USER
-from devtools.embedded_servers.ports import LOOPBACK
-from devtools.embedded_servers.processes import ProcessId, command_name
-from devtools.embedded_servers.server import Server
+from sharding_app.embedded.account import Account, read_small
+from sharding_app.embedded.binaries import find_postgres, readable_postgres
+from sharding_app.embedded.errors import ServersError
+from sharding_app.embedded.folder import DATABASE, USER
+from sharding_app.embedded.ports import LOOPBACK
+from sharding_app.embedded.processes import ProcessId, command_name
+from sharding_app.embedded.server import Server
 
 SETTINGS = {
     "listen_addresses": LOOPBACK,

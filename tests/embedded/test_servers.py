@@ -24,26 +24,26 @@ import psycopg
 import pytest
 import redis
 
-from devtools.embedded_servers import (
+from sharding_app.embedded import (
     DataFolder,
     OwnPostgres,
     OwnRedis,
     ServersError,
-    _supervised,
     ensure_servers,
 )
-from devtools.embedded_servers.account import Account, _sweep, read_small, server_account
-from devtools.embedded_servers.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
-from devtools.embedded_servers.ports import free_port
-from devtools.embedded_servers.postgres import Postgres
-from devtools.embedded_servers.processes import ProcessId, alive, identify
-from devtools.embedded_servers.supervisor import LINGER_SECONDS, Supervisor
+from sharding_app.embedded.account import Account, _sweep, read_small, server_account
+from sharding_app.embedded.binaries import find_postgres, find_valkey, readable_postgres, readable_valkey
+from sharding_app.embedded.ports import free_port
+from sharding_app.embedded.postgres import Postgres
+from sharding_app.embedded.processes import ProcessId, alive, identify
+from sharding_app.embedded.starting import supervised
+from sharding_app.embedded.supervisor import LINGER_SECONDS, Supervisor
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLDER = """
 import sys
 from pathlib import Path
-from devtools.embedded_servers import ensure_servers
+from sharding_app.embedded import ensure_servers
 print(ensure_servers(Path(sys.argv[1])).database_url, flush=True)
 sys.stdin.read()
 """
@@ -55,6 +55,31 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.02)
+
+
+PROJECT = """
+import sys
+from pathlib import Path
+import django
+from django.conf import settings
+from tests.docs.snippets import blocks
+page = {"BASE_DIR": Path(sys.argv[1])}
+for block in blocks(Path("docs/embedded.md")):
+    if block.language == "python":
+        exec(block.text, page)
+settings.configure(
+    DATABASES=page["DATABASES"], CHANNEL_LAYERS=page["CHANNEL_LAYERS"], INSTALLED_APPS=["sharding_app"]
+)
+django.setup()
+from django.db import connection
+from sharding_app.embedded.ports import LOOPBACK
+from sharding_app.wiring import conninfo
+ours = conninfo("default")
+with connection.cursor() as cursor:
+    cursor.execute("SELECT inet_server_port(), current_user")
+    port, user = cursor.fetchone()
+print(port == int(ours["port"]), user, ours["host"] == LOOPBACK, flush=True)
+"""
 
 
 @contextmanager
@@ -388,11 +413,11 @@ def test_a_supervisor_that_ends_is_not_taken_for_one_that_works(tmp_path: Path) 
     lock = os.open(data.supervisor_lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        assert _supervised(data)
+        assert supervised(data)
         supervisor = Supervisor(data, lock)
         supervisor.asked_to_end = True
         supervisor.run()
-        assert not _supervised(data), "its process has not ended yet"
+        assert not supervised(data), "its process has not ended yet"
     finally:
         os.close(lock)
 
@@ -446,14 +471,33 @@ def test_programs_out_of_reach_are_copied(tmp_path: Path) -> None:
 
 def test_a_user_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 987_654)
-    with pytest.raises(ServersError, match=r"User 987654 has no name .* set DATABASE_URL and REDIS_URL\."):
+    with pytest.raises(ServersError, match=r"User 987654 has no name .* use a server of your own"):
         server_account()
 
 
 def test_a_missing_wheel_is_said_in_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBEDDED_POSTGRES", "no-such-wheel")
-    with pytest.raises(ServersError, match=r"No PostgreSQL was found in no-such-wheel\. Install"):
+    with pytest.raises(ServersError, match=r"No PostgreSQL was found in no-such-wheel\. Run: pip install"):
         ensure_servers(folder)
+
+
+def test_the_pages_settings_start_the_servers_when_a_process_connects(folder: Path) -> None:
+    folder = folder.with_name(".data")
+    taken = socket.socket()
+    with taken:
+        taken.bind(("127.0.0.1", DataFolder(folder).access().postgres_port))
+        taken.listen()  # the settings' port is out of date: another program has it
+        answer = subprocess.run(
+            [sys.executable, "-c", PROJECT, str(folder.parent)],
+            cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    end_servers(folder)
+    assert answer.stdout == "True sharding True\n", answer.stderr
+    assert (
+        answer.stderr
+        == f"Starting postgres and redis in {folder} for the first time: this takes a few seconds.\n"
+    )
+    assert (folder / ".gitignore").read_text() == "*\n"
 
 
 @pytest.mark.both_ways
@@ -498,7 +542,7 @@ def test_own_redis_is_stopped_and_started(own_redis: OwnRedis) -> None:
 
 def test_own_servers_end_with_a_killed_test() -> None:
     script = (
-        "import sys, tempfile\nfrom pathlib import Path\nfrom devtools.embedded_servers import OwnRedis\n"
+        "import sys, tempfile\nfrom pathlib import Path\nfrom sharding_app.embedded import OwnRedis\n"
         "server = OwnRedis(Path(tempfile.mkdtemp())).start()\n"
         "print(server.process.pid, flush=True)\nsys.stdin.read()\n"
     )

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from devtools.embedded_servers.errors import ServersError
+from sharding_app.embedded.errors import ServersError
 
 _PREFIX = "sharding-servers-"
 _OWNER = "belongs-to"
@@ -92,7 +92,7 @@ class Account:
         except (PermissionError, OSError) as error:
             message = (
                 "The embedded PostgreSQL does not run as root, and this root may not start a process as 'nobody' "
-                f"({error}). Run as an ordinary user, or set DATABASE_URL and REDIS_URL."
+                f"({error}). Run as an ordinary user, or use a server of your own."
             )
             raise ServersError(message) from error
         return answer.returncode == 0
@@ -118,7 +118,7 @@ def _known(uid: int) -> None:
     except KeyError as error:
         message = (
             f"User {uid} has no name on this machine, and the embedded PostgreSQL needs one: add the user to /etc/passwd, "
-            "or set DATABASE_URL and REDIS_URL."
+            "or use a server of your own."
         )
         raise ServersError(message) from error
 
@@ -139,9 +139,7 @@ def reachable_place(folder: Path, account: Account) -> Path:
     place.chmod(0o711)
     if not account.allows("-x", place):
         shutil.rmtree(place)
-        message = (
-            f"User {account.uid} can reach neither {folder} nor {lasting}: set DATABASE_URL and REDIS_URL."
-        )
+        message = f"User {account.uid} can reach neither {folder} nor {lasting}: use a server of your own."
         raise ServersError(message)
     return place
 

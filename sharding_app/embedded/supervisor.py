@@ -1,7 +1,7 @@
 """The small process beside the servers of one data folder: starts those that are wanted, ends those
 no longer wanted.
 
-    python -m devtools.embedded_servers.supervisor FOLDER
+    python -m sharding_app.embedded.supervisor FOLDER
 
 It holds `supervisor.lock` for as long as it lives, so there is one for each folder and a killed one
 is noticed. The servers outlive it: the next supervisor finds them by pid and start time and takes
@@ -20,15 +20,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from devtools.embedded_servers.account import reachable_place, server_account
-from devtools.embedded_servers.errors import ServersError
-from devtools.embedded_servers.folder import ADMINISTRATOR, Access, DataFolder
-from devtools.embedded_servers.holders import wanted
-from devtools.embedded_servers.ports import free_port, port_is_free
-from devtools.embedded_servers.postgres import Postgres
-from devtools.embedded_servers.processes import ProcessId, alive
-from devtools.embedded_servers.server import Server, end
-from devtools.embedded_servers.valkey import Valkey
+from sharding_app.embedded.account import reachable_place, server_account
+from sharding_app.embedded.errors import ServersError
+from sharding_app.embedded.folder import ADMINISTRATOR, Access, DataFolder
+from sharding_app.embedded.holders import wanted
+from sharding_app.embedded.ports import free_port, port_is_free
+from sharding_app.embedded.postgres import Postgres
+from sharding_app.embedded.processes import ProcessId, alive
+from sharding_app.embedded.server import Server, end
+from sharding_app.embedded.valkey import Valkey
 
 POLL_SECONDS = 0.25
 LINGER_SECONDS = 3.0

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from devtools.embedded_servers import processes
-from devtools.embedded_servers.ports import _outgoing, free_port, port_is_free
-from devtools.embedded_servers.processes import (
+from sharding_app.embedded import processes
+from sharding_app.embedded.ports import _outgoing, free_port, port_is_free
+from sharding_app.embedded.processes import (
     ProcessId,
     alive,
     children,

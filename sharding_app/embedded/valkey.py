@@ -9,11 +9,11 @@ import socket
 from pathlib import Path
 from typing import ClassVar
 
-from devtools.embedded_servers.account import Account
-from devtools.embedded_servers.binaries import find_valkey, readable_valkey
-from devtools.embedded_servers.ports import LOOPBACK
-from devtools.embedded_servers.processes import ProcessId
-from devtools.embedded_servers.server import Server
+from sharding_app.embedded.account import Account
+from sharding_app.embedded.binaries import find_valkey, readable_valkey
+from sharding_app.embedded.ports import LOOPBACK
+from sharding_app.embedded.processes import ProcessId
+from sharding_app.embedded.server import Server
 
 
 class Valkey(Server):

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
-from devtools.embedded_servers.account import Account
-from devtools.embedded_servers.errors import ServersError
-from devtools.embedded_servers.ports import LOOPBACK
-from devtools.embedded_servers.processes import ProcessId, alive, children, gone, identify, is_stopped, send
+from sharding_app.embedded.account import Account
+from sharding_app.embedded.errors import ServersError
+from sharding_app.embedded.ports import LOOPBACK
+from sharding_app.embedded.processes import ProcessId, alive, children, gone, identify, is_stopped, send
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0

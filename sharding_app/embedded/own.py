@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from devtools.embedded_servers.account import reachable_place, server_account
-from devtools.embedded_servers.errors import ServersError
-from devtools.embedded_servers.ports import free_port
-from devtools.embedded_servers.postgres import Postgres
-from devtools.embedded_servers.processes import ProcessId, alive
-from devtools.embedded_servers.server import Server
-from devtools.embedded_servers.valkey import Valkey
+from sharding_app.embedded.account import reachable_place, server_account
+from sharding_app.embedded.errors import ServersError
+from sharding_app.embedded.ports import free_port
+from sharding_app.embedded.postgres import Postgres
+from sharding_app.embedded.processes import ProcessId, alive
+from sharding_app.embedded.server import Server
+from sharding_app.embedded.valkey import Valkey
 
 
 class OwnServer:

@@ -1,0 +1,1 @@
+"""The database engine of `embedded.database`: Django looks for it here, in `base`."""
