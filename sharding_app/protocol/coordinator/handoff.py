@@ -133,8 +133,7 @@ class HandOffs:
             handoff = self.active.get((type_name, shard))
             if handoff is not None and handoff.phase is BEGIN:
                 handoff.acks.pop(source, None)
-                if not handoff.acks:
-                    self._stop_when_acknowledged((type_name, shard), handoff, now)
+                self._stop_when_acknowledged((type_name, shard), handoff, now)
 
     def stopped(
         self,

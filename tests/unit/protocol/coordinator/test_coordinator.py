@@ -14,7 +14,7 @@ from sharding_app.protocol.allocation.strategy import Allocations, ClusterView
 from sharding_app.protocol.coordinator.handoff import Phase
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.messages import BeginHandOff, HandOff, HostShard, NoHome, ShardHome
-from sharding_app.protocol.records import HomeChange, Member, ShardRow
+from sharding_app.protocol.records import Decision, HomeChange, Member, ShardRow
 from sharding_app.protocol.transitions import IllegalTransition
 from tests.unit.protocol.coordinator.coordination import TYPE, Play, node, told_home
 
@@ -111,7 +111,9 @@ def test_a_new_coordinator_trusts_homes_of_shards_for_a_moment_to_be_heard() -> 
     play.ask("a", 3, 4)
     assert sizes(play, "abc") == [2, 2, 0]
     play.wait(3.5)
-    assert play.noted("node_unheard") == ["b"]
+    assert [each for each in play.notes if each.action == "node_unheard"] == [
+        Decision("node_unheard", "b", "node-b")
+    ]
     play.ask("a", 5, 6)
     assert sizes(play, "abc") == [4, 2, 0]
 

@@ -98,6 +98,16 @@ def test_one_that_was_not_dead_after_all_gets_shards_again() -> None:
     assert play.gone("a") == ["b"], "it can be found dead again"
 
 
+def test_one_that_is_found_dead_again_while_it_is_buried_is_buried_once() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    for _ in range(2):
+        play.machine.members_read(list(play.members.values()), ["b"], [], play.now)
+    assert play.machine.busy
+    assert taken(play.machine, Bury).incarnation == "b"
+    play.machine.buried("b", play.now)
+    assert not play.machine.busy
+
+
 def test_who_is_buried_is_told_before_its_shards_get_new_homes() -> None:
     """It may live, and have heard of neither of its sessions' ends."""
     play = Play([node("a", 1), node("b", 2)])
@@ -137,6 +147,19 @@ def test_the_target_of_a_hand_off_dies() -> None:
     play.wait(1.5)
     row = play.rows[TYPE, 1]
     assert (row.home in ("a", "c"), row.step) == (True, "home")
+
+
+def test_a_shard_that_has_stopped_moves_without_waiting_for_acknowledgements() -> None:
+    """A former coordinator had told its home to stop, and this one begins the hand-off again."""
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 1)
+    play.silent.add("b")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.machine.handoffs.stopped("a", TYPE, [1], [1], play.now)
+    play.play()
+    assert play.heard("a", HandOff) == []
+    assert play.rows[TYPE, 1] == ShardRow(TYPE, 1, 2, "b", "home")
 
 
 def test_a_new_coordinator_finishes_the_hand_off_that_it_finds() -> None:

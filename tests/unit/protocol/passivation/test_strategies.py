@@ -321,6 +321,15 @@ def test_settings_reach_to_their_bounds_and_no_further(
         settings(**beyond)
 
 
+def test_the_same_limit_again_forgets_no_use() -> None:
+    strategy = Passivation(filter=FrequencyFilter()).strategy(1)
+    old, new = Tracked("old"), Tracked("new")
+    for _ in range(3):
+        assert strategy.touched(old) == []
+    assert strategy.resized(1) == []
+    assert strategy.touched(new) == [new]
+
+
 def test_wrong_settings_are_told() -> None:
     with pytest.raises(ValueError, match="there are least-recently-used"):
         passivation("lru")
