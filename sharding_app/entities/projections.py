@@ -308,8 +308,8 @@ class Projection:
     @classmethod
     async def caught_up(cls, ref: Any, number: int | None = None, *, timeout: float = WAIT_SECONDS) -> None:
         """Wait until the rows show an entity's events up to a number; without one, all that are
-        committed now. Raises `AskTimeout`, or `ProjectionBehind` if the entity waits for an
-        operator.
+        committed now. Raises `AskTimeout`, or `ProjectionError` if the entity or the projection
+        waits for an operator.
         """
         await control().caught_up(_type_of(cls), *_entity_of(cls, ref), number, timeout)
 

@@ -1,9 +1,25 @@
--- Whether a projection has handled an entity's event: its transaction is known by its last 32 bits (see trim_events.sql).
--- An event that is not in the journal any more was seen before it was trimmed.
+-- Whether a projection has handled an entity's event, and all erasures of the entity. The event's transaction is known by
+-- its last 32 bits (see trim_events.sql). Behind a savepoint that number is of a part of the transaction, which a snapshot
+-- does not list: so changes up to it are looked at too, unless all of them ended before the snapshot.
+-- An event that is not in the journal, before others that are, was seen before it was trimmed.
 SELECT
-    p.fill_type IS NULL AND coalesce(
-        pg_visible_in_snapshot(
-            (present.xid - ((present.xid - e.xmin::text::bigint) & 4294967295))::text::xid8, p.position), true)
+    p.fill_type IS NULL
+        AND CASE
+            WHEN e.seq IS NULL THEN %(number)s <= greatest(
+                (SELECT n.seq FROM sharding_event n
+                    WHERE n.type_id = t.id AND n.entity = %(entity)s ORDER BY n.seq DESC LIMIT 1),
+                (SELECT n.seq FROM sharding_snapshot n
+                    WHERE n.type_id = t.id AND n.entity = %(entity)s ORDER BY n.seq DESC LIMIT 1),
+                0)
+            ELSE pg_visible_in_snapshot(own.xid, p.position) AND NOT EXISTS (
+                SELECT FROM sharding_change c
+                WHERE c.type_id = t.id AND c.xid >= pg_snapshot_xmin(p.position) AND c.xid <= own.xid
+                    AND NOT pg_visible_in_snapshot(c.xid, p.position) AND %(entity)s = ANY (c.entities))
+            END
+        AND NOT EXISTS (
+            SELECT FROM sharding_change c
+            WHERE c.type_id = t.id AND c.erased AND c.xid >= pg_snapshot_xmin(p.position)
+                AND NOT pg_visible_in_snapshot(c.xid, p.position) AND %(entity)s = ANY (c.entities))
         AND (h.next IS NULL OR h.until IS NOT NULL OR h.next > %(number)s),
     coalesce(h.parked, false) AND h.next <= %(number)s, coalesce(h.error, ''), r.paused
 FROM sharding_projection r
@@ -12,4 +28,7 @@ CROSS JOIN (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xid)
 LEFT JOIN sharding_type t ON t.name = %(type)s
 LEFT JOIN sharding_event e ON e.type_id = t.id AND e.entity = %(entity)s AND e.seq = %(number)s
 LEFT JOIN sharding_held h ON h.projection_id = r.id AND h.type_id = t.id AND h.entity = %(entity)s
+CROSS JOIN LATERAL (
+    SELECT (present.xid - ((present.xid - e.xmin::text::bigint) & 4294967295))::text::xid8 AS xid
+) own
 WHERE r.name = %(name)s AND r.version = %(version)s;

@@ -9,7 +9,7 @@ from sharding_app import wiring
 from sharding_app.adapters.django import projections as control
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.projections import set_control
-from sharding_app.errors import ProjectionError
+from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.ports.projections import HandlerFailed
 from tests.integration.adapters.django.projected import (
     TABLE,
@@ -258,6 +258,60 @@ def test_an_erased_entity_is_told_and_lives_again(writer: Writer) -> None:
     erase("c")
     run(work)
     assert log() == [("b", 1, 1), ("a", 1, 10), ("a", 2, 20)]
+
+
+def shows(entity: str, number: int | None = None) -> bool:
+    """Whether the projection has caught up with an entity."""
+    try:
+        Payments.caught_up_sync(Account.ref(entity), number, timeout=0)
+    except AskTimeout:
+        return False
+    return True
+
+
+def test_who_waits_for_an_event_to_come_waits(writer: Writer) -> None:
+    work = part()
+    run(work)
+    assert shows("a")
+    assert not shows("a", 1)
+    writer.append("a", 1)
+    writer.commit()
+    run(work)
+    assert shows("a", 1)
+    assert not shows("a", 2)
+
+
+def test_who_waits_sees_that_an_entity_was_erased(writer: Writer) -> None:
+    work = part()
+    run(work)
+    writer.append("a", 1, 2)
+    writer.commit()
+    run(work)
+    assert shows("a")
+    erase("a")
+    assert not shows("a")
+    run(work)
+    assert shows("a")
+    assert log() == []
+
+
+def test_who_waits_sees_events_that_were_written_behind_a_savepoint(writer: Writer) -> None:
+    """A snapshot lists the transaction, and not the part of it that has written the row."""
+    work = part()
+    run(work)
+    late = Writer(dict(wiring.conninfo("default")))
+    late.connection.execute("CREATE TEMPORARY TABLE earlier ON COMMIT DROP AS SELECT 1")
+    late.connection.execute("SAVEPOINT open")
+    late.append("a", 1)
+    writer.append("b", 1)
+    writer.commit()
+    run(work)
+    late.commit()
+    late.close()
+    assert not shows("a")
+    run(work)
+    assert shows("a")
+    is_exact()
 
 
 def test_events_that_were_deleted_by_hand_park_their_entity(writer: Writer) -> None:

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, connections
 from sharding_app.adapters.django import projections as control
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, projections
-from sharding_app.errors import ProjectionError
+from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.operations.projections import order
 from tests.integration.adapters.django.projected import Account, Paid, Writer, journal, log, part, run
 from tests.integration.adapters.django.test_projecting import writer as journal_writer
@@ -71,6 +71,15 @@ def posts() -> Iterator[Any]:
 
 def reset(projection: type[Projection]) -> bool:
     return order("reset", projection.__dict__["_sharding_projection"].title, 1, "a test", is_bounded=True)
+
+
+def shows(projection: type[Projection], number: int | None = None) -> bool:
+    """Whether it has caught up with `a`."""
+    try:
+        projection.caught_up_sync(Account.ref("a"), number, timeout=0)
+    except AskTimeout:
+        return False
+    return True
 
 
 def noted() -> list[tuple[Any, ...]]:
@@ -168,3 +177,18 @@ def test_without_clear_nothing_is_changed(writer: Writer, posts: Any) -> None:
     writer.commit()
     run(work)
     assert posts.seen == [("a", 1), ("a", 2)]
+
+
+def test_who_waits_sees_rows_that_are_elsewhere(writer: Writer, copies: type[Projection], posts: Any) -> None:
+    for projection in (copies, posts):
+        work = part(projection)
+        run(work)
+        writer.append("a", 1)
+        writer.commit()
+        assert not shows(projection)
+        run(work)
+        assert shows(projection)
+        reset(projection)
+        assert not shows(projection)
+        run(work)
+        assert shows(projection)
