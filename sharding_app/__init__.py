@@ -1,7 +1,12 @@
 """Cluster sharding for Django: durable entities on Postgres, Redis and Channels.
 
 These are the public names. None of their modules needs Django to be set up, or talks to a server.
+Those that few entities use are imported when they are first asked for: each command of a project
+imports this package, and would wait for them.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from sharding_app.entities.base import DurableState as DurableState
 from sharding_app.entities.base import Entity as Entity
@@ -36,20 +41,6 @@ from sharding_app.entities.refs import Ref as Ref
 from sharding_app.entities.remote import Remote as Remote
 from sharding_app.entities.schedules import Daily as Daily
 from sharding_app.entities.settings import ShardingSettings as ShardingSettings
-from sharding_app.entities.sharding.external import ExternalAllocation as ExternalAllocation
-from sharding_app.entities.sharding.queries import ClusterShardingStats as ClusterShardingStats
-from sharding_app.entities.sharding.queries import CurrentShardRegionState as CurrentShardRegionState
-from sharding_app.entities.sharding.queries import GetClusterShardingStats as GetClusterShardingStats
-from sharding_app.entities.sharding.queries import GetCurrentRegions as GetCurrentRegions
-from sharding_app.entities.sharding.queries import GetShardRegionState as GetShardRegionState
-from sharding_app.entities.sharding.queries import GracefulShutdown as GracefulShutdown
-from sharding_app.entities.sharding.queries import SetActiveEntityLimit as SetActiveEntityLimit
-from sharding_app.entities.sharding.regions import ClusterSharding as ClusterSharding
-from sharding_app.entities.sharding.regions import Region as Region
-from sharding_app.entities.sharding.singletons import ClusterSingleton as ClusterSingleton
-from sharding_app.entities.sharding.singletons import SingletonProxy as SingletonProxy
-from sharding_app.entities.sharding.workers import ShardedDaemonProcess as ShardedDaemonProcess
-from sharding_app.entities.sharding.workers import Workers as Workers
 from sharding_app.entities.starting import on_start as on_start
 from sharding_app.errors import AskTimeout as AskTimeout
 from sharding_app.errors import BufferFull as BufferFull
@@ -69,17 +60,65 @@ from sharding_app.errors import Unavailable as Unavailable
 from sharding_app.errors import UnreadableEvent as UnreadableEvent
 from sharding_app.errors import UnreadableState as UnreadableState
 from sharding_app.errors import WrongContext as WrongContext
-from sharding_app.protocol.allocation.consistent_hashing import (
-    ConsistentHashAllocation as ConsistentHashAllocation,
-)
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation as LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy as ShardAllocationStrategy
-from sharding_app.protocol.allocation.threshold import ThresholdAllocation as ThresholdAllocation
 from sharding_app.protocol.passivation.strategy import AdmissionWindow as AdmissionWindow
 from sharding_app.protocol.passivation.strategy import FrequencyFilter as FrequencyFilter
 from sharding_app.protocol.passivation.strategy import Passivation as Passivation
 from sharding_app.protocol.passivation.strategy import WindowClimbing as WindowClimbing
 from sharding_app.protocol.records import NumberOfWorkers as NumberOfWorkers
 from sharding_app.protocol.supervision import Supervision as Supervision
+
+if TYPE_CHECKING:
+    from sharding_app.entities.sharding.external import ExternalAllocation as ExternalAllocation
+    from sharding_app.entities.sharding.queries import ClusterShardingStats as ClusterShardingStats
+    from sharding_app.entities.sharding.queries import CurrentShardRegionState as CurrentShardRegionState
+    from sharding_app.entities.sharding.queries import GetClusterShardingStats as GetClusterShardingStats
+    from sharding_app.entities.sharding.queries import GetCurrentRegions as GetCurrentRegions
+    from sharding_app.entities.sharding.queries import GetShardRegionState as GetShardRegionState
+    from sharding_app.entities.sharding.queries import GracefulShutdown as GracefulShutdown
+    from sharding_app.entities.sharding.queries import SetActiveEntityLimit as SetActiveEntityLimit
+    from sharding_app.entities.sharding.regions import ClusterSharding as ClusterSharding
+    from sharding_app.entities.sharding.regions import Region as Region
+    from sharding_app.entities.sharding.singletons import ClusterSingleton as ClusterSingleton
+    from sharding_app.entities.sharding.singletons import SingletonProxy as SingletonProxy
+    from sharding_app.entities.sharding.workers import ShardedDaemonProcess as ShardedDaemonProcess
+    from sharding_app.entities.sharding.workers import Workers as Workers
+    from sharding_app.protocol.allocation.consistent_hashing import (
+        ConsistentHashAllocation as ConsistentHashAllocation,
+    )
+    from sharding_app.protocol.allocation.threshold import ThresholdAllocation as ThresholdAllocation
+
+_LATER = {
+    "ClusterSharding": "entities.sharding.regions",
+    "ClusterShardingStats": "entities.sharding.queries",
+    "ClusterSingleton": "entities.sharding.singletons",
+    "ConsistentHashAllocation": "protocol.allocation.consistent_hashing",
+    "CurrentShardRegionState": "entities.sharding.queries",
+    "ExternalAllocation": "entities.sharding.external",
+    "GetClusterShardingStats": "entities.sharding.queries",
+    "GetCurrentRegions": "entities.sharding.queries",
+    "GetShardRegionState": "entities.sharding.queries",
+    "GracefulShutdown": "entities.sharding.queries",
+    "Region": "entities.sharding.regions",
+    "SetActiveEntityLimit": "entities.sharding.queries",
+    "ShardedDaemonProcess": "entities.sharding.workers",
+    "SingletonProxy": "entities.sharding.singletons",
+    "ThresholdAllocation": "protocol.allocation.threshold",
+    "Workers": "entities.sharding.workers",
+}
+"The module below this package for each name that is imported when it is first asked for."
+
+
+def __getattr__(name: str) -> Any:
+    if (module := _LATER.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
 
 __version__ = "0.1.0.dev0"

@@ -2,16 +2,18 @@
 anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.core import checks
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
 if TYPE_CHECKING:
     from sharding_app.entities.gateway import Gateway
+    from sharding_app.entities.projections import Control
 
 
 class ShardingConfig(AppConfig):
@@ -25,25 +27,24 @@ class ShardingConfig(AppConfig):
     def ready(self) -> None:
         """Import every installed app's `entities` and `projections`, as the admin imports `admin`.
 
-        All models are loaded by now.
+        All models are loaded by now. Modules that only some commands need are imported by those.
         """
-        from sharding_app import checks, redaction
-        from sharding_app.adapters.django.projections import DjangoControl
+        from sharding_app import redaction
         from sharding_app.entities import gateway, projections, transactions
         from sharding_app.management.runserver_node import start_node_beside
         from sharding_app.runtime.telemetry import tracing
-        from sharding_app.settings import load, real_databases
+        from sharding_app.settings import real_databases
 
-        checks.register()
+        _register_checks()
         real_databases.remember(settings.DATABASES)
         gateway.set_gateway(_gateway)
         gateway.set_stand_in(_gateway_of_tests)
         tracing.set_traced(_traced_parts)
-        redaction.decide(load.quotes_errors)
+        redaction.decide(_quotes_errors)
         # From now on: a thread whose connection is opened before the first ref is used may have a
         # transaction, too.
         transactions.are_used()
-        projections.set_control(DjangoControl)
+        projections.set_control(_control)
         autodiscover_modules("entities")
         autodiscover_modules("projections")
         if declared := projections.projections.all():
@@ -53,11 +54,44 @@ class ShardingConfig(AppConfig):
         start_node_beside()
 
 
+def _register_checks() -> None:
+    for name in ("settings", "channel_layer", "types", "views", "platform", "databases"):
+        checks.register(_check(name), "sharding")
+    # A hint, which would stand at each command of a project that is well.
+    checks.register(_check("live_updates"), "sharding", deploy=True)
+    for name in ("deployment", "clear_text"):
+        checks.register(_check(name), "sharding", checks.Tags.security, deploy=True)
+    checks.register(_check("server"), "sharding", checks.Tags.database)
+
+
+def _check(name: str) -> Callable[..., Sequence[checks.CheckMessage]]:
+    """Return the check of that name in `sharding_app.checks`, which is imported when it runs."""
+
+    def check(*args: Any, **options: Any) -> Sequence[checks.CheckMessage]:
+        from sharding_app import checks as ours
+
+        return getattr(ours, f"check_{name}")(*args, **options)  # type: ignore[no-any-return]
+
+    return check
+
+
 def _gateway() -> "Gateway":
     """Make the target of refs, at first use, so that nothing is connected before."""
     from sharding_app.wiring import make_gateway
 
     return make_gateway()
+
+
+def _control() -> "Control":
+    from sharding_app.adapters.django.projections import DjangoControl
+
+    return DjangoControl()
+
+
+def _quotes_errors() -> bool:
+    from sharding_app.settings.load import quotes_errors
+
+    return quotes_errors()
 
 
 def _traced_parts() -> Mapping[type[Any], type[Any]]:

@@ -24,7 +24,7 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.errors import LOST, explain
 from sharding_app.embedded import started
 from sharding_app.entities.registry import messages, registry
-from sharding_app.settings.live_updates import check_live_updates
+from sharding_app.settings.live_updates import check_live_updates as check_live_updates
 from sharding_app.settings.load import MEMORY_LAYER, get_problems, get_settings
 from sharding_app.settings.schema import Settings
 
@@ -379,15 +379,3 @@ def _sound_settings() -> Settings | None:
     confuse.
     """
     return None if get_problems() else get_settings()
-
-
-def register() -> None:
-    """Register the checks; called when the app is ready."""
-    for check in (check_settings, check_channel_layer, check_types, check_views, check_platform):
-        checks.register(check, "sharding")
-    checks.register(check_databases, "sharding")
-    # A hint, which would stand at each command of a project that is well.
-    checks.register(check_live_updates, "sharding", deploy=True)
-    checks.register(check_deployment, "sharding", checks.Tags.security, deploy=True)
-    checks.register(check_clear_text, "sharding", checks.Tags.security, deploy=True)
-    checks.register(check_server, "sharding", checks.Tags.database)
