@@ -206,10 +206,9 @@ class _Work:
             events: list[StoredEvent] = yield ReadEvents(spans, self.limits.chunk)
             any_read = bool(events)
             kept = yield from self._kept([each.key for each in spans], view, bound)
-            if kept:
-                events = [each for each in events if each.seq < kept.get(each.key, _END)]
-                spans = [each._replace(last=min(each.last, kept.get(each.key, _END) - 1)) for each in spans]
-                spans = [each for each in spans if each.first <= each.last]
+            events = [each for each in events if each.seq < kept.get(each.key, _END)]
+            spans = [each._replace(last=min(each.last, kept.get(each.key, _END) - 1)) for each in spans]
+            spans = [each for each in spans if each.first <= each.last]
             if events:
                 yield from self._feed_chunk([each for each in events if each.key not in waits], waits)
                 spans, missing = _behind(spans, events)

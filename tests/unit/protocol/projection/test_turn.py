@@ -1,0 +1,137 @@
+"""A turn of a projection: what it asks of the database, and what it leaves alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from sharding_app.protocol.projection.requests import (
+    Change,
+    Changes,
+    Feed,
+    Found,
+    Position,
+    ReadDue,
+    ReadErased,
+    ReadEvents,
+    ReadFilled,
+    ReadHeld,
+    Request,
+    Save,
+    Span,
+    StoredEvent,
+    Take,
+    Taken,
+)
+from sharding_app.protocol.projection.turn import SAVE_SECONDS, Limits, Outcome, Turn, divided, joined, turn
+from sharding_app.protocol.projection.view import View
+
+OLD, NEW = View(5, 5), View(9, 9)
+
+
+def at(first: int, last: int, **fields: Any) -> Position:
+    return Position(first, last, OLD, **fields)
+
+
+def play(work: Turn, answers: Mapping[type, Any]) -> tuple[list[Request], Outcome]:
+    """Answer each request by its type; return the requests and what the turn has done."""
+    asked: list[Request] = []
+    answer: Any = None
+    while True:
+        try:
+            asked.append(work.send(answer))
+        except StopIteration as end:
+            return asked, end.value
+        answer = answers.get(type(asked[-1]))
+
+
+def follow(
+    *changes: Change,
+    position: Position | None = None,
+    others: bool = False,
+    holds: bool = False,
+    age: float = 0.0,
+) -> tuple[list[type], list[Request]]:
+    """Take a turn of a part that is not filling; `others`: changes of other slices are there."""
+    events = [
+        StoredEvent(each.type_id, each.entity, number, "", 1, b"", None)
+        for each in changes
+        for number in range(each.first, each.last + 1)
+    ]
+    asked, _ = play(
+        turn(0, 9, [1], Limits()),
+        {
+            Take: Taken([position or at(0, 9)], paused=False, holds=holds, age=age),
+            Changes: Found(NEW, None, list(changes), any=others or bool(changes)),
+            ReadDue: [],
+            ReadErased: [],
+            ReadEvents: events,
+            ReadFilled: {},
+            ReadHeld: [],
+        },
+    )
+    return [type(each) for each in asked], asked
+
+
+@pytest.mark.parametrize(
+    ("there", "mine", "others"),
+    [
+        ([at(0, 9)], [at(0, 9)], []),
+        ([at(0, 4), at(5, 9)], [at(0, 4), at(5, 9)], []),
+        ([at(0, 19)], [at(0, 9)], [at(10, 19)]),
+    ],
+)
+def test_positions_are_divided_at_the_ends_of_a_part(
+    there: list[Position], mine: list[Position], others: list[Position]
+) -> None:
+    assert divided(there, 0, 9) == (mine, others)
+
+
+def test_a_part_in_the_middle_leaves_what_is_on_both_sides() -> None:
+    assert divided([at(0, 19)], 5, 9) == ([at(5, 9)], [at(0, 4), at(10, 19)])
+
+
+@pytest.mark.parametrize("there", [[at(0, 8)], [at(1, 9)], [at(0, 4), at(6, 9)], []])
+def test_a_part_without_all_its_positions_waits_for_those_that_divide_or_join_them(
+    there: list[Position],
+) -> None:
+    asked, outcome = play(turn(0, 9, [1], Limits()), {Take: Taken(there, paused=False, holds=False, age=0.0)})
+    assert (asked, outcome) == ([Take(0, 9)], Outcome(more=True))
+
+
+def test_neighbours_are_joined_if_they_have_come_equally_far() -> None:
+    assert joined([at(5, 9, turn=3, events=4), at(0, 4, turn=7, events=2)]) == [at(0, 9, turn=7, events=6)]
+    assert joined([at(0, 4, turn=3), at(5, 9, turn=7)]) == [at(0, 9, turn=7)], "a turn never goes back"
+    for apart in (at(6, 9), at(5, 9, fill_type=1), at(5, 9, fill_until=8), at(5, 9)._replace(view=NEW)):
+        assert joined([at(0, 4), apart]) == [at(0, 4), apart]
+
+
+@pytest.mark.parametrize(
+    ("others", "holds", "age", "saved"),
+    [
+        (True, False, SAVE_SECONDS, True),
+        (True, False, SAVE_SECONDS - 0.1, False),
+        (False, True, SAVE_SECONDS, True),
+        (False, True, SAVE_SECONDS - 0.1, False),
+        (False, False, SAVE_SECONDS, False),
+    ],
+)
+def test_a_position_with_nothing_new_is_written_only_from_time_to_time(
+    others: bool, holds: bool, age: float, saved: bool
+) -> None:
+    asked, _ = follow(others=others, holds=holds, age=age)
+    assert (Save in asked) == saved
+
+
+def test_new_events_are_fed_and_their_position_is_written() -> None:
+    asked, requests = follow(Change(7, 1, "a", 3, 1, 2))
+    assert asked == [Take, Changes, ReadEvents, ReadErased, Feed, Save]
+    assert requests[2] == ReadEvents([Span(1, "a", 1, 2)], Limits().chunk)
+    assert requests[-1] == Save([Position(0, 9, NEW, turn=1, events=2)])
+
+
+def test_only_changes_after_a_fill_are_compared_with_it() -> None:
+    filled = at(0, 9, fill_until=20)
+    assert ReadFilled in follow(Change(7, 1, "a", 3, 1, 2), position=filled)[0]
+    assert ReadFilled not in follow(Change(7, 1, "a", 3, 1, 2))[0]
+    assert ReadFilled not in follow(position=filled)[0]
