@@ -3,14 +3,14 @@
     python -m tests.house.forks < REQUEST
 
 It is started by `tests.house.mutants` in a throwaway copy of the checkout, and prints one JSON
-object a line. The core is loaded with a mark before each statement of its functions. First all
-tests of tests/unit run in a fork, so it is known which statements each of them reaches. Then it
-takes one mutant after the other: the changed function is put into a fork, and there run the tests
-that reach the changed statement, those of the core's own folder first. Last, and in the same way,
-it tries the seeds with the mutants that no test has noticed. A test or a seed that never reaches
-the statement goes on as without the change. Some changes cannot be made in a fork: one that takes
-the only `super()` out of a function. A statement that runs at import has run without the change.
-With those, if nothing has noticed, all tests and seeds run in new processes.
+object a line. The core is loaded with a mark before each statement of its functions. First the
+core's own tests run in a fork, so it is known which statements each of them reaches. Then it takes
+one mutant after the other: the changed function is put into a fork, and there run the tests that
+reach the changed statement. With the mutants that are left the same is done with the other tests of
+tests/unit, and then with the seeds. A test or a seed that never reaches the statement goes on as
+without the change. Some changes cannot be made in a fork: one that takes the only `super()` out of
+a function. A statement that runs at import has run without the change. With those, if nothing has
+noticed, all tests and seeds run in new processes.
 
 A test has noticed if it fails, or goes far beyond its usual time, in a fork for it alone, and
 passes there without the change.
@@ -42,9 +42,9 @@ import pytest
 from tests.house.mutants import CORE, CORE_TESTS, TESTS, Mutant
 
 OPTIONS = ("-q", "-p", "no:cacheprovider")
-TIMES = 10
+TIMES = 5
 """So many times its usual time may a test or a seed take, and `MORE_SECONDS` more."""
-MORE_SECONDS = 10
+MORE_SECONDS = 2
 MORE_WALL_SECONDS = 120
 """Only for one that waits for ever; long, since the machine may be busy."""
 NEW_PROCESS_SECONDS = 3600
@@ -269,7 +269,7 @@ class Warm:
         self._items: dict[str, pytest.Item] = {}
         self._alone: dict[str, bool] = {}
         "Whether a test passes without a change, in a fork for it alone."
-        self._lived_through: dict[int, str] = {}
+        self._lived_through: list[list[str]] = [[] for _ in self._mutants]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self) -> None:
@@ -294,34 +294,35 @@ class Warm:
         self._without_marks = self._functions.without_marks()
         gc.freeze()
         self._tell({"tests": len(self._items), "at_import": len(self._at_import)})
-        tests = self._usual(self._try_test, self._items)
-        if tests is not None:
-            left = [number for number in range(len(self._mutants)) if not self._noticed_by(tests, number)]
-            # Seeds take long: the verdicts of the tests are told before.
-            seeds = self._usual(self._try_seed, self._seeds if left else ())
-            for number in left:
-                if seeds is not None:
-                    self._last_look(seeds, number)
+        near = [name for name in self._items if name.startswith(CORE_TESTS)]
+        far = [name for name in self._items if name not in near]
+        left = list(range(len(self._mutants)))
+        # The cheap ones first: most mutants are judged before the long ones are even watched.
+        for step, names in (("nearest", near), ("further", far)):
+            runs = self._usual(self._try_test, names)
+            if runs is None:
+                return True
+            left = [number for number in left if not self._noticed_by(step, runs, number)]
+        seeds = self._usual(self._try_seed, self._seeds if left else ())
+        for number in left:
+            if seeds is not None:
+                self._last_look(seeds, number)
         return True
 
-    def _noticed_by(self, tests: list[Run], number: int) -> bool:
-        """Try a mutant with the tests; tell what came out."""
+    def _noticed_by(self, step: str, tests: list[Run], number: int) -> bool:
+        """Try a mutant with some tests; tell what came out."""
         began = time.monotonic()
         mutant = self._mutants[number]
         place, change = self._change(mutant)
         if change is None:
-            self._tell({"number": number, "so_far": "no tests yet"})
             return False
         reached = [run for run in tests if place in run.places]
-        near = [run for run in reached if run.name.startswith(CORE_TESTS)]
-        far = [run for run in reached if not run.name.startswith(CORE_TESTS)]
         with self._written(mutant):
-            for step, runs in (("nearest", near), ("further", far)):
-                if by := self._by_tests(runs, change):
-                    self._tell_verdict(number, step, by, "", began)
-                    return True
-        self._lived_through[number] = f"{len(near)} + {len(far)} tests"
-        self._tell({"number": number, "so_far": self._lived_through[number]})
+            if by := self._by_tests(reached, change):
+                self._tell_verdict(number, step, by, "", began)
+                return True
+        self._lived_through[number].append(f"{len(reached)} tests")
+        self._tell({"number": number, "so_far": ", ".join(self._lived_through[number])})
         return False
 
     def _last_look(self, seeds: list[Run], number: int) -> None:
@@ -335,11 +336,11 @@ class Warm:
                 if by := self._first(self._try_seed, reached, change):
                     self._tell_verdict(number, "simulation", f"seed {by}", "", began)
                     return
-                self._lived_through[number] += f", {len(reached)} seeds"
+                self._lived_through[number].append(f"{len(reached)} seeds")
             if change is None or place in self._at_import:
                 self._tell_verdict(number, self._in_new_processes(), "", "in new processes", began)
             else:
-                self._tell_verdict(number, "", "", self._lived_through[number], began)
+                self._tell_verdict(number, "", "", ", ".join(self._lived_through[number]), began)
 
     def _change(self, mutant: Mutant) -> tuple[Place, Callable[[], None] | None]:
         """Return where a mutant is, and the function that makes it in this process, if one can."""

@@ -6,8 +6,7 @@
 A *mutant* is a copy of this checkout in which one expression or statement of sharding_app/protocol
 says something else: a comparison the other way round, a call left out, a number and one. The same
 seed chooses the same mutants, in the same order, so that a run can go on where another one ended
-(`--skip`). Steps are tried in order, and the first that fails has noticed. The simulation comes
-when all mutants are tried with the tests:
+(`--skip`). Steps are tried in order, each with all mutants that those before it have not noticed:
 
     nearest      the tests in tests/unit/protocol that execute the changed statement
     further      the other tests of tests/unit that do

@@ -185,7 +185,7 @@ def test_a_change_is_tried_in_a_fork_with_the_tests_that_execute_it(
         gate("self.inside < limit()", "True"): ("nearest", "test_it_has_a_limit", ""),
         gate("self.inside < limit()", "self.inside <= limit()"): ("nearest", "test_it_has_a_limit", ""),
         gate("self.inside -= people", "self.inside += people"): ("further", "test_people_leave", ""),
-        gate("return True", "return False"): ("", "", "0 + 0 tests, 0 seeds"),
+        gate("return True", "return False"): ("", "", "0 tests, 0 tests, 0 seeds"),
         gate("return 10", "return 20"): ("nearest", "test_it_has_a_limit", ""),
         gate("limit() < 20", "False"): ("nearest", "", "in new processes"),
     }
