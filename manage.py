@@ -22,6 +22,7 @@ WITHOUT_SERVERS = {
     "makemessages",
     "makemigrations",
     "sendtestemail",
+    "sharding_schema",
     "sharding_simulate",
     "startapp",
     "startproject",

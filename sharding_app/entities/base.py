@@ -259,6 +259,10 @@ class EventSourced(Entity):
 
     __slots__ = ()
     _sharding_kind: ClassVar[Kind] = "event_sourced"
+    snapshot_version: ClassVar[int] = 1
+    """Raise it where older snapshots lack something or mean something else: they are skipped then,
+    and the events are read instead.
+    """
 
     def persist(self, *events: object, in_transaction: Callable[[], object] | None = None) -> Awaitable[None]:
         """Apply `events` to the state and stage them; they are stored when the handler returns.

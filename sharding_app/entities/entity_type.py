@@ -101,6 +101,8 @@ class EntityType:
                 f"{cls.__qualname__}.ignore_events must be a tuple of event names, not {ignored!r}"
             )
         self.event_codec = EventCodec(cls.__qualname__, appliers, frozenset(ignored))
+        #: Of the attributes in a snapshot: one of another version is skipped, and events are read.
+        self.snapshot_version = _snapshot_version(cls, kind)
         #: From messages to entities and shards, if the type was started with one.
         self.extractor: MessageExtractor | None = None
         #: Only the name is known: other processes host it.
@@ -205,24 +207,32 @@ class EntityType:
     @functools.cached_property
     def state_names(self) -> tuple[str, ...]:
         """The annotated attributes, those of bases first."""
-        return tuple(self._state_fields)
+        return tuple(self.state_types)
 
     @functools.cached_property
-    def _state_fields(self) -> dict[str, Any]:
+    def state_types(self) -> dict[str, Any]:
+        """The annotated attributes with their types, those of bases first."""
         found: dict[str, Any] = {}
         for base in reversed(self.cls.__mro__):
             if base in self._scopes:
                 found.update(self.hints(base, base, f"{self.cls.__qualname__}'s state"))
         return {name: object if kind is Any else kind for name, kind in found.items()}
 
-    @functools.cached_property
-    def _state(self) -> AttributeState | OwnState:
+    @property
+    def own_snapshot(self) -> Any:
+        """The annotation of the class's own ``snapshot()``; None if it has none."""
         snapshot = inspect.getattr_static(self.cls, "snapshot", None)
         if not isinstance(snapshot, FunctionType):
-            return AttributeState(self._state_fields, self.cls.__qualname__)
+            return None
         owner = next(base for base in self.cls.__mro__ if "snapshot" in vars(base))
-        wanted = self.hints(snapshot, owner, f"{self.cls.__qualname__}.snapshot").get("return", Any)
-        return OwnState(snapshot, self.cls.restore, wanted, self.cls.__qualname__)
+        return self.hints(snapshot, owner, f"{self.cls.__qualname__}.snapshot").get("return", Any)
+
+    @functools.cached_property
+    def _state(self) -> AttributeState | OwnState:
+        wanted, what = self.own_snapshot, self.cls.__qualname__
+        if wanted is None:
+            return AttributeState(self.state_types, what, self.snapshot_version)
+        return OwnState(self.cls.snapshot, self.cls.restore, wanted, what)
 
     def hints(self, thing: Any, owner: type, what: str) -> dict[str, Any]:
         """Return the annotations of a method, or of a class itself, as this type sees them."""
@@ -274,3 +284,24 @@ class EntityType:
 
     def __repr__(self) -> str:
         return f"<{self.kind} entity type of {self.cls.__qualname__}>"
+
+
+def _snapshot_version(cls: type[Any], kind: Kind) -> int:
+    """Return the version that a class gives its snapshots."""
+    given = getattr(cls, "snapshot_version", 1)
+    if type(given) is not int or given < 1:
+        raise DeclarationError(
+            f"{cls.__qualname__}.snapshot_version must be an int of at least 1, not {given!r}"
+        )
+    if given == 1:
+        return 1
+    if kind != "event_sourced":
+        raise DeclarationError(
+            f"{cls.__qualname__}.snapshot_version: only an EventSourced entity can skip a snapshot, since its events"
+            " are there. Define restore(state) instead"
+        )
+    if isinstance(inspect.getattr_static(cls, "snapshot", None), FunctionType):
+        raise DeclarationError(
+            f"{cls.__qualname__} has its own snapshot(): let it return a version, instead of snapshot_version"
+        )
+    return given

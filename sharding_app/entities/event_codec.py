@@ -43,7 +43,7 @@ class EventCodec:
     def __init__(self, what: str, appliers: dict[type, Apply], ignored: frozenset[str]) -> None:
         self._what = what
         self._appliers = appliers
-        self._ignored = ignored
+        self.ignored = ignored
         self._specs: dict[str, EventSpec] = {}
         for cls in appliers:
             self._add(cls)
@@ -61,6 +61,20 @@ class EventCodec:
                 f"{self._what} has two events named {spec.name!r}:"
                 f" {known.cls.__qualname__} and {cls.__qualname__}: name one with @event(name=...)"
             )
+
+    def declared(self) -> list[EventSpec]:
+        """Return all events that may be stored: those that are applied, and those derived from
+        them.
+        """
+        waiting: list[type[Any]] = list(self._appliers)
+        found: dict[str, EventSpec] = {}
+        while waiting:
+            cls = waiting.pop()
+            spec = event_spec(cls)
+            if spec is not None:
+                found.setdefault(spec.name, spec)
+            waiting += cls.__subclasses__()
+        return [found[name] for name in sorted(found)]
 
     def happening(self, event: object) -> Happening:
         """Return how that event is stored and applied, or raise `InvalidCall` if no method applies
@@ -167,7 +181,7 @@ class EventCodec:
         spec = self._specs.get(name) or self._subclass(name)
         if spec is not None and version == spec.version:
             return Exact(spec.resolve(), self._what).decode
-        if name in self._ignored or name == FINISHED:
+        if name in self.ignored or name == FINISHED:
             return _nothing
         if spec is None:
             known = ", ".join(sorted(self._specs)) or "none"

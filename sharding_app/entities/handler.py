@@ -81,6 +81,11 @@ class Handler:
         """The names of its arguments, in order."""
         return self._declared.parameters.names
 
+    def signature(self) -> list[tuple[str, Any, bool]]:
+        """Return name and annotation of each argument, and whether it has a default."""
+        hints, parameters = self._hints(), self._declared.parameters
+        return [(name, hints.get(name, Any), name in parameters.defaults) for name in parameters.names]
+
     def encode_answer(self, value: object) -> bytes:
         """Encode the arguments of a command that ``reply_to`` or ``on_failure`` names.
 

@@ -140,6 +140,7 @@ def test_importing_settings_starts_nothing(tmp_path: Path) -> None:
         ("check --database default", True),
         ("makemigrations --check", False),
         ("sharding_simulate --seeds 3", False),
+        ("sharding_schema --check", False),
         ("migrate", True),
         ("runserver 8001", True),
         ("runcluster --nodes 3", True),

@@ -18,24 +18,33 @@ from sharding_app.redaction import told, told_reading
 
 _HINT = ". Annotate other attributes as ClassVar, or set them in __init__ only, or define snapshot() and restore(state)"
 
+_VERSION, _STORED_VERSION = "sharding_version_", "?version"
+"""The version of a state as a field, and its key in JSON, which is no attribute's name.
+
+Version 1 is not written.
+"""
+
 
 class AttributeState:
     """The annotated attributes, by name."""
 
-    __slots__ = ("_codec", "_names", "_record", "_what")
+    __slots__ = ("_codec", "_names", "_record", "_version", "_what")
 
-    def __init__(self, fields: dict[str, Any], what: str) -> None:
+    def __init__(self, fields: dict[str, Any], what: str, version: int = 1) -> None:
         self._what = f"{what}: its state"
         self._names = tuple(fields)
         # UNSET as a default: an attribute that was never set is neither written nor missed.
         wanted = [(name, kind, msgspec.UNSET) for name, kind in fields.items()]
-        self._record: Any = msgspec.defstruct("State", wanted)
+        wanted.append((_VERSION, int, msgspec.UNSET))
+        self._record: Any = msgspec.defstruct("State", wanted, rename={_VERSION: _STORED_VERSION})
+        self._version: Any = msgspec.UNSET if version == 1 else version
         self._codec = Exact(self._record, self._what, _HINT)
 
     def dump(self, obj: Any) -> bytes:
         """Return the state of `obj`; `NotSerializable` names the attribute that does not fit."""
         unset = msgspec.UNSET
-        return self._codec.encode(self._record(*[getattr(obj, name, unset) for name in self._names]))
+        values = [getattr(obj, name, unset) for name in self._names]
+        return self._codec.encode(self._record(*values, self._version))
 
     def load(self, obj: Any, data: bytes | str) -> None:
         """Set the attributes of `obj` from a stored state."""
@@ -43,6 +52,10 @@ class AttributeState:
             record = self._codec.decode(data)
         except Exception as error:
             raise UnreadableState(f"{self._what} cannot be read: {told_reading(error)}") from error
+        version = getattr(record, _VERSION)
+        if version != self._version:
+            was, wanted = (1 if each is msgspec.UNSET else each for each in (version, self._version))
+            raise UnreadableState(f"{self._what} is of version {was}, and this code reads version {wanted}")
         unset = msgspec.UNSET
         for name in self._names:
             value = getattr(record, name)

@@ -179,7 +179,7 @@ async def test_a_name_that_an_attribute_shadows() -> None:
             return len(dates)
 
     assert await LocalHost(Day).run("set", frozenset({dt.date(2026, 1, 1)})) == 1
-    assert type_of(Day)._state_fields == {"date": dt.date | None}
+    assert type_of(Day).state_types == {"date": dt.date | None}
 
 
 async def test_an_annotation_that_means_nothing_is_told() -> None:

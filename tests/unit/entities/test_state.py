@@ -6,7 +6,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sharding_app import Entity, NotSerializable, Ref, UnreadableState
+from sharding_app import (
+    DeclarationError,
+    DurableState,
+    Entity,
+    EventSourced,
+    NotSerializable,
+    Ref,
+    UnreadableState,
+)
 from sharding_app.entities.entity_type import EntityType
 from tests.unit.entities.cart import Cart
 
@@ -139,3 +147,30 @@ def test_state_is_inherited() -> None:
         more: str = "x"
 
     assert type_of(Child).state_names == ("size", "made", "notes", "cart", "anything", "more")
+
+
+def test_a_snapshot_of_another_version_is_not_taken_for_one_of_this() -> None:
+    class Tally(EventSourced, name="tests.state.Tally"):
+        count: int = 0
+
+    class Newer(Tally, name="tests.state.Newer"):
+        snapshot_version = 2
+
+    first, second = type_of(Tally), type_of(Newer)
+    old, new = first.dump_state(first.new("1")), second.dump_state(second.new("1"))
+    assert (old, new) == (b'{"count":0}', b'{"count":0,"?version":2}')
+    second.load_state(second.new("1"), new)
+    with pytest.raises(UnreadableState, match="is of version 1, and this code reads version 2"):
+        second.load_state(second.new("1"), old)
+    with pytest.raises(UnreadableState, match="is of version 2, and this code reads version 1"):
+        first.load_state(first.new("1"), new)
+
+
+def test_a_snapshot_version_that_could_do_nothing_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="must be an int of at least 1, not '2'"):
+        type("Text", (EventSourced,), {"snapshot_version": "2"})
+    with pytest.raises(DeclarationError, match="only an EventSourced entity can skip a snapshot"):
+        type("Kept", (DurableState,), {"snapshot_version": 2})
+    own = {"snapshot_version": 2, "snapshot": lambda self: 1, "restore": lambda self, state: None}
+    with pytest.raises(DeclarationError, match=r"has its own snapshot\(\): let it return a version"):
+        type("Own", (EventSourced,), own)
