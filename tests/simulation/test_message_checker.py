@@ -193,6 +193,21 @@ def test_at_the_end_a_message_without_its_whole_effect_is_missed(
         at.judge.look_back()
 
 
+def test_no_reply_is_missed_to_a_message_that_was_erased_between_its_two_commits(at: Stage) -> None:
+    at.stage(ANN, "a", pay("m", what="steps"))
+    at.commit(ANN, "a")
+    at.commit(BOB, "m")
+    at.park("m")
+    at.judge.look_back()
+    del at.rows["m"]
+    at.judge.is_erased(1, "ann")
+    at.journal[ANN].clear()
+    at.judge.look_back()
+    at.commit(BOB, "m+")
+    with fails("messages_arrive"):
+        at.judge.look_back()
+
+
 def test_a_message_of_a_command_that_stored_nothing_is_not_missed(at: Stage) -> None:
     at.stage(ANN, "a", pay("m"))
     at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)

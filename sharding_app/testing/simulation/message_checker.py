@@ -468,10 +468,26 @@ class MessageChecker:
         wanted = is_parked if message.what == "lose" else effect or returned or is_parked
         if message.what == "steps" and effect:
             wanted = f"{token}+" in target or f"{token}+" in self._erased or is_parked
-        if message.what == "reply" and not effect and message.event in parked:
-            return  # its message has not ended
+        if (
+            message.what == "reply"
+            and not effect
+            and (message.event in parked or self._is_half(message.event))
+        ):
+            return  # its message has not ended, or was erased before it had
         if not wanted and not (message.what == "reply" and token in refused):
             raise PromiseBroken(15, "messages_arrive", f"{message} has come to no end", message.target)
+
+    def _is_half(self, token: str) -> bool:
+        """Whether a message in two commits has only the first one. Its reply goes with the
+        second.
+        """
+        message = self.messages[token]
+        second = f"{token}+"
+        return (
+            message.what == "steps"
+            and second not in self._tokens(message.target)
+            and second not in self._erased
+        )
 
     def _nothing_is_lost(self, parked: dict[str, None]) -> None:
         """Check that no cent was made or lost: what no account has is on its way to an operator."""
