@@ -76,7 +76,11 @@ class MemoryPart:
         return outcome
 
     async def tidy(self) -> None:
-        await self._asked("projection", lambda: at_once(lambda: self._tables.tidy(self.name)))
+        await self._asked("projection", lambda: at_once(self.tidied))
+
+    def tidied(self) -> None:
+        """Delete it in the server."""
+        self._tables.tidy(self.name)
 
     async def close(self) -> None:
         self._line.close()

@@ -37,10 +37,13 @@ MakePart = Callable[[ProjectionType], Part]
 _make: MakePart | None = None
 
 
-def set_parts(make: MakePart | None) -> None:
-    """Let `make` make the parts of projections in this process."""
+def set_parts(make: MakePart | None) -> MakePart | None:
+    """Let `make` make the parts of projections in this process; return what has made them so
+    far.
+    """
     global _make
-    _make = make
+    former, _make = _make, make
+    return former
 
 
 class Work:

@@ -197,6 +197,7 @@ class Witness:
         writer = session.client if session is not None else ""
         self.commits += 1
         self.world.followers.committed(rows)
+        self.world.projections.committed(rows)
         touched: dict[str, None] = {}
         for row in rows:
             type_name = self.name_of(row.type_id)
@@ -275,6 +276,7 @@ class Witness:
             )
         self.world.transition("entity", "stored", "erased")
         self.world.followers.erased(entity)
+        self.world.projections.erased((type_id, entity_id))
         entries = self.journal.get(entity, [])
         self._is_of_the_past(entity, entries, [])
         self.messages.is_erased(type_id, entity_id)
@@ -327,6 +329,7 @@ class Witness:
         self._own_rows_went_back()
         self.schedules.went_back()
         self.world.followers.went_back(asynchronous=self._server.standby.asynchronous)
+        self.world.projections.went_back()
         for entity, found in stored.items():
             entries = self.journal.setdefault(entity, [])
             known = {each[:3]: each for each in entries}  # a row has the time at which its transaction began

@@ -21,8 +21,10 @@ def slot_of(client: str) -> str:
 LOST: tuple[float, ...] = ()
 OF_MESSAGES = frozenset({"stage", "discard", "set_aside", "park", "turn"})
 WRITES = frozenset(
-    {"append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases", *OF_MESSAGES}
-)
+    {
+        "append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases", "projection", *OF_MESSAGES,
+    }
+)  # fmt: skip
 DELETIONS = frozenset({"erase", "save_snapshots", "trim", "forget_states"})
 LINES: dict[str, frozenset[str]] = {
     "journal": frozenset({"open_journal", "append", "secure"}),
@@ -43,7 +45,7 @@ LINES: dict[str, frozenset[str]] = {
 """Requests of a node's connections, by connection; lifelines aside."""
 WRITE_KINDS = frozenset(
     {
-        "append", "secure", "remember", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
+        "append", "secure", "remember", "projection", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
         "ask_to", "introduce_workers", "rescale", "put_in_force",
         "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }

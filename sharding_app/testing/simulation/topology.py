@@ -6,7 +6,7 @@
   with a schedule), a minimum of nodes before anything is allocated, an app version that rises with
   each rolling restart, and the judged strategy.
 
-Four of 24 seeds, two of each kind, have numbered workers.
+Four of 24 seeds, two of each kind, have numbered workers, and four others have projections.
 
 Each seed has two more types with one property of their own. One comes in turn, so that any twelve
 seeds have all of them in both kinds; the other is drawn by chance.
@@ -19,6 +19,7 @@ from random import Random
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.testing.simulation import projections
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
 from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE
 from sharding_app.testing.simulation.workers import PORTER, SEEDS
@@ -90,6 +91,8 @@ def cast_of(seed: int) -> Cast:
     sending = tuple({made: None for made, _ in senders})
     if seed % 24 in SEEDS:
         sending = (*sending, PORTER)
+    if seed % 24 in projections.SEEDS:
+        sending = (*sending, *projections.WORKERS_OF)
     if not seed % 2:
         tills = tuple((TILL, f"till-{number}") for number in range(2))
         return Cast(

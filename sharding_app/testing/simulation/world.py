@@ -17,11 +17,14 @@ from typing import Any, cast
 from sharding_app import redaction
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.entities.gateway import Gateway, use_gateway
+from sharding_app.entities.projections import ProjectionType, projections
 from sharding_app.entities.registry import registry
+from sharding_app.ports.projections import Part
 from sharding_app.protocol.direct.company import Others, others_of
 from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process as Asking
+from sharding_app.runtime.projections.worker import set_parts
 from sharding_app.testing.simulation import workload
 from sharding_app.testing.simulation.allocation_checker import Judge, JudgedStrategy
 from sharding_app.testing.simulation.beliefs import Beliefs
@@ -41,6 +44,8 @@ from sharding_app.testing.simulation.obstacles import Obstacles
 from sharding_app.testing.simulation.overlaps import Overlaps
 from sharding_app.testing.simulation.particular import VirtualGateway
 from sharding_app.testing.simulation.phases import PHASES
+from sharding_app.testing.simulation.projection_checker import ProjectionChecker
+from sharding_app.testing.simulation.projections import FIRST, SECOND, SimPart
 from sharding_app.testing.simulation.promises import PromiseBroken
 from sharding_app.testing.simulation.registry import Registry
 from sharding_app.testing.simulation.scheduler import Scheduler
@@ -132,6 +137,7 @@ class World:
         self.judge = Judge(self)
         self.strategy = JudgedStrategy(self)
         self.followers = Followers(self)
+        self.projections = ProjectionChecker(self)
         self.witness = Witness(self, self.server, self.trace)
         self.network.on_send = self.witness.sent
         self.obstacles = Obstacles(self.server, token_of)
@@ -169,6 +175,12 @@ class World:
         if node is None or self._by_process[node.config.name].process.life is not Life.RUNNING:
             return False
         return self.conditions.answers(incarnation, other)
+
+    def _part_of(self, projection: ProjectionType) -> Part:
+        node = self.running_node()
+        if node is None:
+            raise LookupError("a worker of a projection runs in no node")
+        return SimPart(self, projection, node.incarnation)
 
     @property
     def now(self) -> float:
@@ -253,6 +265,11 @@ class World:
                 stack.enter_context(registry.isolated())
                 for each in self.cast.types:
                     registry.add(each)
+                stack.enter_context(projections.isolated())
+                if self.projections.are_there:
+                    projections.add(FIRST)
+                    projections.add(SECOND)
+                stack.callback(set_parts, set_parts(self._part_of))
                 stack.enter_context(use_gateway(cast(Gateway, VirtualGateway(self))))
                 workload.observer = self.witness
                 self.scheduler.on_turn = self._after_turn

@@ -8,6 +8,7 @@ from tests.simulation.mistakes.mistake import Mistake
 from tests.simulation.mistakes.nodes import NODES
 from tests.simulation.mistakes.overlapping import OVERLAPPING
 from tests.simulation.mistakes.placement import PLACEMENT
+from tests.simulation.mistakes.projections import PROJECTIONS
 from tests.simulation.mistakes.refusing import REFUSING
 from tests.simulation.mistakes.remembering import REMEMBERING
 from tests.simulation.mistakes.server import SERVER
@@ -29,4 +30,5 @@ MISTAKES: dict[str, Mistake] = {
     **DURABLE_MESSAGES,
     **MANY,
     **WORKERS,
+    **PROJECTIONS,
 }

@@ -2,13 +2,14 @@
 
     boot ──all up──> turmoil: faults and commands ──all calls ended──> quiet: everything works again
          ──every entity answers, every shard has a live home──>
-         messages have arrived, followers have all events,
+         messages have arrived, followers and projections have all events,
          a deaf node, one behind a black hole, one that is let go unheard, one without a connection,
          one whose channel is full, one whose loop is blocked, one whose link is forgotten,
          an entity whose rows the server does not take, pipelined commands behind a refused row,
          calls in a circle, a handler that stalls, timers, an entity that does not start
          ──whole protocol: a rolling restart under load without one failed call──>
-         all down and up again, no message; what operators do with durable messages
+         all down and up again, no message; what operators do with durable messages;
+         projections have all events again
          ──> no coordinator ──> stop in order
 
 A phase is a function of the stage. It does its part, and returns when its conditions have come
@@ -33,6 +34,7 @@ from sharding_app.testing.simulation.phases.in_the_way import in_the_way
 from sharding_app.testing.simulation.phases.messages import messages
 from sharding_app.testing.simulation.phases.operators import operators
 from sharding_app.testing.simulation.phases.pipelines import pipelines
+from sharding_app.testing.simulation.phases.projecting import projecting, still_projecting
 from sharding_app.testing.simulation.phases.stalled import stalled
 from sharding_app.testing.simulation.phases.stubbornness import stubbornness
 from sharding_app.testing.simulation.phases.turmoil import turmoil
@@ -42,6 +44,6 @@ from sharding_app.testing.simulation.phases.without_a_line import without_a_line
 Phase = Callable[[Stage], None]
 
 PHASES: tuple[Phase, ...] = (
-    boot, turmoil, quiet, messages, following, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, pipelines,
-    chains, stalled, alarms, stubbornness, deployment, all_down_and_up, operators, no_coordinator, stop,
+    boot, turmoil, quiet, messages, following, projecting, deafness, black_hole, unheard, without_a_line, full_channel, blocked, forgotten, in_the_way, pipelines,
+    chains, stalled, alarms, stubbornness, deployment, all_down_and_up, operators, still_projecting, no_coordinator, stop,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from sharding_app.testing.simulation.clients import Caller, Client
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.loop import SimLoop
 from sharding_app.testing.simulation.particular import MULE
+from sharding_app.testing.simulation.projections import Operator
 from sharding_app.testing.simulation.virtual_node import VirtualNode
 from sharding_app.testing.simulation.workload import SNAPPED
 
@@ -42,6 +43,8 @@ def turmoil(stage: Stage) -> None:
     stage.job(world.outside, _erase_now_and_then(stage))
     stage.job(world.outside, world.witness.workers.rescale_now_and_then())
     stage.job(world.outside, _be_stubborn_now_and_then(stage))
+    if world.projections.are_there:
+        stage.job(world.outside, Operator(world).now_and_then())
     # A user of a node outlives it; the calls do not.
     for each in world.nodes:
         stage.job(world.outside, _use_node(stage, each))

@@ -1,0 +1,146 @@
+"""Projections: what is new, in which order, whose turn it is, and when they look."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from itertools import count
+from typing import Any
+
+from sharding_app.adapters.memory import projecting
+from sharding_app.adapters.memory.locks import Lock
+from sharding_app.adapters.memory.projection_rows import ProjectionRows
+from sharding_app.protocol.projection import turn
+from sharding_app.protocol.projection.requests import (
+    Changes,
+    DropHeld,
+    Feed,
+    Found,
+    Held,
+    Key,
+    ReadEvents,
+    ReadFilled,
+    Request,
+    Span,
+    Take,
+    Taken,
+)
+from sharding_app.protocol.projection.view import View
+from sharding_app.runtime.projections.waking import Waking
+from sharding_app.runtime.projections.worker import Work
+from tests.simulation.mistakes.mistake import Mistake, nothing
+
+
+def _up_to_the_newest(real: Any) -> Any:
+    def upto(self: View, later: View, bound: int | None) -> View:
+        """Take a number for the place: what commits later below it is passed over."""
+        return View(bound or later.xmax, bound or later.xmax)
+
+    return upto
+
+
+def _before_the_effect(real: Any) -> Any:
+    def changes(self: projecting._Own, request: Changes) -> Found:
+        """Write the positions as soon as changes are read: a turn that fails has passed them."""
+        found: Found = real(self, request)
+        there = self._tables.positions[self._name]
+        for first in self._taken:
+            there[first] = there[first]._replace(view=there[first].view.upto(found.view, found.bound))
+        return found
+
+    return changes
+
+
+def _waits_for_no_turn(real: Any) -> Any:
+    numbers = count()
+
+    def lock(key: tuple[str | int, ...], shared: bool = False) -> Lock:
+        return Lock((*key, next(numbers)), shared)
+
+    return lock
+
+
+def _forgets_the_fill(real: Any) -> Any:
+    def read(self: projecting._Own, request: ReadFilled) -> dict[Key, View]:
+        return {}
+
+    return read
+
+
+def _before_the_fill_is_through(real: Any) -> Any:
+    def tidy(self: ProjectionRows, name: str) -> None:
+        real(self, name)
+        self.live[name] = None
+
+    return tidy
+
+
+def _past_a_failure(real: Any) -> Any:
+    def left(spans: dict[Key, list[int]], held: dict[Key, Held]) -> list[Span]:
+        found: list[Span] = real(spans, {})
+        return found
+
+    return left
+
+
+def _leaves_out_what_fails(real: Any) -> Any:
+    def fails(self: turn._Work, held: Held, error: str) -> Generator[Request, Any, None]:
+        self.failed += 1
+        yield from ()
+
+    return fails
+
+
+def _forgets_what_waits(real: Any) -> Any:
+    def catch_up(self: turn._Work, held: Held) -> Generator[Request, Any, None]:
+        """Take the event that has failed, and forget those that wait behind it."""
+        events = yield ReadEvents([Span(*held.key, held.next, held.next)], 1)
+        for each in events:
+            error: str | None = yield Feed([each], careful=True)
+            if error is not None:
+                yield from self._fails(held, error)
+                return
+            self.fed += 1
+        yield DropHeld(held.key)
+
+    return catch_up
+
+
+def _tells_no_erasure(real: Any) -> Any:
+    def tell(self: turn._Work, key: Key, held: dict[Key, Held]) -> Generator[Request, Any, None]:
+        yield from ()
+
+    return tell
+
+
+def _sleeps_through_its_turn(real: Any) -> Any:
+    async def take(self: Work) -> float:
+        """Forget the wake-ups of its turn."""
+        pause: float = await real(self)
+        self.woken.clear()
+        return pause
+
+    return take
+
+
+def _takes_turns_while_paused(real: Any) -> Any:
+    def taken(self: projecting._Own, request: Take, seen: Sequence[int]) -> Taken:
+        found: Taken = real(self, request, seen)
+        return found._replace(paused=False)
+
+    return taken
+
+
+PROJECTIONS: dict[str, Mistake] = {
+    "projection_passes_over_late_commits": Mistake((17,), View, "upto", _up_to_the_newest),
+    "projection_moves_before_its_effect": Mistake((17,), projecting._Own, "_changes", _before_the_effect),
+    "projection_takes_two_turns_at_once": Mistake((17,), projecting, "Lock", _waits_for_no_turn),
+    "projection_fills_twice": Mistake((17,), projecting._Own, "_read_filled", _forgets_the_fill),
+    "projection_is_live_too_early": Mistake((17,), ProjectionRows, "tidy", _before_the_fill_is_through),
+    "projection_goes_past_a_failure": Mistake((17,), turn, "_left", _past_a_failure),
+    "projection_leaves_out_what_fails": Mistake((17,), turn._Work, "_fails", _leaves_out_what_fails),
+    "projection_forgets_what_waits": Mistake((17,), turn._Work, "_catch_up", _forgets_what_waits),
+    "projection_is_told_of_no_erasure": Mistake((17,), turn._Work, "_tell_erased", _tells_no_erasure),
+    "projection_is_not_woken": Mistake((17,), Waking, "_committed", lambda real: nothing),
+    "projection_sleeps_through_its_turn": Mistake((17,), Work, "_turn", _sleeps_through_its_turn),
+    "projection_works_while_paused": Mistake((17,), projecting._Own, "taken", _takes_turns_while_paused),
+}
