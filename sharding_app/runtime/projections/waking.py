@@ -77,10 +77,11 @@ class _Follower:
         if future.cancelled():
             return
         if future.exception() is None:
-            # The number of workers may have been changed since.
-            self._parts = (
-                registry.get(self._type).handler("wake").decode_result(future.result()) or self._parts
-            )
+            parts = registry.get(self._type).handler("wake").decode_result(future.result())
+            if parts and parts != self._parts:
+                # Their number was changed, so what was committed may be another worker's.
+                self._parts = parts
+                self._again.update(range(parts))
         elif part > 0:
             # There may be fewer by now: the first one tells how many.
             self._again.add(0)

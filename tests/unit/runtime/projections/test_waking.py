@@ -50,6 +50,10 @@ def test_wake_ups_are_joined_and_follow_the_number_of_workers() -> None:
         await asyncio.sleep(0)
         committed([event_row(7, second, 2)])
         assert asked[-1][0].entity == "0", "there is one worker by now"
+        count = len(asked)
+        await answer(3)
+        woken = [call.entity for call, _ in asked[count:]]
+        assert woken == ["0", "1", "2"], "the commit was one of any of them"
 
     projection = declared()
     with registry.isolated(), projections.isolated():
