@@ -111,7 +111,7 @@ class Browsers:
         self._changed = asyncio.Event()
 
     async def open(self, count: int) -> None:
-        """Have so many open, each with a first value."""
+        """Have that number open, each with a first value."""
         while len(self._open) < count:
             new = [Browser(self) for _ in range(min(AT_ONCE, count - len(self._open)))]
             self._open += new

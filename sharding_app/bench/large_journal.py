@@ -67,7 +67,7 @@ SELECT type_id, shard, entity, 1 FROM wanted
 """
 )
 ENTITIES_WITH_A_SNAPSHOT = 5
-"""One entity of so many has a snapshot, and a remembered id."""
+"""One entity of this number has a snapshot, and a remembered id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -181,7 +181,7 @@ class Entity:
         """Ask many entities at once: ``answers = await Cart.ask_many(ids).total()``.
 
         `ids` are ids or refs, in anything that can be iterated. `timeout` and `command_id` are
-        those of a ref. `at_a_time`: so many ids are under way at most.
+        those of a ref. `at_a_time`: the most ids that are under way.
         """
         return Many(_made(cls), ids, timeout, command_id, at_a_time)
 

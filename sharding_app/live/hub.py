@@ -49,8 +49,9 @@ RETRY_SECONDS = 1.0
 RETRY_MAX_SECONDS = 30.0
 ASK_MESSAGES = 16
 ASK_BYTES = 128 * 1024
-"""After so much a browser is asked whether it has got it. While two answers are missing it gets
-nothing more: a server such as Daphne would keep everything for one that reads nothing.
+"""After this number of bytes a browser is asked whether it has got them. While two answers are
+missing it gets nothing more: a server such as Daphne would keep everything for one that reads
+nothing.
 """
 UNANSWERED = 2
 MOST_BYTES = 1024 * 1024

@@ -441,8 +441,8 @@ class Journal(Protocol):
         ...
 
     async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
-        """Find shards with rows that have been due for so many seconds: those at that home, and
-        those that never had one.
+        """Find shards with rows that have been due for that number of seconds: those at that home,
+        and those that never had one.
         """
         ...
 

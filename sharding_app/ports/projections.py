@@ -17,7 +17,7 @@ class Part(Protocol):
     """The work on one part of a projection. One turn at a time."""
 
     async def turn(self, part: int, parts: int, *, careful: bool) -> Outcome:
-        """Take a turn: part `part` of so many. Raises `NotReady` or `HandlerFailed`.
+        """Take a turn: part `part` of `parts`. Raises `NotReady` or `HandlerFailed`.
 
         A turn that is cancelled may still be carried through.
         """

@@ -54,7 +54,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--rate", type=float, default=300.0)
     parser.add_argument("--entities", type=int, default=1000)
-    parser.add_argument("--hot", type=int, default=20, help="so many of them get a fifth of the calls")
+    parser.add_argument(
+        "--hot", type=int, default=20, help="the number of entities that get a fifth of the calls"
+    )
     parser.add_argument("--only-reads", type=int, default=0)
     parser.add_argument("--patience", type=float, default=PATIENT_SECONDS, help="how long most callers wait")
     parser.add_argument("--process", type=int, default=1)

@@ -162,7 +162,7 @@ class Clock:
         self.step(0)
 
     def step(self, seconds: int) -> None:
-        """Let it differ from the system's by so much from now on."""
+        """Let it differ from the system's by that much from now on."""
         fresh = self.file.with_suffix(".new")
         fresh.write_text(f"{seconds:+d}\n")
         fresh.replace(self.file)

@@ -88,7 +88,7 @@ def test_a_cable_is_pulled(scenario: NewScenario) -> None:
 
 
 def _make(run: Scenario, made: Made, name: str, seconds: float) -> None:
-    """Let a fault last for so long; name the node that it is about, if it is about one."""
+    """Let a fault last for that time; name the node that it is about, if it is about one."""
     cluster = run.cluster
     run.fault(made.what, time.monotonic(), cluster.shards_of(name) if name else cluster.epochs())
     run.go_on(seconds)

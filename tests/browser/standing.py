@@ -19,7 +19,7 @@ from tests.support.live import ROOT, Live, Program
 
 @contextmanager
 def standing(carts: int) -> Iterator[Cluster]:
-    """Everything up, with so many carts."""
+    """Everything up, with that number of carts."""
     with (
         tempfile.TemporaryDirectory() as folder,
         OwnPostgres(Path(folder)) as postgres,
@@ -31,7 +31,7 @@ def standing(carts: int) -> Iterator[Cluster]:
 
 
 def traffic(found: Cluster, rate: int) -> Program:
-    """So many commands a second, until the block ends."""
+    """That number of commands a second, until the block ends."""
     return Program(
         [sys.executable, "-m", "tests.browser.traffic", str(rate)], found.live.environment(**SETTINGS)
     )

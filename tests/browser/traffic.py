@@ -1,4 +1,4 @@
-"""Commands for the browser's cluster: `python -m tests.browser.traffic 60` asks so many a second,
+"""Commands for the browser's cluster: `python -m tests.browser.traffic 60` asks 60 a second,
 until it is ended; `… traffic 0 8` asks as much as the cluster takes for eight seconds, and prints
 how many that were in a second.
 """

@@ -10,7 +10,7 @@ seed chooses the same mutants, in the same order, so that a run can go on where 
 
     nearest      the tests in tests/unit/protocol that execute the changed statement
     further      the other tests of tests/unit that do
-    simulation   those of so many seeds (`--seeds`; 0: none) that do
+    simulation   those of the seeds (their number: `--seeds`; 0: none) that do
 
 A mutant that no step notices has survived: either a test is missing, or the change changes nothing
 that can be seen. The exit code is 1 if the share of those is above `--most` per cent. Tests that
@@ -203,9 +203,9 @@ def fates(folder: Path, picked: Sequence[Mutant], seeds: int) -> Iterator[dict[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--count", type=int, default=60, help="so many mutants (default: 60)")
+    parser.add_argument("--count", type=int, default=60, help="number of mutants (default: 60)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
-    parser.add_argument("--skip", type=int, default=0, help="leave out so many of the first (default: 0)")
+    parser.add_argument("--skip", type=int, default=0, help="number of the first to leave out (default: 0)")
     parser.add_argument("--only", default="", metavar="PART", help="only of files with this in their name")
     parser.add_argument(
         "--seeds", type=int, default=40, help="seeds of the simulation (default: 40; 0: tests alone)"

@@ -85,7 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="mistakes by their beginning; without any, all"
     )
-    parser.add_argument("--seeds", type=int, default=100, help="look at so many, from 0 (default: 100)")
+    parser.add_argument(
+        "--seeds", type=int, default=100, help="number of seeds to look at, from 0 (default: 100)"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     names = [name for name in MISTAKES if name.startswith(tuple(options.names) or ("",))]

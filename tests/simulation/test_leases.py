@@ -27,7 +27,7 @@ WHOLE = 1
 BELIEVED_SECONDS = SHARD_LEASES.ttl_seconds * 0.9
 LOOK_SECONDS = 0.05
 CALL_SECONDS = 1.5
-"""So long a call waits: longer than its callee is frozen."""
+"""A call waits this long: longer than its callee is frozen."""
 
 
 class Play:

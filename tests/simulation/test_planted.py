@@ -101,7 +101,7 @@ OF_A_TEST = {
 """Mistakes that no seed of a hundred finds, and the test that fails with each."""
 KNOWN = sorted(MISTAKES.keys() - BY_ITSELF.keys() - OF_A_TEST.keys())
 SHARE = 30
-"""So many of them are run where time is short: a minute of one core."""
+"""This number of them is run where time is short: a minute of one core."""
 
 
 def drawn() -> list[str]:

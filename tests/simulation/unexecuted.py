@@ -21,7 +21,7 @@ DATA = Path(__file__).with_name("unexecuted.toml")
 PAGE = ROOT / "docs" / "simulation.md"
 HEADING, NEXT = "## Code that no seed executes\n", "## Planted mistakes\n"
 A_FEW = 7
-"""So many such lines may a file have that is not named."""
+"""This number of such lines may a file have that is not named."""
 WIDTH = 100
 NUMBERS = dict(enumerate("no one two three four five six seven".split()))
 

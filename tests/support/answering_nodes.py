@@ -23,7 +23,7 @@ NODES = ("n-a", "n-b", "n-c")
 
 
 def answer(node: str, clock: float, *, rebalancing: bool = True) -> NodeStats:
-    """What a node says after so many seconds: a hundred commands a second, and ten that fail."""
+    """What a node says after some seconds: a hundred commands a second, and ten that fail."""
     done = int(clock * 100)
     latency = [0] * (len(SECONDS) + 1)
     latency[12] = done

@@ -78,7 +78,7 @@ class Program:
         return "\n".join(self.lines)
 
     def wait_line(self, pattern: str, seconds: float = UP_SECONDS, after: int = 0) -> re.Match[str]:
-        """Wait for a line that matches, among those after the first so many."""
+        """Wait for a line that matches, among those after the first `after` lines."""
 
         def look() -> re.Match[str] | None:
             found = [match for line in self.lines[after:] if (match := re.search(pattern, line))]

@@ -146,7 +146,7 @@ async def _settled(cluster: BenchCluster, shards: int) -> float:
 
 
 async def _fired(run: Run, prefix: str, seconds: float = 0.0) -> None:
-    """Wait until no timer is left whose id begins like that; they are due in so many seconds."""
+    """Wait until no timer is left whose id begins like that; they are due in `seconds` seconds."""
     await asyncio.sleep(seconds)
     deadline = time.perf_counter() + FIRED_SECONDS
     while await run.database.arun(run.database.messages, name_of(BenchTimed), prefix):
@@ -160,7 +160,7 @@ async def _now(run: Run) -> float:
 
 
 async def _write(run: Run, prefix: str, count: int, shards: int, after: float = FAR_SECONDS) -> None:
-    """Write timers of entities without a history, due so many seconds from now, or up to twice as
+    """Write timers of entities without a history, due `after` seconds from now, or up to twice as
     many.
     """
     begin = await _now(run)

@@ -128,7 +128,7 @@ class ShardedDaemonProcess:
         role: str | None = None,
         settings: ShardingSettings | None = None,
     ) -> Workers[W]:
-        """Declare that so many workers run on the nodes of the role, numbered from 0; return the
+        """Declare a set whose workers run on the nodes of the role, numbered from 0; return the
         set.
 
         `workers` is their number at first. From then on the cluster keeps it, and `rescale` changes

@@ -410,7 +410,7 @@ class Deliveries:
         self.tick(now)
 
     def early(self, message: Message, seconds: float, now: float) -> None:
-        """Take in that the row is due only in so many seconds."""
+        """Take in that the row is due only in that number of seconds."""
         if message.state is OVER:
             return
         message.become(QUEUED)

@@ -25,8 +25,8 @@ commands that they lead to.
 """
 FURTHER_ROWS = MAX_ROWS
 SLOW_SECONDS = 0.005
-"""When all appends under way have lasted for longer, a further one begins with so many rows. Where
-commits are fast they end before, and a further one would only take processor time.
+"""When all appends under way have lasted for longer, a further one begins with this number of rows.
+Where commits are fast they end before, and a further one would only take processor time.
 """
 LATE_SECONDS = 0.02
 """When they have lasted for longer than this, a further one begins with any rows."""
@@ -194,7 +194,7 @@ class Backlog:
         return batch
 
     def _pays(self, rows: int) -> bool:
-        """Whether an append of so many rows may begin beside those under way."""
+        """Whether an append of that number of rows may begin beside those under way."""
         return not self._began or self._lasts() >= (SLOW_SECONDS if rows >= FURTHER_ROWS else LATE_SECONDS)
 
     def _lasts(self) -> float:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sharding_app.testing.simulation.world import World
 
 BEATS = 3
-"""A repeating timer ends itself after so many firings."""
+"""A repeating timer ends itself after this number of firings."""
 ANSWERED = frozenset({"ask", "steps"})
 """Orders whose sender wants the result."""
 FAILING = frozenset({"bounce", "burst"})

@@ -28,7 +28,7 @@ DAY_AT = "05:45:15"
 DAY_AT_SECONDS = 15.0
 DAY_SECONDS = 86_400.0
 SET_SECONDS = 20.0
-"""A first time counts from a moment that is at most so long before the commit that stores it."""
+"""A first time counts from a moment that is at most this time before the commit that stores it."""
 ROUNDING_SECONDS = 1e-4
 TICK = f"{EVERY}tick"
 "Key of the timer that repeats after an interval."

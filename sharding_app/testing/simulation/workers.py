@@ -42,7 +42,7 @@ END_SECONDS = 0.02
 STILL_SECONDS = 0.5
 """A worker whose last step is older does not work."""
 FAILS_IN = 200
-"""One of so many steps raises."""
+"""One step of this number raises."""
 
 with registry.isolated():
 

@@ -34,7 +34,7 @@ class HeldRow:
         return self._locked.is_set() and not self._holding.done()
 
     def hold_for(self, seconds: float) -> None:
-        """Hold it for so long from now, whatever waits for it."""
+        """Hold it for that time from now, whatever waits for it."""
         self._release.wait(seconds)
         assert self.is_held
 

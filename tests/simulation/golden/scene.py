@@ -31,7 +31,7 @@ from sharding_app.testing.simulation.world import World
 from tests.simulation.golden.observer import Observer
 
 REST_SECONDS = 1.2
-"""After so long no process has anything left to do."""
+"""After this time no process has anything left to do."""
 MOMENT_SECONDS = 0.005
 """Longer than a message is on its way."""
 GOES_ON_SECONDS = 10.0

@@ -65,7 +65,7 @@ def cluster(**changes: Any) -> ClusterSnapshot:
 
 
 def unsettled(seconds: float = 300.0, **changes: Any) -> ClusterSnapshot:
-    """A cluster with one shard that has not been at home for so long."""
+    """A cluster with one shard that has not been at home for that time."""
     given = {"type": "shop.Cart", "shard": 3, "epoch": 1, "home": "n-a", "step": "handoff", **changes}
     more = {"types": given.pop("types")} if "types" in given else {}
     row = ShardRow(**given)

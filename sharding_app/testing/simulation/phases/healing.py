@@ -9,7 +9,7 @@ from sharding_app.testing.simulation.promises import Call
 
 ASIDE_SECONDS = 12.0
 ALONE_SECONDS = 8.0
-"""More with direct links: a node waits for so long before it takes itself for alone."""
+"""More with direct links: a node waits for this time before it takes itself for alone."""
 TOLD_SECONDS = 3.0
 REPLACED_SECONDS = 3.5
 

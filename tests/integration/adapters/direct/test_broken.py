@@ -77,7 +77,7 @@ async def test_a_frame_that_never_ends_holds_no_more_than_the_limit() -> None:
 
 
 class Cutter:
-    """A way between two processes that breaks after so many bytes, each time another number of
+    """A way between two processes that breaks after some bytes, each time another number of
     them.
     """
 

@@ -77,7 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def waiting(watcher: psycopg.AsyncConnection[tuple[Any, ...]], count: int = 1) -> None:
-    """Wait until so many of our sessions wait for the standby."""
+    """Wait until that number of our sessions waits for the standby."""
     async with asyncio.timeout(30):
         while await value(watcher, WAITS) != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)

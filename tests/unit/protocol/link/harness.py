@@ -90,7 +90,7 @@ class Wire:
         del self.to[side.name][index]
 
     def run(self, seconds: float) -> None:
-        """Let a perfect layer work for so long, waking each side at its deadlines only."""
+        """Let a perfect layer work for that time, waking each side at its deadlines only."""
         end = self.now + seconds
         while True:
             moved = True

@@ -284,7 +284,7 @@ def test_validity_never_outlives_the_pings_of_sessions_with_their_lock(
 def test_who_hears_of_neither_end_goes_on_for_the_longest_overlap_at_most(
     rate: float, pings: list[tuple[float, float]], answered: int
 ) -> None:
-    """The server has answered so many pings, each within some time, when it frees both locks. The
+    """The server has answered some pings, each within some time, when it frees both locks. The
     node's clock has a rate of its own, and the pings that it sends from then on go nowhere.
     """
     lease, now, freed = valid_lease(10.0), 10.0, 10.0

@@ -21,7 +21,7 @@ NEVER_LEFT: list[tuple[PendingCall, ShardingError | None]] = []
 
 
 class FullLinks(Links):
-    """Links that take so many messages more."""
+    """Links that take that number of messages more."""
 
     def __init__(self) -> None:
         self.room = 0

@@ -144,7 +144,7 @@ class Picky:
 def loads_beside(
     error: Exception, begin: Callable[[Remembering], None], many: int
 ) -> tuple[set[str], set[str]]:
-    """Return what was loaded and what was written when so many entities are in memory."""
+    """Return what was loaded and what was written when that number of entities is in memory."""
 
     async def scenario() -> tuple[set[str], set[str]]:
         region, journal, enough = Loads(), Picky(error), asyncio.Event()

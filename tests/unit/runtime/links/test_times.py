@@ -161,8 +161,8 @@ def test_a_command_alone_asks_for_a_word_first() -> None:
 
 
 def test_recorded_frames_are_refused_when_their_stream_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so many other clients nothing is known of this one's stream: the frames' own times
-    tell.
+    """After that number of other clients nothing is known of this one's stream: the frames' own
+    times tell.
     """
     monkeypatch.setattr(table, "MAX_REMEMBERED", 3)
 

@@ -75,7 +75,7 @@ class Ear:
             self._under_way.append((self.moment.now + self.takes, number))
 
     def live(self, seconds: float) -> list[float]:
-        """Go on for so long; return the moments in which it said that it is deaf."""
+        """Go on for that time; return the moments in which it said that it is deaf."""
         until, said = self.moment.now + seconds, []
         while self.moment.now < until:
             self.moment.now += LOOK
