@@ -229,7 +229,7 @@ def test_a_lost_answer_to_the_commit_is_settled_however_dates_are_written(
         raise OperationalError("the connection was lost")
 
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "options", f"-c DateStyle={style}")
-    wrapper: Any = type(connections["default"])
+    wrapper: Any = BaseDatabaseWrapper
     commit = wrapper._commit
     with together(threads=1, lock_timeout_seconds=5) as run:
         monkeypatch.setattr(wrapper, "_commit", commit_and_end)
