@@ -197,14 +197,21 @@ class DjangoPart:
         """Take a turn in this thread."""
         facts = self.facts()
         steps = turn(first, last, facts.type_ids, self._limits, careful=careful)
-        with (
-            transaction.atomic(using=self._alias, durable=True),
-            connections[self._alias].cursor() as cursor,
-        ):
-            run_query(cursor, "projection_begin", self._begin)
-            shell = _Shell(self, facts, cursor, self._alias)
-            with shell.beside():
-                outcome = shell.carried_out(steps)
+        outcome: Outcome | None = None
+        try:
+            with (
+                transaction.atomic(using=self._alias, durable=True),
+                connections[self._alias].cursor() as cursor,
+            ):
+                run_query(cursor, "projection_begin", self._begin)
+                shell = _Shell(self, facts, cursor, self._alias)
+                with shell.beside():
+                    outcome = shell.carried_out(steps)
+        except DatabaseError as error:
+            if outcome is None or isinstance(error, OperationalError):
+                raise
+            # A commit refuses what a constraint forbids that is looked at then.
+            raise HandlerFailed(told(error)) from error
         if not shell.found_any:
             self.forget()
         return outcome
@@ -293,6 +300,11 @@ class _Shell:
 
     def _take(self, request: Take) -> Taken:
         rows = self._rows("projection_take", request._asdict())
+        if any(row[12] for row in rows):
+            rows = self._rows("projection_take", request._asdict())
+        if any(row[11] != list(self._facts.type_ids) for row in rows):
+            self._part.forget()
+            raise NotReady(f"{self._part.projection.name} was reset with other types")
         positions = [Position(row[0], row[1], View.parse(row[2]), *row[3:8]) for row in rows]
         self._taken = [each.first for each in positions]
         self.found_any = bool(rows)
@@ -397,11 +409,18 @@ class _Shell:
             self._secure()
         database = self._part.projection.database or self._alias
         try:
-            if careful and not self._part.projection.is_async:
+            if self._part.projection.is_async:
+                work()
+            elif careful:
                 with transaction.atomic(using=database):
                     work()
+                    _check(connections[database])
+                    if connections[database].vendor == "postgresql":
+                        # Not at the commit, which tells no event.
+                        connections[database].check_constraints()
             else:
                 work()
+                _check(connections[database])
         except Exception as error:
             if _is_about_the_server(error, connections[self._alias], connections[database]):
                 raise
@@ -440,6 +459,18 @@ class _Shell:
             "fill_untils": [each.fill_until for each in positions],
         }
         self._do("projection_save", params)
+
+
+def _check(used: BaseDatabaseWrapper) -> None:
+    """Raise an error if a handler has broken its transaction, and has returned all the same: all
+    that it has written would be gone without a word.
+    """
+    status = getattr(getattr(used.connection, "info", None), "transaction_status", None)
+    if used.needs_rollback or getattr(status, "name", "") == "INERROR":
+        raise transaction.TransactionManagementError(
+            "the handler has caught an error of the database, which has ended its transaction: put the statement that may"
+            " fail into transaction.atomic(), inside the try"
+        )
 
 
 def _is_about_the_server(error: BaseException, *used: BaseDatabaseWrapper) -> bool:

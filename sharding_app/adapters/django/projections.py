@@ -107,16 +107,22 @@ def resume(name: str, version: int) -> None:
 
 def retry(name: str, version: int, type_name: str, entity: str) -> bool:
     """Try an entity again that waits. False: it does not."""
-    params = {"name": name, "version": version, "type": type_name, "entity": entity, "number": None}
-    return bool(_rows("projection_retry", params))
+    return _let_go_on(name, version, type_name, entity, None)
 
 
 def skip(name: str, version: int, type_name: str, entity: str, number: int) -> bool:
     """Leave out the event at which an entity waits, and go on behind it. False: it does not wait
     at that event.
     """
+    return _let_go_on(name, version, type_name, entity, number)
+
+
+def _let_go_on(name: str, version: int, type_name: str, entity: str, number: int | None) -> bool:
     params = {"name": name, "version": version, "type": type_name, "entity": entity, "number": number}
-    return bool(_rows("projection_retry", params))
+    # A turn under way may be trying the entity again: it would write its own outcome over this.
+    with transaction.atomic(using=journal_alias()):
+        _rows("projection_lock_slice", {"name": name, "version": version, "slice": slice_of(entity)})
+        return bool(_rows("projection_retry", params))
 
 
 def reset(

@@ -1,16 +1,21 @@
 """Turns of projections on PostgreSQL: each event once, in order, none skipped."""
 
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
 
 from sharding_app import wiring
 from sharding_app.adapters.django import projections as control
+from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.projections import set_control
 from sharding_app.errors import AskTimeout, ProjectionError
-from sharding_app.ports.projections import HandlerFailed
+from sharding_app.ports.projections import HandlerFailed, NotReady
+from sharding_app.protocol.projection.slices import slice_of
+from sharding_app.protocol.projection.turn import Outcome
 from tests.integration.adapters.django.projected import (
     TABLE,
     Account,
@@ -23,6 +28,10 @@ from tests.integration.adapters.django.projected import (
 )
 from tests.support.live import until
 
+WAITS_FOR_A_LOCK = (
+    "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+    " WHERE NOT l.granted AND a.datname = current_database()"
+)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -389,3 +398,108 @@ def test_changes_are_tidied_once_all_positions_have_passed_them(writer: Writer) 
             return bool(cursor.fetchall()[0][0] <= 1)
 
         in_time(are_gone)
+
+
+def beside(work: DjangoPart, lock: str, change: Callable[[Any], None]) -> Outcome:
+    """Let a turn wait for the lock of another session, which makes a change and commits."""
+    other = Writer(dict(wiring.conninfo("default")))
+    other.connection.execute(lock)
+    found: list[Outcome] = []
+
+    def take() -> None:
+        try:
+            found.append(work.take(0, 127))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    in_time(lambda: value(WAITS_FOR_A_LOCK) > 0)
+    change(other.connection)
+    other.commit()
+    other.close()
+    thread.join()
+    return found[0]
+
+
+def value(sql: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchall()[0][0]
+
+
+def test_a_turn_that_has_waited_knows_who_waits_by_then(writer: Writer) -> None:
+    """Another worker of the same slices has failed at an event meanwhile."""
+    work = part()
+    run(work)
+    writer.append("a", 1)
+    writer.commit()
+
+    def fails(other: Any) -> None:
+        other.execute(
+            "INSERT INTO sharding_held (projection_id, type_id, entity, slice, next, parked)"
+            " SELECT r.id, r.type_ids[1], 'a', %s, 1, true FROM sharding_projection r",
+            [slice_of("a")],
+        )
+        other.execute("UPDATE sharding_position SET turn = turn + 1, position = pg_current_snapshot()")
+        writer.append("a", 2)
+        writer.commit()
+
+    beside(work, "SELECT FROM sharding_position FOR UPDATE", fails)
+    run(work)
+    assert log() == []
+    assert control.retry("projected.Payments", 1, "projected.Account", "a")
+    run(work)
+    is_exact()
+
+
+def test_a_worker_of_former_sources_does_not_go_on_after_a_reset(writer: Writer) -> None:
+    work = part()
+    writer.append("a", 1)
+    writer.commit()
+    run(work)
+    with connection.cursor() as cursor:
+        # The code of another process has one source more.
+        cursor.execute("UPDATE sharding_projection SET type_ids = type_ids || 99")
+    writer.append("a", 2)
+    writer.commit()
+    with pytest.raises(NotReady, match="other types"):
+        work.take(0, 127)
+    with pytest.raises(ProjectionError, match="follows other types"):
+        work.take(0, 127)
+    assert log() == [("a", 1, 1)]
+
+
+def test_a_skipped_event_stays_skipped_whatever_is_under_way(writer: Writer) -> None:
+    """A turn tries the event again at the moment when an operator skips it."""
+    work = part(back_off=0.0)
+    run(work)
+    Payments.bad = {13}
+    writer.append("a", 1, 13, 3)
+    writer.commit()
+    with pytest.raises(HandlerFailed):
+        work.take(0, 127)
+    assert work.take(0, 127, careful=True).failed == 1
+    skipped: list[bool] = []
+
+    def skip() -> None:
+        try:
+            skipped.append(control.skip("projected.Payments", 1, "projected.Account", "a", 2))
+        finally:
+            connection.close()
+
+    def fails(_: object) -> None:
+        thread = threading.Thread(target=skip)
+        thread.start()
+        in_time(lambda: bool(skipped) or value(WAITS_FOR_A_LOCK) > 0)
+        threads.append(thread)
+        raise ValueError("no")
+
+    threads: list[threading.Thread] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Payments, "paid", lambda _, happened: fails(happened))
+        assert work.take(0, 127, careful=True).failed == 1
+    threads[0].join()
+    assert skipped == [True]
+    run(work)
+    assert log() == [("a", 1, 1), ("a", 3, 3)]
