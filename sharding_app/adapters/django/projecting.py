@@ -107,6 +107,8 @@ def register(alias: str, projection: ProjectionType) -> Facts:
         if not rows:
             cursor.execute(_text("projection_register"), name | {"types": type_ids})
             rows = run_query(cursor, "projection_find", name)
+    if not rows:
+        raise NotReady(f"{projection.name}: its types were just let go by the removal of another projection")
     number, known, _, _, server, here = rows[0]
     if server != here:
         raise ProjectionError(
@@ -150,6 +152,7 @@ class DjangoPart:
         self._facts: Facts | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-projection")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
         self.instance: Projection = projection.cls()
 
     async def turn(self, part: int, parts: int, *, careful: bool) -> Outcome:
@@ -162,6 +165,7 @@ class DjangoPart:
         await self._run(self.tidied)
 
     async def close(self) -> None:
+        self._is_closed = True
         # Behind a turn under way, whose end is not waited for.
         self._thread.submit(connections.close_all)
         self._thread.shutdown(wait=False)
@@ -233,8 +237,16 @@ class DjangoPart:
             return
         if self._loop is None:
             asyncio.run(result)
-        else:
+            return
+        try:
             asyncio.run_coroutine_threadsafe(result, self._loop).result()
+        except (RuntimeError, concurrent.futures.CancelledError) as error:
+            result.close()
+            if self._is_closed and (
+                self._loop.is_closed() or isinstance(error, concurrent.futures.CancelledError)
+            ):
+                raise NotReady("the node ends, and its handlers with it") from error
+            raise
 
 
 class _Shell:
@@ -421,6 +433,8 @@ class _Shell:
             else:
                 work()
                 _check(connections[database])
+        except NotReady:
+            raise
         except Exception as error:
             if _is_about_the_server(error, connections[self._alias], connections[database]):
                 raise

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
+from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
 from sharding_app.adapters.postgres.sql import QUERIES
@@ -191,6 +192,7 @@ def _beginning_again(
         yield bool(rows[0][2])
         cursor.execute(_text("projection_forget"), {"id": number})
         cursor.execute(_text("projection_begin_again"), {"id": number, "types": types})
+        _let_types_go(cursor, sorted(set(rows[0][1]) - set(types)))
         if is_elsewhere:
             pause(name, version)
 
@@ -219,11 +221,19 @@ def remove(name: str, version: int) -> None:
         run_query(cursor, "projection_lock", params)
         cursor.execute(_text("projection_forget"), params)
         cursor.execute(_text("projection_remove"), params)
-        left = run_query(cursor, "projection_unfollowed", {"types": rows[0][1]})
-        types = [type_id for (type_id,) in left]
-        if types:
-            run_query(cursor, "projection_follow", {"types": types, "wanted": False})
-            cursor.execute(_text("projection_forget_changes"), {"types": types})
+        _let_types_go(cursor, rows[0][1])
+
+
+def _let_types_go(cursor: CursorWrapper, types: list[int]) -> None:
+    """Follow those of these types no more that no projection follows."""
+    if not types:
+        return
+    # A projection that is just being made holds the types' rows until it can be found.
+    run_query(cursor, "projection_lock_types", {"types": types})
+    left = [number for (number,) in run_query(cursor, "projection_unfollowed", {"types": types})]
+    if left:
+        run_query(cursor, "projection_follow", {"types": left, "wanted": False})
+        cursor.execute(_text("projection_forget_changes"), {"types": left})
 
 
 def accept_server(name: str, version: int) -> None:

@@ -1,7 +1,14 @@
 -- A new version begins with a fill. Its types are followed by now, so its snapshot, or a change, has each of their events.
-WITH made AS (
+-- Who lets a type go locks its row, and looks for projections behind that: either it finds this one, or nothing is made here.
+WITH followed AS MATERIALIZED (
+    SELECT t.id FROM sharding_type t
+    WHERE t.id = ANY (%(types)s::integer[]) AND t.followed
+    ORDER BY t.id
+    FOR SHARE
+), made AS (
     INSERT INTO sharding_projection (name, version, type_ids, server)
     SELECT %(name)s, %(version)s, %(types)s::integer[], system_identifier::text FROM pg_control_system()
+    WHERE (SELECT count(*) FROM followed) = cardinality(%(types)s::integer[])
     ON CONFLICT (name, version) DO NOTHING
     RETURNING id, type_ids
 )

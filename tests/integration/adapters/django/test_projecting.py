@@ -11,7 +11,7 @@ from sharding_app import wiring
 from sharding_app.adapters.django import projections as control
 from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.entities.projections import set_control
+from sharding_app.entities.projections import Projection, projections, set_control
 from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.ports.projections import HandlerFailed, NotReady
 from sharding_app.protocol.projection.slices import slice_of
@@ -503,3 +503,103 @@ def test_a_skipped_event_stays_skipped_whatever_is_under_way(writer: Writer) -> 
     assert skipped == [True]
     run(work)
     assert log() == [("a", 1, 1), ("a", 3, 3)]
+
+
+def test_a_type_is_followed_whatever_is_removed_beside(writer: Writer) -> None:
+    """Another projection of the type is being removed while this one is made."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_type SET followed = true; UPDATE sharding_shard SET followed = true")
+    other = Writer(dict(wiring.conninfo("default")))
+    other.connection.execute("SELECT FROM sharding_type FOR UPDATE")
+    other.connection.execute("UPDATE sharding_type SET followed = false")
+    other.connection.execute("UPDATE sharding_shard SET followed = false")
+    work = part()
+    made: list[bool] = []
+
+    def make() -> None:
+        try:
+            work.facts()
+            made.append(True)
+        except NotReady:
+            made.append(False)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    in_time(lambda: bool(made) or value(WAITS_FOR_A_LOCK) > 0)
+    other.commit()
+    other.close()
+    thread.join()
+    work.facts()
+    assert value("SELECT bool_and(followed) FROM sharding_type WHERE name = 'projected.Account'")
+    writer.append("a", 1)
+    writer.commit()
+    run(work)
+    is_exact()
+
+
+def test_a_reset_with_fewer_sources_lets_the_others_go(writer: Writer) -> None:
+    work = part()
+    run(work)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO sharding_type (name, kind, number_of_shards, extractor, hash_version, role, store_mode, followed)"
+            " VALUES ('projected.Former', 'event sourced', 1, '', 'crc32-1', '', 'postgres', true) RETURNING id"
+        )
+        ((former,),) = cursor.fetchall()
+        cursor.execute("UPDATE sharding_projection SET type_ids = type_ids || %s::integer", [former])
+    Payments.reset()
+    assert not value("SELECT followed FROM sharding_type WHERE name = 'projected.Former'")
+    assert value("SELECT followed FROM sharding_type WHERE name = 'projected.Account'")
+
+
+def test_a_reset_on_another_server_leaves_the_changes_of_others(
+    writer: Writer, later: type[Projection]
+) -> None:
+    """After pg_upgrade one is reset, and another goes on."""
+    work, goes_on = part(), part(later)
+    run(work)
+    run(goes_on)
+    writer.append("a", 1)
+    writer.commit()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE sharding_projection SET server = 'another'")
+        cursor.execute(
+            "INSERT INTO sharding_change (type_id, xid, events, entities, slices, firsts, lasts)"
+            " SELECT type_id, '999999999999', 1, '{b}', '{1}', '{1}', '{1}' FROM sharding_change"
+        )
+    Payments.reset()
+    control.accept_server("projected.Payments", 2)
+    run(goes_on)
+    assert log() == [("a", 1, 1)]
+    assert value("SELECT count(*) FROM sharding_change WHERE xid = '999999999999'") == 0
+
+
+@pytest.fixture
+def later() -> Iterator[type[Projection]]:
+    """Version 2 of the projection."""
+    with projections.isolated():
+
+        class Later(Payments, name="projected.Payments"):
+            version = 2
+
+        yield Later
+
+
+def test_a_version_that_is_taken_back_leaves_its_place_to_the_former_one(
+    writer: Writer, later: type[Projection]
+) -> None:
+    works = [part(), part(later)]
+    for number, work in enumerate(works, 1):
+
+        def lives(work: DjangoPart = work, number: int = number) -> bool:
+            run(work)
+            work.tidied()
+            return Payments.live_version() == number
+
+        in_time(lives)
+    control.remove("projected.Payments", 2)
+    assert Payments.live_version() == 1
+    control.remove("projected.Payments", 1)
+    assert Payments.live_version() is None
