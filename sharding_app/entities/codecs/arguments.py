@@ -94,6 +94,7 @@ class ArgumentCodec:
         self._what = what
         self._exact = any(values.says_any(wanted) for wanted in self._types)
         self._readers: dict[int, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {}
+        "By number of arguments, of those that were seen and may be given."
         try:
             self.decode = self._decoder()
         except TypeError as error:
@@ -137,13 +138,16 @@ class ArgumentCodec:
     def _decoder(self) -> Callable[[Any], tuple[Any, ...]]:
         count = len(self._types)
         full, explain, shorter = self._reader(count)[0], self._explain, self._shorter
-        first = _FIXARRAY + count
+        first, readers = _FIXARRAY + count, self._readers
 
         def decode(raw: Any) -> tuple[Any, ...]:
             try:
                 if raw[0] == first:
                     return full(raw)  # type: ignore[no-any-return]
-                return shorter(raw)
+                known = readers.get(raw[0] - _FIXARRAY)
+                if known is None:
+                    return shorter(raw)
+                return known[0](raw) + known[1]  # type: ignore[no-any-return]
             except InvalidCall:
                 raise
             except (*values.ERRORS, IndexError) as error:

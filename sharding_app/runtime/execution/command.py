@@ -358,10 +358,15 @@ class Command(LastCommit):
         if delivery is None:
             value = handler.encode_result(result)
         else:
-            value, self.reply = DONE, reply_args(delivery, result)
-            if delivery.reply_to is not None and self.reply is not None:
-                refuse_too_large(delivery.reply_to[0], delivery.reply_to[2], self.reply, services.max_args)
-        services.refuse_too_large(staging)
+            value = DONE
+            if delivery.reply_to is not None:
+                self.reply = reply_args(delivery, result)
+                if self.reply is not None:
+                    refuse_too_large(
+                        delivery.reply_to[0], delivery.reply_to[2], self.reply, services.max_args
+                    )
+        if staging.messages:
+            services.refuse_too_large(staging)
         if services.durable is not None and not handler.is_query and self.is_current():
             services.durable.stage(self.slot, staging)
         if staging.records and len(value) > services.max_reply:

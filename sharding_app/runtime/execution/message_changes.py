@@ -11,7 +11,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 from sharding_app.entities.staging import StagedMessage, Staging
 from sharding_app.errors import InvalidCall
-from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking, TimerKey
 from sharding_app.ports.journal import fast_maker
 from sharding_app.protocol.delivery.recurrence import decode, first
 from sharding_app.protocol.messages import Deliver, Delivery
@@ -24,6 +24,7 @@ from sharding_app.runtime.journal.commits import Resident
 logger = logging.getLogger("sharding.entity")
 _made = fast_maker(MessageRow)
 _taken = fast_maker(Taking)
+_changes = fast_maker(MessageChanges)
 MICROSECONDS = 1_000_000
 
 
@@ -71,14 +72,19 @@ def message_changes(
     handler. `resumed`: it follows such a commit.
     """
     seq = slot.seq if seq is None else seq
-    made = [_row(owner, type_id, slot, seq, position, each) for position, each in enumerate(staging.messages)]
-    cancels = [(type_id, slot.id, key) for key in staging.cancelled]
-    takes = []
+    made: list[MessageRow] = []
+    cancels: Sequence[TimerKey] = ()
+    takes: Sequence[Taking] = ()
+    # A comprehension is a call of its own, and most commands need none or one of these.
+    for position, each in enumerate(staging.messages):
+        made.append(_row(owner, type_id, slot, seq, position, each))
+    if staging.cancelled:
+        cancels = [(type_id, slot.id, key) for key in staging.cancelled]
     if message.delivery is not None:
-        takes = [_taking(type_id, slot, message.delivery, park=park, resumed=resumed)]
+        takes = (_taking(type_id, slot, message.delivery, park=park, resumed=resumed),)
         if reply is not None:
             made.append(reply_row(owner, type_id, slot, message.delivery, reply, seq, len(made)))
-    return MessageChanges(made, cancels, takes)
+    return _changes((made, cancels, takes))
 
 
 def _row(

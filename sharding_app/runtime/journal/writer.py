@@ -27,9 +27,7 @@ class JournalWriter:
             Appender(journal, number, self._backlog, self.figures, self.on_commit)
             for number in range(journal.connections)
         ]
-
-    def put(self, commit: Commit) -> None:
-        self._backlog.put(commit)
+        self.put: Callable[[Commit], None] = self._backlog.put
 
     def resume(self) -> None:
         """Go on with the commits that wait: the lease is valid again."""
