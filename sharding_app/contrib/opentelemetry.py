@@ -21,6 +21,7 @@ from sharding_app.entities.entity_type import Handler
 from sharding_app.errors import ShardingError
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.protocol.pending_call import PendingCall, Reply
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.execution.command import Command
 from sharding_app.runtime.execution.execution import Execution
@@ -54,19 +55,39 @@ class TracedRegionClient(RegionClient):
         super().__init__(*args)
         self._tracer = active_tracer()
 
-    def ask(self, call: Call, safe: bool = True, waited: float = 0.0) -> asyncio.Future[bytes]:
+    def ask_for(self, call: Call, reply: Reply | None, safe: bool, waited: float = 0.0) -> PendingCall:
         tracer = self._tracer
         parent = tracer.context(call.trace)
         kind: tuple[str, tracing.Kind] = ("tell", "producer") if call.tell else ("ask", "client")
         about: tracing.Attributes = {"type": call.type, "entity": call.entity, "command": call.command}
         span = tracer.start(f"{kind[0]} {call.type}.{call.command}", kind[1], about, parent)
         call.trace = tracer.carry(span, parent)
-        future = super().ask(call, safe, waited)
-        if call.tell:
+        if isinstance(reply, asyncio.Future):
+            reply.add_done_callback(lambda done: tracer.end(span, _error(done)))
+        elif reply is not None:
+            reply = TracedReply(reply, span, tracer)
+        pending = super().ask_for(call, reply, safe, waited)
+        if reply is None:
             tracer.end(span)
-        else:
-            future.add_done_callback(lambda done: tracer.end(span, _error(done)))
-        return future
+        return pending
+
+
+class TracedReply:
+    """Ends the span of a call before its outcome is taken in."""
+
+    def __init__(self, reply: Reply, span: Span, tracer: Tracer) -> None:
+        self.done = reply.done
+        self._reply = reply
+        self._span = span
+        self._tracer = tracer
+
+    def set_result(self, value: bytes, /) -> None:
+        self._tracer.end(self._span)
+        self._reply.set_result(value)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._tracer.end(self._span, error)
+        self._reply.set_exception(error)
 
 
 def _error(done: asyncio.Future[Any]) -> BaseException | str | None:

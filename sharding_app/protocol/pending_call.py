@@ -1,11 +1,21 @@
 """A call under way, as the asking process keeps it until it is answered, failed or handed back."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+
+
+class Reply(Protocol):
+    """Takes the outcome of a call: a future, or an object that goes on in the same turn."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, value: bytes, /) -> None: ...
+
+    def set_exception(self, error: Exception, /) -> None: ...
 
 
 class PendingCall(msgspec.Struct, eq=False):

@@ -165,10 +165,6 @@ class Message(msgspec.Struct, eq=False, gc=False):
     def attempt(self) -> int:
         return self.failures + self.tries + 1
 
-    @property
-    def size(self) -> int:
-        return len(self.args) + OVERHEAD_BYTES
-
 
 # -- Effects ---------------------------------------------------------------------------------------
 
@@ -282,6 +278,11 @@ class Deliveries:
             return read_at
         tick_at = self._times[0][0]
         return tick_at if read_at is None else min(tick_at, read_at)
+
+    @property
+    def rests(self) -> bool:
+        """Whether no time comes at which `tick` has something to do, and no page is wanted."""
+        return not (self._times or self._more) and self._next_due is None
 
     def room_to_read(self, now: float) -> int:
         """Return how many messages may be read now; 0: no page is wanted."""
@@ -515,8 +516,11 @@ class Deliveries:
 
     def tick(self, now: float) -> None:
         """Send what may go out by now."""
-        self._look_ahead(now)
+        if self._next_due is not None:
+            self._look_ahead(now)
         times = self._times
+        if not times:  # the usual case between messages that are due at once
+            return
         while times and times[0][0] <= now:
             _, _, found = heappop(times)
             message = self.messages.get(found)
@@ -571,7 +575,7 @@ class Deliveries:
 
     def _take_in(self, message: Message) -> None:
         self.messages[message.id] = message
-        memory, size = self._memory, message.size
+        memory, size = self._memory, len(message.args) + OVERHEAD_BYTES
         self._bytes += size
         memory.rows += 1
         memory.bytes += size
@@ -581,6 +585,10 @@ class Deliveries:
         queue = self._pairs.get(pair)
         if queue is None:
             self._pairs[pair] = [message]
+            return
+        last = queue[-1]
+        if (last.seq, last.position) <= (message.seq, message.position):
+            queue.append(message)
         else:
             # One that is under way stays the first: the others go out after it.
             insort(queue, message, lo=int(queue[0].state is not QUEUED), key=lambda each: each.order)
@@ -601,13 +609,17 @@ class Deliveries:
             self.look()
         queue = self._pairs.get(message.pair)
         if queue is not None:
-            self._wait(queue[0], max(queue[0].at, now))
+            following = queue[0]
+            if following.state is QUEUED and following.at <= now:
+                self._go(following, now)
+            else:
+                self._wait(following, max(following.at, now))
 
     def _forget(self, message: Message) -> None:
         message.become(OVER)
         del self.messages[message.id]
         self._alone.pop(message.id, None)
-        memory, size = self._memory, message.size
+        memory, size = self._memory, len(message.args) + OVERHEAD_BYTES
         self._bytes -= size
         memory.rows -= 1
         memory.bytes -= size
@@ -631,12 +643,17 @@ class Deliveries:
         """Whether a new one is not taken in directly: there is no room, or it belongs to those that
         wait for it. Frequent timers, or a stream of messages, would keep these out for ever.
         """
-        self._look_ahead(now)
-        return self._more or self._missed or self._unsure or not self._room()
+        if self._next_due is not None:
+            self._look_ahead(now)
+        if self._more or self._missed or self._unsure:
+            return True
+        return not self._memory.has_room(len(self.messages), self._bytes)
 
     def _keeps_others_out(self, message: Message) -> bool:
         """Whether those behind a message take the room that others need."""
-        return not self._room() and len(self._pairs[_pair(message)]) > 1
+        if self._memory.has_room(len(self.messages), self._bytes):
+            return False
+        return len(self._pairs[_pair(message)]) > 1
 
     def _room(self) -> int:
         return self._memory.room(len(self.messages), self._bytes)

@@ -16,6 +16,15 @@ class Memory:
         self.bytes = 0
         self.shards = 0
 
+    def has_room(self, rows: int, size: int) -> bool:
+        """Tell whether `room` is more than 0: asked for each message that is staged."""
+        if not rows:
+            return True
+        shares = 2 * max(self.shards, 1)
+        if size >= self.max_bytes // shares and size >= self.max_bytes // 2 - self.bytes:
+            return False
+        return rows < self.max_rows // shares or self.rows < self.max_rows // 2
+
     def room(self, rows: int, size: int) -> int:
         """Return how many more messages a shard may hold that holds these rows and bytes.
 

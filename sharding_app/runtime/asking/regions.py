@@ -21,7 +21,7 @@ from sharding_app.protocol.following import MARGIN_SECONDS
 from sharding_app.protocol.histogram import Histogram
 from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
 from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
-from sharding_app.protocol.pending_call import PendingCall
+from sharding_app.protocol.pending_call import PendingCall, Reply
 from sharding_app.protocol.region import AskHomes, Forward, RegionLimits, RegionRoutes, Total, outstanding_at
 from sharding_app.runtime.asking.outbox import Outbox
 from sharding_app.runtime.asking.undelivered import Refusals, error_of
@@ -121,30 +121,33 @@ class RegionClient:
         Call `add_type` before. `safe`: it may be handled again. `waited`: seconds since the
         caller's call.
         """
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        pending = self.ask_for(call, None if call.tell else future, safe, waited)
+        timeout = pending.deadline - pending.born
+        if not call.tell and timeout < SHORT_TIMEOUT_SECONDS and not future.done():
+            timer = self._loop.call_later(max(0.0, timeout - waited), self._time_out, pending)
+            future.add_done_callback(lambda _: timer.cancel())
+        return future
+
+    def ask_for(self, call: Call, reply: Reply | None, safe: bool, waited: float = 0.0) -> PendingCall:
+        """Send a command whose outcome goes to `reply`; None: no caller waits for it."""
         type_name, timeout = call.type, call.timeout
         region = self.regions[type_name]
         now = self._clock.now()
-        future: asyncio.Future[bytes] = self._loop.create_future()
         if timeout is None:
             timeout = self._timeout
         own = self._shard_ids.get(type_name)
         shard = shard_of(call.entity, self._shards[type_name]) if own is None else own(call.entity)
         called = now - waited
         self.asks = request = self.asks + 1
-        pending = PendingCall(
-            request, call, shard, called, called + timeout, None if call.tell else future, safe
-        )
+        pending = PendingCall(request, call, shard, called, called + timeout, reply, safe)
         if self._closed:
             self._refusals.refuse(pending, "stopped")
-            return future
-        if region.submit(pending, now):
+        elif region.submit(pending, now):
             self._outbox.forward(pending)
         else:
             self._carry_out(region, now)
-        if not call.tell and timeout < SHORT_TIMEOUT_SECONDS and not future.done():
-            timer = self._loop.call_later(max(0.0, timeout - waited), self._time_out, pending)
-            future.add_done_callback(lambda _: timer.cancel())
-        return future
+        return pending
 
     # -- Replies -----------------------------------------------------------------------------------
 
@@ -160,9 +163,9 @@ class RegionClient:
             region.resolved(pending, now)
             if region.out:
                 self._carry_out(region, now)
-            future = pending.reply
-            if future is not None and not future.done():
-                future.set_result(message.value)
+            reply = pending.reply
+            if reply is not None and not reply.done():
+                reply.set_result(message.value)
         else:
             self.unexpected += 1
 
@@ -319,8 +322,8 @@ class RegionClient:
                 self._resolve(pending)
 
     def _time_out(self, pending: PendingCall) -> None:
-        future = pending.reply
-        if pending.told or (isinstance(future, asyncio.Future) and future.done()):
+        reply = pending.reply
+        if pending.told or (reply is not None and reply.done()):
             return
         waited = self._clock.now() - pending.born
         self.regions[pending.call.type].abandon(pending, self._clock.now())

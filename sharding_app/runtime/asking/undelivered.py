@@ -113,11 +113,12 @@ class Refusals:
 
 def fail(pending: PendingCall, error: ShardingError) -> None:
     """Pass the error to the caller, if one waits."""
-    future = pending.reply
-    if isinstance(future, asyncio.Future) and not future.done():
-        future.set_exception(error)
-        # A caller that has gone away is no "exception was never retrieved".
-        future.exception()
+    reply = pending.reply
+    if reply is not None and not reply.done():
+        reply.set_exception(error)
+        if isinstance(reply, asyncio.Future):
+            # A caller that has gone away is no "exception was never retrieved".
+            reply.exception()
 
 
 def error_of(message: Failed) -> ShardingError:

@@ -44,10 +44,11 @@ from sharding_app.protocol.delivery.deliveries import (
     Turn,
 )
 from sharding_app.protocol.delivery.memory import Memory
-from sharding_app.protocol.delivery.outcome import Outcome, decode
+from sharding_app.protocol.delivery.outcome import decode
 from sharding_app.protocol.histogram import Histogram
 from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId
-from sharding_app.redaction import told
+from sharding_app.protocol.pending_call import Reply
+from sharding_app.redaction import told, traceable
 from sharding_app.runtime.base.config import DeliverySettings
 from sharding_app.runtime.delivery.rows import call_of, kind_of, read, staged, text_of, time_of
 
@@ -99,6 +100,40 @@ class Home:
         return self.type_id, self.shard, self.epoch
 
 
+class Attempt:
+    """One delivery under way: it takes the answer.
+
+    Contract: a value is taken in at once, so that the next message of its pair leaves in the same
+    turn of the loop. An error is taken in later: it may come in the middle of any step of the
+    asking side.
+    """
+
+    __slots__ = ("_deliverer", "_home", "_is_over", "_message")
+
+    def __init__(self, deliverer: "Deliverer", home: Home, message: Message) -> None:
+        self._deliverer = deliverer
+        self._home = home
+        self._message = message
+        self._is_over = False
+
+    def done(self) -> bool:
+        return self._is_over
+
+    def set_result(self, value: bytes, /) -> None:
+        self._is_over = True
+        try:
+            self._deliverer.answered(self._home, self._message, value)
+        except Exception as error:
+            logger.error(
+                "a bug: what follows a delivery of %s failed", self._home.type.name, exc_info=traceable(error),
+                extra={"action": "internal_error"},
+            )  # fmt: skip
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._is_over = True
+        asyncio.get_running_loop().call_soon(self._deliverer.failed, self._home, self._message, error)
+
+
 class Deliverer:
     def __init__(
         self,
@@ -107,7 +142,7 @@ class Deliverer:
         journal: Journal,
         *,
         now: Callable[[], float],
-        ask: Callable[[Call], "asyncio.Future[bytes]"],
+        ask: Callable[[Call, Reply], None],
         may_handle: Callable[[], bool],
         run: Callable[[Coroutine[Any, Any, None]], object],
         host_of: Callable[[int, ShardId, Epoch], EntityType | None],
@@ -199,7 +234,9 @@ class Deliverer:
         at: datetime | None,
     ) -> None:
         """Take in what an entity has committed just now; `at`: the server's time then, if known."""
-        home = self._home(entity_type, type_id, shard, epoch, complete=True)
+        home = self._homes.get((type_id, shard))
+        if home is None or home.epoch != epoch:
+            home = self._home(entity_type, type_id, shard, epoch, complete=True)
         for _, _, key in changes.cancels:
             home.deliveries.cancelled(entity, key)
         if at is None:
@@ -208,7 +245,7 @@ class Deliverer:
             if at is not self._heard:  # that of all commits of an append is the same
                 self._heard, self._heard_at = at, at.timestamp()
                 self.clock.heard(self._heard_at, self._now())
-            home.deliveries.staged(staged(changes.sends, self._heard_at), self._server_now())
+            home.deliveries.staged(staged(changes.sends, self._heard_at), self.clock.low(self._now()))
         self._touch(home)
 
     @contextmanager
@@ -308,13 +345,20 @@ class Deliverer:
                     self._run(self._change(home, effect))
         if not home.alive:
             return
+        if home.timer is not None or not machine.rests:
+            self._look_ahead(home)
+        if self._ready:
+            self._send_ready()
+
+    def _look_ahead(self, home: Home) -> None:
+        """See to it that a machine wakes in time, and gets the page that it wants."""
+        machine = home.deliveries
         wake_at = machine.wake_at
         if wake_at is not None or home.timer is not None:
             self._wake_later(home, wake_at)
         if machine.room_to_read(self._server_now()):
             self._wanting[home] = None
             self._read_soon()
-        self._send_ready()
 
     def _wake_later(self, home: Home, wake_at: float | None) -> None:
         if home.timer is not None:
@@ -347,39 +391,40 @@ class Deliverer:
             self.figures.lateness.add(max(0.0, self._server_now() - message.due))
         self._under_way += 1
         self.figures.retried += message.attempt > 1
+        attempt = Attempt(self, home, message)
         try:
-            future = self._ask(call_of(message, home.type.name, self._settings.answer_seconds))
+            self._ask(call_of(message, home.type.name, self._settings.answer_seconds), attempt)
         except ShardingError as error:
-            future = self._loop.create_future()
-            future.set_exception(error)
-        future.add_done_callback(partial(self._answered, home, message))
+            attempt.set_exception(error)
 
-    def _answered(self, home: Home, message: Message, future: "asyncio.Future[bytes]") -> None:
+    def answered(self, home: Home, message: Message, value: bytes) -> None:
         """Take in an answer. It counts also when the shard has moved in the meantime."""
         self._under_way -= 1
-        error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        if error is not None:
-            self._failed(home, message, error)
-        else:
-            outcome = decode(future.result())
-            self.figures.delivered += outcome.what == "done"
-            if home.alive:
-                self._told(home, message, outcome)
+        outcome = decode(value)
+        self.figures.delivered += outcome.what == "done"
+        if home.alive:
+            machine, now = home.deliveries, self.clock.low(self._now())
+            if outcome.what == "done":
+                machine.done(message, now)
+            elif outcome.what == "early":
+                machine.early(message, outcome.seconds, now)
+            else:
+                machine.gone(message, now)
+        self._goes_on(home)
+
+    def failed(self, home: Home, message: Message, error: Exception) -> None:
+        """Take in that no answer has come, or an error as the answer."""
+        self._under_way -= 1
+        self._failed(home, message, error)
+        self._goes_on(home)
+
+    def _goes_on(self, home: Home) -> None:
         if home.alive:
             self._touch(home)
         else:
             self._send_ready()
 
-    def _told(self, home: Home, message: Message, outcome: Outcome) -> None:
-        machine, now = home.deliveries, self._server_now()
-        if outcome.what == "done":
-            machine.done(message, now)
-        elif outcome.what == "early":
-            machine.early(message, outcome.seconds, now)
-        else:
-            machine.gone(message, now)
-
-    def _failed(self, home: Home, message: Message, error: BaseException) -> None:
+    def _failed(self, home: Home, message: Message, error: Exception) -> None:
         kind = kind_of(error)
         if kind not in (UNKNOWN, UNREACHED):
             self.figures.failures += 1

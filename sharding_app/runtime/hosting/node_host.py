@@ -34,6 +34,7 @@ from sharding_app.protocol.messages import (
     ShardStarted,
     ShardStopped,
 )
+from sharding_app.protocol.pending_call import Reply
 from sharding_app.protocol.records import ShardRow
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.asking.shard_locator import ShardLocator
@@ -71,6 +72,8 @@ class Process(Protocol):
     def may_handle(self) -> bool: ...
 
     def ask(self, call: Call, waited: float = 0.0) -> "asyncio.Future[bytes]": ...
+
+    def ask_for(self, call: Call, reply: Reply) -> None: ...
 
     def run(
         self, job: Coroutine[Any, Any, None], name: str, *, vital: bool = True
@@ -111,7 +114,7 @@ class NodeHost:
         self.waking = Waking(projections.all().values(), node.ask, node.writer.on_commit)
         self.deliverer = Deliverer(
             node.incarnation, node.config.deliveries, ports.journal,
-            now=ports.clock.now, ask=node.ask, may_handle=node.may_handle,
+            now=ports.clock.now, ask=node.ask_for, may_handle=node.may_handle,
             run=lambda job: node.run(job, "deliveries", vital=False),
             host_of=self._type_at, fenced=self._fenced_at, place=self._place,
         )  # fmt: skip

@@ -34,6 +34,7 @@ from sharding_app.protocol.messages import (
     RegisterAck,
     ShardRegionState,
 )
+from sharding_app.protocol.pending_call import Reply
 from sharding_app.protocol.records import TypeConfig
 from sharding_app.protocol.versions import strangers
 from sharding_app.runtime.asking.outbox import Outbox
@@ -202,6 +203,16 @@ class Process:
 
         `waited`: seconds that the call has been on its way to this loop.
         """
+        return self.region_client.ask(call, self._may_repeat(call), waited)
+
+    def ask_for(self, call: Call, reply: Reply) -> None:
+        """Send a command whose outcome goes to `reply`, a value in the turn in which it comes."""
+        self.region_client.ask_for(call, reply, self._may_repeat(call))
+
+    def _may_repeat(self, call: Call) -> bool:
+        """Tell whether a call may be handled again after its node died. Raises InvalidCall for one
+        that is not to be sent.
+        """
         if call.type not in self.configs:
             raise InvalidCall(f"no entity type {call.type!r} is known here: is its app in INSTALLED_APPS?")
         if self.refused and call.type in self.refused:
@@ -212,8 +223,7 @@ class Process:
             else:
                 call_chain.refuse_cycle(call)
         repeatable = self._repeatable.get(call.type)
-        safe = repeatable is None or call.command in repeatable or bool(call.command_id)
-        return self.region_client.ask(call, safe, waited)
+        return repeatable is None or call.command in repeatable or bool(call.command_id)
 
     def why_refused(self, type_name: str) -> str:
         return differences(self.configs[type_name], self.refused[type_name])

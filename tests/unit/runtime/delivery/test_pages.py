@@ -1,6 +1,5 @@
 """Which shards a node reads pages of."""
 
-import asyncio
 from collections.abc import Collection, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,7 +37,7 @@ async def read(pages: Pages) -> Deliverer:
     jobs: list[Coroutine[Any, Any, None]] = []
     made = Deliverer(
         "n", DeliverySettings(), pages,  # type: ignore[arg-type]
-        now=lambda: 0.0, ask=lambda _: asyncio.Future(), may_handle=lambda: True, run=jobs.append,
+        now=lambda: 0.0, ask=lambda *_: None, may_handle=lambda: True, run=jobs.append,
         host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None,
     )  # fmt: skip
     entity_type = Owner._sharding_type

@@ -4,6 +4,7 @@ without tracing.
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -50,6 +51,14 @@ class Echo(EventSourced, name="tracing.Echo"):
     @command
     def whisper(self, word: str, to: str) -> None:
         Echo.ref(to).hear.tell(word)
+
+    @command
+    def rest(self) -> None:
+        self.persist(Heard("nothing"))
+
+    @command
+    def write(self, to: str, command: str) -> None:
+        self.send(getattr(Echo.ref(to), command))
 
     @query
     def last(self) -> str:
@@ -99,6 +108,20 @@ def own(span: ReadableSpan) -> int:
 async def run_all(cluster: MemoryCluster) -> None:
     with cluster.in_use():
         assert await Echo.ref("a").pass_on("hello", "b") == 1
+
+
+@pytest.mark.asyncio
+async def test_a_delivery_of_a_durable_message_has_a_span_with_its_error(spans: Spans) -> None:
+    async with MemoryCluster([Echo], nodes=2) as cluster:
+        with cluster.in_use():
+            await Echo.ref("a").write("b", "rest")
+            await Echo.ref("a").write("c", "choke")
+            async with asyncio.timeout(20):
+                while not {"ask tracing.Echo.rest", "ask tracing.Echo.choke"} <= spans().keys():  # noqa: ASYNC110 - a span has no event
+                    await asyncio.sleep(0.01)
+    found = spans()
+    assert found["ask tracing.Echo.rest"][0].status.status_code is StatusCode.UNSET
+    assert found["ask tracing.Echo.choke"][0].status.status_code is StatusCode.ERROR
 
 
 @pytest.mark.asyncio
