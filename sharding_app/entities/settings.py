@@ -34,6 +34,10 @@ class ShardingSettings:
     keep_snapshots: int | None = None
     #: Delete events that precede the oldest kept snapshot.
     delete_events: bool | None = None
+    #: With `delete_events`: keep events that are younger than this number of days (0: no age).
+    keep_events_days: int | None = None
+    #: With `delete_events`: keep this number of the newest events of each entity.
+    keep_events: int | None = None
     #: Stop an entity that has received no message for this time (0: never).
     passivate_after_seconds: float | None = None
     #: Maximum number of entities of the type in one node's memory (0: no limit).
@@ -63,6 +67,8 @@ class ShardingSettings:
         _need(self.snapshot_when is None or callable(self.snapshot_when), "snapshot_when", "a function")
         _whole(self.keep_snapshots, "keep_snapshots", 1)
         _flag(self.delete_events, "delete_events")
+        _whole(self.keep_events_days, "keep_events_days", 0)
+        _whole(self.keep_events, "keep_events", 1)
         _seconds(self.passivate_after_seconds, "passivate_after_seconds", zero=True)
         _whole(self.active_entity_limit, "active_entity_limit", 0)
         _strategy(self.passivation)

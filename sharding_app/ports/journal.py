@@ -205,6 +205,15 @@ class Reading(NamedTuple):
     "Ascending, those after it. There may be more."
 
 
+class Trimmable(NamedTuple):
+    """A page of the entities of a type that have a snapshot, in the order of their ids."""
+
+    entities: list[str]
+    "Those of them whose first event may go."
+    last: str
+    "The last entity of the page; empty: no page follows."
+
+
 class Journal(Protocol):
     """Runs one append at a time on each of its connections for appends; reads go beside them."""
 
@@ -336,11 +345,21 @@ class Journal(Protocol):
         keep_snapshots: int,
         window_seconds: float,
         limit: int = TRIM_LIMIT,
-    ) -> bool:
+        *,
+        keep_events: int = 1,
+    ) -> int:
         """Delete all but the newest snapshots, and at most `limit` events before a number that are
-        older than the retry window.
+        older than a time, covered by a kept snapshot, and not among the newest `keep_events`.
 
-        True: there may be more of these events.
+        Return the number of these events: `limit` says that there may be more.
+        """
+        ...
+
+    async def trimmable(
+        self, type_id: int, after: str, window_seconds: float, keep_events: int, limit: int
+    ) -> Trimmable:
+        """Read a page of a type's snapshots behind an entity's id, and say of which of these
+        entities `trim` may delete an event.
         """
         ...
 

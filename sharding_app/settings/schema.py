@@ -308,6 +308,16 @@ class Settings:
         "Delete the events that precede the oldest kept snapshot once they are older than twice "
         "`COMMAND_WINDOW_SECONDS`.",
         to=(_TYPE.delete_events,))
+    keep_events_days: int = _knob(0, "Entities",
+        "With `DELETE_EVENTS`: keep events that are younger than this number of days. 0: their age "
+        "does not matter.", at_least=0,
+        to=(_TYPE.keep_events_days,))
+    keep_events: int = _knob(1, "Entities",
+        "With `DELETE_EVENTS`: keep this number of the newest events of each entity.", at_least=1,
+        to=(_TYPE.keep_events,))
+    retention_interval_seconds: float = _knob(_NODE.retention_interval_seconds, "Entities",
+        "Pause after one node has gone through all snapshots of a type with `DELETE_EVENTS`, in "
+        "search of events to delete of entities that nothing calls any more.", at_least=1.0)
     pipelined: bool = _knob(False, "Entities",
         "Run an entity's next command while the reply to the previous one still waits for its "
         "commit.",

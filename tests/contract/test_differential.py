@@ -184,12 +184,14 @@ class History:
             self.random.randint(1, 2),
         )
         window = self.random.choice((0.0, 3600.0))
-        limit = self.random.choice((1, 2, 2000))
+        limit, events = self.random.choice((1, 2, 2000)), self.random.randint(1, 3)
 
-        async def trim(side: Side) -> bool:
-            return await side.journal.trim(side.type_id, entity, before, keep, window, limit)
+        async def trim(side: Side) -> tuple[int, object]:
+            found = await side.journal.trimmable(side.type_id, "", window, events, limit)
+            number = side.type_id, entity, before, keep, window, limit
+            return await side.journal.trim(*number, keep_events=events), found
 
-        return f"trim {entity} {before} {keep} {window} {limit}", trim
+        return f"trim {entity} {before} {keep} {window} {limit} {events}", trim
 
     def _forget_states(self) -> tuple[str, Operation]:
         entity, since, before = (

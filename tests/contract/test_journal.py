@@ -492,6 +492,40 @@ async def test_trim_leaves_the_highest_number(world: World) -> None:
     assert [event.seq for event in (await journal.read_from(number, "a", 0)).events] == [3]
 
 
+async def test_trim_keeps_the_newest_events(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", seq) for seq in range(1, 9)])
+    await journal.save_snapshots([snapshot(number, "a", 7)])
+    assert await journal.trim(number, "a", 8, 1, -1, keep_events=9) == 0
+    assert await journal.trim(number, "a", 8, 1, -1, keep_events=5) == 3
+    assert [event.seq for event in (await journal.read_from(number, "a", 0)).events] == [4, 5, 6, 7, 8]
+
+
+async def test_pages_of_snapshots_name_the_entities_whose_first_event_may_go(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    rows = [event_row(number, each, seq) for each in ("a", "b", "c", "d") for seq in range(1, 5)]
+    await journal.append([*rows, event_row(number, "e", 1)])
+    await journal.save_snapshots(
+        [snapshot(number, each, seq) for each in ("a", "c", "d") for seq in (2, 3)]
+        + [snapshot(number, "e", 1)]
+    )
+
+    async def page(after: str, window: float = -1, keep: int = 1, limit: int = 100) -> tuple[object, ...]:
+        return tuple(await journal.trimmable(number, after, window, keep, limit))
+
+    assert await page("") == (["a", "c", "d"], ""), "of 'e' there is only the last event, 'b' has no snapshot"
+    assert await page("", limit=3) == (["a", "c"], "c")
+    assert await page("c", limit=3) == (["d"], "e")
+    assert await page("e", limit=3) == ([], "")
+    assert await page("", keep=3) == (["a", "c", "d"], "")
+    assert await page("", keep=4) == ([], "")
+    assert await page("", window=3600.0) == ([], "")
+    await journal.trim(number, "c", 9, 2, -1)
+    assert await page("") == (["a", "d"], "")
+
+
 async def values(world: World, number: int, entity: str) -> list[tuple[int, bytes]]:
     history = await world.journal().read_from(number, entity, 0)
     return [(event.seq, event.payload) for event in history.events]

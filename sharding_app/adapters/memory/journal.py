@@ -26,6 +26,7 @@ from sharding_app.ports.journal import (
     Reading,
     Snapshot,
     StoredEvent,
+    Trimmable,
     Wanted,
 )
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
@@ -163,12 +164,22 @@ class MemoryJournal:
         keep_snapshots: int,
         window_seconds: float,
         limit: int = TRIM_LIMIT,
-    ) -> bool:
-        def trim() -> Steps[bool]:
+        *,
+        keep_events: int = 1,
+    ) -> int:
+        def trim() -> Steps[int]:
             since = self._server.now() - window_seconds
-            return self._writes.trim(type_id, entity, before, keep_snapshots, since, limit)
+            return self._writes.trim(type_id, entity, before, keep_snapshots, since, limit, keep_events)
 
         return await self._wrote("trim", trim)
+
+    async def trimmable(
+        self, type_id: int, after: str, window_seconds: float, keep_events: int, limit: int
+    ) -> Trimmable:
+        since = self._server.now() - window_seconds
+        return await self._read(
+            "trimmable", lambda: self._rows.trimmable(type_id, after, since, keep_events, limit)
+        )
 
     async def remember(self, marks: Sequence[Mark]) -> None:
         await self._after_late_ones("remember", lambda: self._writes.remember(marks))

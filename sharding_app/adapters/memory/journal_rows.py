@@ -15,6 +15,7 @@ from sharding_app.ports.journal import (
     ShardsFenced,
     Snapshot,
     StoredEvent,
+    Trimmable,
     Wanted,
 )
 from sharding_app.protocol.following import FollowedEvent
@@ -174,6 +175,21 @@ class JournalRows:
         return sorted(
             shard for (owner, shard), entities in self.remembered.items() if owner == type_id and entities
         )
+
+    def trimmable(self, type_id: int, after: str, since: float, keep_events: int, limit: int) -> Trimmable:
+        page = [
+            (entity, seq)
+            for (owner, entity), kept in sorted(self.snapshots.items())
+            if owner == type_id and entity > after
+            for seq in sorted(kept)
+        ][:limit]
+        may = []
+        for entity, oldest in sorted(dict(reversed(page)).items()):
+            events = self.events.get((type_id, entity), {})
+            first = min(events, default=0)
+            if events and first <= min(oldest, max(events) - keep_events) and events[first].at < since:
+                may.append(entity)
+        return Trimmable(may, page[-1][0] if len(page) == limit else "")
 
     def read_last(
         self, type_id: int, entities: Sequence[str], bounds: Bounds = EVERYTHING

@@ -230,15 +230,22 @@ class JournalWrites:
             self._remove(type_id, entity, numbers)
 
     def trim(
-        self, type_id: int, entity: str, before: int, keep_snapshots: int, since: float, limit: int
-    ) -> Steps[bool]:
+        self,
+        type_id: int,
+        entity: str,
+        before: int,
+        keep_snapshots: int,
+        since: float,
+        limit: int,
+        keep_events: int,
+    ) -> Steps[int]:
         """Delete snapshots and events in two transactions: only events that a kept snapshot covers,
-        only from the front, and never the entity's last event.
+        only from the front, and never the entity's last events.
         """
         snapshots = self._rows.snapshots.get((type_id, entity), {})
         kept = sorted(snapshots, reverse=True)[: max(keep_snapshots, 1)]
         if not kept:
-            return False
+            return 0
         former = sorted(seq for seq in snapshots if seq < kept[-1])
         if former:
             for seq in former:
@@ -250,12 +257,13 @@ class JournalWrites:
         events = self._rows.events.get((type_id, entity), {})
         recent = min((seq for seq, one in events.items() if one.at >= since), default=before)
         unseen = self._server.projections.may_trim(type_id, entity)
-        end = min(before, min(snapshots, default=0) + 1, max(events, default=0), recent, unseen)
+        newest = max(events, default=0) - keep_events + 1
+        end = min(before, min(snapshots, default=0) + 1, newest, recent, unseen)
         gone = sorted(seq for seq in events if seq < end)[:limit]
         yield from self._hold(type_id, entity, gone)
         if gone:
             yield Pause.COMMIT
-        return self._remove(type_id, entity, gone) >= limit
+        return self._remove(type_id, entity, gone)
 
     def _hold(self, type_id: int, entity: str, numbers: Iterable[int]) -> Steps[None]:
         for seq in numbers:

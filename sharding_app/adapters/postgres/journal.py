@@ -80,6 +80,7 @@ from sharding_app.ports.journal import (
     ShardsLocked,
     Snapshot,
     StoredEvent,
+    Trimmable,
     Wanted,
     fast_maker,
 )
@@ -376,15 +377,27 @@ class PostgresJournal:
         keep_snapshots: int,
         window_seconds: float,
         limit: int = TRIM_LIMIT,
-    ) -> bool:
+        *,
+        keep_events: int = 1,
+    ) -> int:
         if not is_entity_id(entity):
-            return False
+            return 0
         wanted = {"type_id": type_id, "entity": entity}
         await self._beside_rows("trim_snapshots", {**wanted, "keep": keep_snapshots})
         if before <= 1:
-            return False
-        bounds = {"before": before, "window": window_seconds, "limit": limit}
-        return bool((await self._beside_rows("trim_events", {**wanted, **bounds}))[0][0] >= limit)
+            return 0
+        bounds = {"before": before, "window": window_seconds, "limit": limit, "keep": keep_events}
+        return int((await self._beside_rows("trim_events", {**wanted, **bounds}))[0][0])
+
+    async def trimmable(
+        self, type_id: int, after: str, window_seconds: float, keep_events: int, limit: int
+    ) -> Trimmable:
+        wanted = {
+            "type_id": type_id, "after": after, "window": window_seconds, "keep": keep_events, "limit": limit,
+        }  # fmt: skip
+        rows = await self._rows("trimmable", wanted)
+        full = bool(rows) and rows[0][2] >= limit
+        return Trimmable([entity for entity, may, _ in rows if may], rows[-1][0] if full else "")
 
     async def remember(self, marks: Sequence[Mark]) -> None:
         newest = {(each.type_id, each.shard, each.entity): each for each in marks}

@@ -36,6 +36,13 @@ def examine(look: Look) -> Iterator[Finding]:
                 "Each recovery reads all of them, some seconds per million, while its callers wait. Set `snapshot_every` "
                 "for the type. Beyond MAX_RECOVERY_EVENTS or MAX_HISTORY_BYTES the entity is not recovered.",
             )  # fmt: skip
+        if journal.kept:
+            yield warning(
+                "D199", f"Events of {journal.type} should have been deleted two days ago, such as those of "
+                f"{journal.kept[0]!r}.", where,
+                "A projection that does not get on holds events: manage.py sharding_projection. Else the nodes that host "
+                "the type did not run, or their rounds take longer: see `retention_rounds` in their metrics.",
+            )  # fmt: skip
         yield from _remembered(journal)
 
 

@@ -129,6 +129,8 @@ class JournalLook:
     "Entities whose sampled events skip a number: the id, and the number that is missing."
     long: tuple[tuple[str, int], ...] = ()
     "Entities whose recovery reads many events: the id and the number, the most first."
+    kept: tuple[str, ...] = ()
+    "Entities with events that should have been deleted two days ago."
     remembered: int = 0
     "Number of remembered ids that were read."
     unreadable_ids: tuple[tuple[str, str], ...] = ()

@@ -20,6 +20,7 @@ from sharding_app.errors import UnreadableEvent
 from sharding_app.operations.diagnosis.look import JournalLook, Unreadable
 from sharding_app.protocol.records import TypeConfig
 from sharding_app.runtime.journal.loader import LONG_EVENTS
+from sharding_app.runtime.journal.retention import DAY_SECONDS
 
 ENTITIES = 20
 """From each end, and at random places."""
@@ -29,6 +30,8 @@ PAGES = 16
 RANDOM_PAGES = 100
 LAST_ROWS = 500
 IDS = 200
+SNAPSHOTS = 200
+LATE_DAYS = 2
 _LETTERS = string.digits + string.ascii_letters + "-_"
 _SAFE = re.compile(
     r"(Expected `[^`]*`[^`]*(, got `[^`]*`)?|Object missing required field `[^`]*`|JSON is malformed: [^`]*"
@@ -64,6 +67,7 @@ def read_journal(
                 ((length,),) = run_query(cursor, "sample_length", {"type_id": number, "entity": entity})
                 if length >= LONG_EVENTS:
                     long[entity] = length
+        kept = _kept(cursor, number, known) if known is not None else ()
         ids = run_query(cursor, "sample_remembered", {"type_id": number, "number": IDS})
     strange, moved = _remembered(config, known, ids)
     return JournalLook(
@@ -74,6 +78,7 @@ def read_journal(
         unreadable=tuple(unreadable),
         gaps=tuple(gaps),
         long=tuple(sorted(long.items(), key=lambda each: -each[1])),
+        kept=kept,
         remembered=len(ids),
         unreadable_ids=tuple(strange),
         moved_ids=moved,
@@ -102,6 +107,17 @@ def _entities(cursor: Any, number: int, chance: random.Random) -> list[str]:
     written = [str(entity) for (entity,) in run_query(cursor, "sample_newest", last_rows)]
     found.update(dict.fromkeys(written[:ENTITIES]))
     return list(found)
+
+
+def _kept(cursor: Any, number: int, known: EntityType) -> tuple[str, ...]:
+    """Return entities, among those with the first snapshots, whose first event should have gone."""
+    settings = known.settings
+    if known.kind != "event_sourced" or not settings.delete_events:
+        return ()
+    window = ((settings.keep_events_days or 0) + LATE_DAYS) * DAY_SECONDS
+    wanted = {"type_id": number, "after": "", "window": window, "keep": settings.keep_events or 1}
+    rows = run_query(cursor, "trimmable", {**wanted, "limit": SNAPSHOTS})
+    return tuple(str(entity) for entity, may_go, _ in rows if may_go)
 
 
 def _anywhere(cursor: Any, number: int, chance: random.Random) -> list[str]:

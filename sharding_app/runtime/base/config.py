@@ -97,6 +97,7 @@ class NodeConfig:
     stop_timeout_seconds: float = 10.0
     "Delay before an entity that ignores its stop message is stopped by force."
     command_window_seconds: float = 600.0
+    retention_interval_seconds: float = 600.0
     max_reply_bytes: int = 256 * 1024
     "Of a command that persists: its reply is stored with its last event."
     max_state_bytes: int = 16 * 1024 * 1024

@@ -80,6 +80,7 @@ from sharding_app.runtime.journal.commits import (
     number_rows,
 )
 from sharding_app.runtime.journal.durable_state import DurableState
+from sharding_app.runtime.journal.retention import Retention
 from sharding_app.runtime.journal.snapshots import Snapshots
 from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.runtime.telemetry.meter import Meter
@@ -972,7 +973,8 @@ class Services:
         self.watch = watch
         self.together = together
         self.journal = journal
-        self.snapshots = Snapshots(entity_type, type_id, journal, command_window_seconds, max_state_bytes)
+        self.retention = Retention(entity_type, type_id, journal, command_window_seconds)
+        self.snapshots = Snapshots(entity_type, type_id, journal, self.retention, max_state_bytes)
         self.max_reply = max_reply_bytes
         self.max_args = max_args_bytes
         self.failures = HandlerFailures(entity_type, owner, meter, self.counters)

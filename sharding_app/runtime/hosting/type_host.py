@@ -129,6 +129,7 @@ class TypeHost:
         self.know_server_time = deliverer.know_server_time
         self._store = ports.store
         self._mailbox_limit = config.mailbox_size
+        self._retain_seconds = config.retention_interval_seconds
         self._start_entity = start_entity
         self._on_fenced = on_fenced
         self._on_failed = on_failed
@@ -140,6 +141,8 @@ class TypeHost:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.loader.run())
             group.create_task(self.execution.snapshots.run())
+            if self.execution.retention.deletes:
+                group.create_task(self.execution.retention.run(self._store, self.me, self._retain_seconds))
             if self.remembering is not None:
                 group.create_task(self.remembering.run())
 

@@ -26,6 +26,7 @@ from sharding_app.protocol.ids import ShardId
 from sharding_app.redaction import told
 from sharding_app.runtime.journal.batch_size import BatchSize
 from sharding_app.runtime.journal.commits import Resident
+from sharding_app.runtime.journal.retention import Retention
 
 logger = logging.getLogger("sharding.journal")
 
@@ -43,7 +44,7 @@ class Snapshots:
         entity_type: EntityType,
         type_id: int,
         journal: Journal,
-        command_window_seconds: float,
+        retention: Retention,
         max_bytes: int,
     ) -> None:
         settings = entity_type.settings
@@ -51,12 +52,9 @@ class Snapshots:
         self._type = entity_type
         self._type_id = type_id
         self._journal = journal
-        # An id is remembered for one window, and a retry may have been under way for another.
-        self._window = 2 * command_window_seconds
+        self._retention = retention
         self._every = settings.snapshot_every or 0
         self._when = settings.snapshot_when
-        self._keep = settings.keep_snapshots or 1
-        self._delete_events = bool(settings.delete_events)
         self._sourced = entity_type.kind == "event_sourced"
         self._forgets = entity_type.kind == "durable_state"
         self._max_bytes = max_bytes
@@ -171,7 +169,7 @@ class Snapshots:
     async def _forget_former(self, former: list[Former]) -> None:
         fenced: frozenset[tuple[int, ShardId]] = frozenset()
         try:
-            await self._journal.forget_states(self._type_id, former, self._window)
+            await self._journal.forget_states(self._type_id, former, self._retention.window_seconds)
         except ShardsFenced as error:
             fenced = error.shards  # its next home forgets them
         else:
@@ -186,9 +184,7 @@ class Snapshots:
             self.counters["snapshots_saved"] += 1
             if self._waiting.get(each.entity) is each:
                 del self._waiting[each.entity]
-            before = each.seq if self._delete_events else 0
-            while await self._journal.trim(self._type_id, each.entity, before, self._keep, self._window):
-                pass  # a piece at a time, so that others get their turn on the connection
+            await self._retention.behind(each.entity, each.seq)
 
     def _failed(self, reason: str) -> None:
         self.counters["snapshots_failed"] += 1

@@ -150,6 +150,7 @@ def _type(host: TypeHost, now: float) -> TypeStats:
     counters = Counter(host.counters)
     counters.update(host.execution.counters)
     counters.update(host.execution.snapshots.counters)
+    counters.update(host.execution.retention.counters)
     if host.remembering is not None:
         counters.update({f"remembered_{name}": count for name, count in host.remembering.counters.items()})
     return TypeStats(

@@ -31,7 +31,7 @@ LINES: dict[str, frozenset[str]] = {
     "reads": frozenset(
         {
             "open_reads", "read", "read_from", "read_last", "read_snapshot", "last_seq", "locked", "outcome", "settle", "remember", "recall",
-            "remembered_shards", "due", "overdue", *OF_MESSAGES, *DELETIONS,
+            "remembered_shards", "trimmable", "due", "overdue", *OF_MESSAGES, *DELETIONS,
         }
     ),
     "control": frozenset(
@@ -51,8 +51,10 @@ WRITE_KINDS = frozenset(
     }
 )  # fmt: skip
 OF_EVENTS = frozenset(
-    {"append", "read", "read_from", "read_last", "last_seq", "outcome", "erase", "trim", "forget_states"}
-)
+    {
+        "append", "read", "read_from", "read_last", "last_seq", "outcome", "erase", "trim", "trimmable", "forget_states",
+    }
+)  # fmt: skip
 
 
 class Trouble(NamedTuple):

@@ -32,11 +32,13 @@ Key = tuple[str, str]
 
 WINDOW_SECONDS = 20.0
 ASK_SECONDS = 8.0
+RETENTION_SECONDS = 7.0
 LAST_SECONDS = 60.0
 MOST_NODES = 3
 CONFIG = NodeConfig(
-    number_of_shards=SHARDS, command_window_seconds=WINDOW_SECONDS, ask_timeout_seconds=ASK_SECONDS
-)
+    number_of_shards=SHARDS, command_window_seconds=WINDOW_SECONDS, ask_timeout_seconds=ASK_SECONDS,
+    retention_interval_seconds=RETENTION_SECONDS,
+)  # fmt: skip
 
 
 class Life:

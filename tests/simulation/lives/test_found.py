@@ -1,10 +1,13 @@
 """What the random lives have found once, each as a short history of its own."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from sharding_app import NotSerializable, ShardingSettings, Unavailable
+from sharding_app import NotSerializable, ShardingSettings, Unavailable, UnreadableEvent
+from sharding_app.adapters.memory.journal_writes import JournalWrites
+from sharding_app.adapters.memory.steps import Steps
 from sharding_app.entities.registry import registry
 from tests.simulation.lives.ledgers import (
     KINDS,
@@ -17,7 +20,7 @@ from tests.simulation.lives.ledgers import (
     Trimmed,
     said,
 )
-from tests.simulation.lives.lives import WINDOW_SECONDS, Life
+from tests.simulation.lives.lives import RETENTION_SECONDS, WINDOW_SECONDS, Life
 
 with registry.isolated():
 
@@ -103,3 +106,39 @@ def test_commits_with_rows_count_for_snapshots(life: Life) -> None:
         life.call(OnlyWithRows, "a", "with_row", named=False)
         life.run(life.pass_time(0.2))
     assert [each.seq for each in life.cluster.snapshots(OnlyWithRows, "a")] == [4]
+
+
+def many_years(life: Life) -> list[int]:
+    """Let an entity with a snapshot alone until its events are old, and return those that stay."""
+    for _ in range(4):
+        life.call(Trimmed, "a", "add", named=False)
+        life.run(life.pass_time(0.2))
+    life.run(life.pass_time(2 * WINDOW_SECONDS + 2 * RETENTION_SECONDS))
+    return list(life.cluster._rows(Trimmed, "a"))
+
+
+def test_events_of_an_entity_that_is_left_alone_go(life: Life) -> None:
+    assert many_years(life) == [4]
+
+
+def test_a_snapshot_that_goes_with_its_events_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mistake is planted: no recovery is possible any more."""
+    trim = JournalWrites.trim
+
+    def too_far(self: JournalWrites, type_id: int, entity: str, *rest: Any, **more: Any) -> Steps[int]:
+        gone = yield from trim(self, type_id, entity, *rest, **more)
+        if gone:
+            self._rows.snapshots.pop((type_id, entity))
+        return gone
+
+    monkeypatch.setattr(JournalWrites, "trim", too_far)
+    life = Life([Trimmed])
+    life.run(life.begin(nodes=1))
+    try:
+        assert many_years(life) == [4]
+        life.cluster.forget(Trimmed)
+        with pytest.raises(UnreadableEvent, match="the journal has no number 1"):
+            life.run(life.recover())
+    finally:
+        life.run(life.end())
+        life.close()

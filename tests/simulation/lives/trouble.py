@@ -28,7 +28,7 @@ up.
 """
 LOOK_SECONDS = 1e-7
 REQUESTS = (
-    "append", "read", "read_from", "read_snapshot", "last_seq", "read_last", "outcome", "save_snapshots", "trim", "settle",
+    "append", "read", "read_from", "read_snapshot", "last_seq", "read_last", "outcome", "save_snapshots", "trim", "trimmable", "settle",
 )  # fmt: skip
 
 

@@ -251,6 +251,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D196", "error", look(journals=(journal(remembers=True, unreadable_ids=(("x", "KeyError"),)),)), "KeyError"),
     ("D197", "note", look(journals=(journal(remembers=True, moved_ids=2),)), "2 remembered ids"),
     ("D198", "warning", look(journals=(journal(long=(("alice", 123_456),)),)), "'alice' has 123,456 events"),
+    ("D199", "warning", look(journals=(journal(kept=("alice",)),)), "such as those of 'alice'"),
     ("D201", "error", counted(overdue=3, oldest_seconds=400.0), "3 messages and timers of shop.Cart should have gone out, the oldest 7 min ago."),
     ("D201", "warning", counted(overdue=1, oldest_seconds=90.0), "1 message or timer of shop.Cart should"),
     ("D201", "warning", counted(overdue=1000, oldest_seconds=9e9, failing=1), "1,000 or more messages and timers of shop.Cart"),

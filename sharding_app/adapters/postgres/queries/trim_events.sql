@@ -1,4 +1,4 @@
--- Only what a kept snapshot covers goes, only from the front, and never the entity's last event: its number survives.
+-- Only what a kept snapshot covers goes, only from the front, and never the entity's last events: its number survives.
 -- One piece of it at a time. While the first event is recent, only that one is read.
 -- What a projection has not seen stays: all transactions below its position are behind it. An event's own transaction is
 -- known by its last 32 bits; it is at most as young as the youngest one with these.
@@ -31,7 +31,7 @@ WITH seen AS MATERIALIZED (
                 ORDER BY s.seq LIMIT 1) + 1,
             (SELECT newest.seq FROM sharding_event newest
                 WHERE newest.type_id = %(type_id)s AND newest.entity = %(entity)s
-                ORDER BY newest.seq DESC LIMIT 1))
+                ORDER BY newest.seq DESC LIMIT 1) - %(keep)s + 1)
         AND e.seq < coalesce((SELECT next FROM held), 9223372036854775807)
         AND NOT EXISTS (
             SELECT FROM seen

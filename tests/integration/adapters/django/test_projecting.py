@@ -343,7 +343,7 @@ def trim(entity: str) -> int:
         ((type_id,),) = cursor.fetchall()
         cursor.execute(
             QUERIES["trim_events"].decode(),
-            {"type_id": type_id, "entity": entity, "before": 100, "window": 0, "limit": 100},
+            {"type_id": type_id, "entity": entity, "before": 100, "window": 0, "limit": 100, "keep": 1},
         )
         return int(cursor.fetchall()[0][0])
 

@@ -60,7 +60,7 @@ async def test_old_events_go_in_pieces(params: dict[str, Any]) -> None:
     await filled(params)
     journal = PostgresJournal(params)
     await journal.save_snapshots([Snapshot(1, "long", LONG, 0, 1, b"{}")])
-    values = {"type_id": 1, "entity": "long", "before": LONG, "window": 60.0, "limit": 100}
+    values = {"type_id": 1, "entity": "long", "before": LONG, "window": 60.0, "limit": 100, "keep": 1}
     assert rows_read(params, "trim_events", values) <= 3 * 100 + 10
     assert await journal.trim(1, "long", LONG, 1, 60.0, limit=1000)
     assert await left(params) == LONG - 1000
@@ -77,10 +77,23 @@ async def test_while_the_first_event_is_recent_no_other_is_read(params: dict[str
         await admin.execute("UPDATE sharding_event SET at = now()")
     journal = PostgresJournal(params)
     await journal.save_snapshots([Snapshot(1, "long", LONG, 0, 1, b"{}")])
-    values = {"type_id": 1, "entity": "long", "before": LONG, "window": 60.0, "limit": 1000}
+    values = {"type_id": 1, "entity": "long", "before": LONG, "window": 60.0, "limit": 1000, "keep": 1}
     assert rows_read(params, "trim_events", values) <= 2
     assert not await journal.trim(1, "long", LONG, 1, 60.0)
     assert await left(params) == LONG
+    await journal.close()
+
+
+async def test_the_way_along_snapshots_reads_two_events_of_an_entity(params: dict[str, Any]) -> None:
+    await filled(params)
+    journal = PostgresJournal(params)
+    await journal.save_snapshots([Snapshot(1, f"e-{seq:03}", 1, 0, 1, b"{}") for seq in range(300)])
+    await journal.save_snapshots([Snapshot(1, "long", seq, 0, 1, b"{}") for seq in range(LONG - 9, LONG + 1)])
+    values = {"type_id": 1, "window": 60.0, "keep": 1, "limit": 10}
+    assert rows_read(params, "trimmable", {**values, "after": "e-290"}) <= 2
+    assert rows_read(params, "trimmable", {**values, "after": ""}, "sharding_snapshot") <= 10
+    assert await journal.trimmable(1, "e-290", 60.0, 1, 10) == (["long"], "long")
+    assert await journal.trimmable(1, "e-299", 60.0, 1, 11) == (["long"], "")
     await journal.close()
 
 

@@ -1,0 +1,97 @@
+"""Events that a type need not keep go, also of entities that nothing calls; the others stay."""
+
+import pytest
+
+from sharding_app import ShardingSettings
+from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.errors import DeclarationError
+from sharding_app.ports.journal import JournalUnavailable, Trimmable
+from sharding_app.runtime.base.config import NodeConfig
+from sharding_app.runtime.journal import retention
+from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.one_of_each import Cart
+from tests.unit.runtime.waiting import travel, until
+
+pytestmark = pytest.mark.asyncio
+
+WINDOW, INTERVAL = 20.0, 10.0
+AGE = 90.0
+
+
+class Kept(Cart, name="entities.KeptCart"):
+    settings = ShardingSettings(
+        snapshot_every=5, keep_snapshots=1, delete_events=True, keep_events_days=1, keep_events=3
+    )
+
+
+@pytest.fixture(autouse=True)
+def short_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "DAY_SECONDS", AGE)
+
+
+def config() -> NodeConfig:
+    return NodeConfig(command_window_seconds=WINDOW, retention_interval_seconds=INTERVAL)
+
+
+def numbers(cluster: MemoryCluster, entity: str) -> list[int]:
+    return list(cluster._rows(Kept, entity))
+
+
+def counted(cluster: MemoryCluster) -> list[tuple[int, bool]]:
+    """Events that each node has deleted, and whether it has gone the whole way."""
+    found = [each.hosts["entities.KeptCart"].execution.retention.counters for each in cluster.nodes.values()]
+    return sorted((each["events_trimmed"], each["retention_rounds"] > 0) for each in found)
+
+
+async def filled(cluster: MemoryCluster, *entities: str) -> None:
+    """Give each entity seven events and a snapshot of five."""
+    for entity in entities:
+        for _ in range(7):
+            await Kept.ref(entity).add("book")
+    await until(lambda: all(cluster.snapshots(Kept, each) for each in entities))
+
+
+async def test_old_events_of_entities_that_nothing_calls_go_and_one_node_sees_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "PAGE_SNAPSHOTS", 2)
+    monkeypatch.setattr(retention, "TURN_EVENTS", 3)
+    async with MemoryCluster([Kept], nodes=2, config=config()) as cluster:
+        with cluster.in_use():
+            ids = [f"cart-{number}" for number in range(5)]
+            await filled(cluster, *ids)
+            await travel(AGE - INTERVAL)
+            assert {len(numbers(cluster, each)) for each in ids} == {7}, "they are young"
+            await travel(4 * INTERVAL)
+            assert {each: numbers(cluster, each) for each in ids} == {each: [5, 6, 7] for each in ids}
+            assert counted(cluster) == [(0, False), (5 * 4, True)]
+            cluster.forget()
+            assert [await Kept.ref(each).total() for each in ids] == [7] * 5
+
+
+async def test_a_server_that_is_away_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    async def away(self: MemoryJournal, *_: object) -> Trimmable:
+        looks.append(self)
+        raise JournalUnavailable("the server is away")
+
+    async with MemoryCluster([Kept], config=config()) as cluster:
+        with cluster.in_use():
+            await filled(cluster, "a")
+            with monkeypatch.context() as patched:
+                patched.setattr(MemoryJournal, "trimmable", away)
+                await travel(AGE + 3 * INTERVAL)
+            assert 2 <= len(looks) <= (AGE + 4 * INTERVAL) / INTERVAL, "each after a pause"
+            assert numbers(cluster, "a") == list(range(1, 8))
+            await travel(2 * INTERVAL)
+            assert numbers(cluster, "a") == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"keep_events": 0}, {"keep_events": True}, {"keep_events_days": -1}, {"keep_events_days": "90"}],
+)
+async def test_what_is_kept_has_to_be_a_number(settings: dict[str, object]) -> None:
+    with pytest.raises(DeclarationError, match=f"{next(iter(settings))} must be an int"):
+        ShardingSettings(delete_events=True, **settings)  # type: ignore[arg-type]
