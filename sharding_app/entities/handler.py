@@ -31,6 +31,7 @@ class Handler:
         "is_async",
         "is_query",
         "is_view",
+        "label",
         "name",
         "public",
         "thread",
@@ -52,6 +53,8 @@ class Handler:
         self._declared = declared
         self._owner = owner
         self.name = declared.name
+        #: What Python calls a call of it that is not awaited.
+        self.label = f"{entity_type.cls.__qualname__}.{declared.name}"
         self.is_query = declared.is_query
         self.is_view = declared.is_view
         self.public = declared.public

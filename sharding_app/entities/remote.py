@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
+from asgiref.sync import markcoroutinefunction
 
 from sharding_app.entities import following, gateway, schedules, transactions
 from sharding_app.entities.staging import StagedMessage
@@ -60,7 +61,19 @@ class Remote(msgspec.Struct, Generic[P, R], eq=False):
         """The handler's name."""
         return self._handler.name
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    if TYPE_CHECKING:
+
+        async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    else:
+
+        def __call__(self, *args, **kwargs):
+            asked = self._ask(args, kwargs)
+            # Python's warning about a forgotten await then names the command.
+            asked.__qualname__ = self._handler.label
+            return asked
+
+    async def _ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         ref, handler = self._ref, self._handler
         call = ref._ref_ask(handler.name, handler.encode(args, kwargs))
         if (connection := transactions.find_open()) is not None:
@@ -122,6 +135,10 @@ class Remote(msgspec.Struct, Generic[P, R], eq=False):
 
     def __repr__(self) -> str:
         return f"<{self._ref!r}.{self._handler.name}>"
+
+
+# `async_to_sync(ref.add)` asks for it.
+markcoroutinefunction(Remote.__call__)
 
 
 class SyncRemote(msgspec.Struct, eq=False):

@@ -12,8 +12,9 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any
+from decimal import Decimal
+from types import FunctionType, NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -121,10 +122,14 @@ class ArgumentCodec:
         least, most = parameters.required, parameters.positional
         bind, pack, refuse, exact = self._bind, values.pack, self._refuse, self._exact
         check = self._check
+        decimals = [place for place, wanted in enumerate(self._types) if _is_decimal(wanted)]
+        refuse_floats = self._refuse_floats
 
         def encode(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
             if kwargs or not least <= len(args) <= most:
                 args = bind(args, kwargs)
+            if decimals:
+                refuse_floats(args, decimals)
             try:
                 data = pack(args)
             except values.ERRORS as error:
@@ -212,6 +217,17 @@ class ArgumentCodec:
                     " annotate it with its type"
                 )
 
+    def _refuse_floats(self, args: tuple[Any, ...], decimals: list[int]) -> None:
+        """Refuse a float where a Decimal is wanted: it would arrive with all digits of its own
+        inexactness, 0.1 + 0.2 as 0.30000000000000004.
+        """
+        for place in decimals:
+            if place < len(args) and isinstance(args[place], float):
+                raise InvalidCall(
+                    f"{self._what}: argument {self._parameters.names[place]!r} is a Decimal, and got the float"
+                    f" {shown(args[place])}, which is not exact: make a Decimal of a text, as in Decimal('10.50')"
+                )
+
     def _refuse(self, args: tuple[Any, ...], error: Exception) -> NotSerializable:
         for name, value in zip(self._parameters.names, args, strict=False):
             try:
@@ -230,6 +246,12 @@ class ArgumentCodec:
         name = self._parameters.names[int(found[1])]
         where = f" at {found[2]}" if found[2] else ""
         return InvalidCall(f"{self._what}: argument {name!r}{where}: {text[: found.start()]}")
+
+
+def _is_decimal(wanted: Any) -> bool:
+    """Tell whether an annotation is Decimal, or Decimal or None."""
+    parts = set(get_args(wanted)) if get_origin(wanted) in (Union, UnionType) else {wanted}
+    return Decimal in parts and parts <= {Decimal, NoneType}
 
 
 def _canonical(value: Any) -> bytes:

@@ -196,6 +196,21 @@ def test_what_cannot_be_sent_exactly_is_refused_at_the_caller(name: str, value: 
         handler(name).encode((value,), {})
 
 
+def test_a_float_is_no_decimal() -> None:
+    class Till(Entity, name="tests.arguments.Till"):
+        @command
+        def pay(self, amount: Decimal, tip: Decimal | None = None, share: float | Decimal = 1.0) -> None: ...
+
+    encode = Till._sharding_type.commands["pay"].encode  # type: ignore[union-attr]
+    for args, kwargs in (((0.5,), {}), ((Decimal(1), 0.5), {}), ((Decimal(1),), {"tip": 0.5})):
+        with pytest.raises(
+            InvalidCall, match=r"Till.pay: argument '(amount|tip)' is a Decimal, and got the float"
+        ):
+            encode(args, kwargs)
+    decode = Till._sharding_type.commands["pay"].decode  # type: ignore[union-attr]
+    assert decode(encode((Decimal("10.50"), None, 0.5), {}))[:2] == (Decimal("10.50"), None)
+
+
 def test_a_value_that_contains_itself_is_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)

@@ -6,6 +6,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from asgiref.sync import async_to_sync
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -229,6 +230,16 @@ async def test_tell_from_async_code() -> None:
     with use_gateway(LocalGateway()) as carrier:
         Cart.ref("alice").add.tell("book")
         assert carrier.host("tests.Cart", "alice").events == [ItemAdded("book", 1)]
+
+
+def test_a_forgotten_await_names_the_command() -> None:
+    with pytest.warns(RuntimeWarning, match=r"coroutine 'Cart\.add' was never awaited"):
+        Cart.ref("alice").add("book")  # type: ignore[unused-coroutine]
+
+
+def test_a_command_can_be_made_sync_without_a_warning() -> None:
+    with use_gateway(LocalGateway()):
+        assert async_to_sync(Cart.ref("alice").add)("book") == 1
 
 
 def test_bad_arguments_are_told_before_anything_is_sent() -> None:
