@@ -143,26 +143,26 @@ def _values(row: EventRow) -> list[bytes | None]:
 def _prepare(connection: Connection) -> Steps:
     pgconn = connection.pgconn
     pgconn.send_prepare(_INSERT_NAME, INSERT_EVENT, _PARAMETERS)
-    _check(connection, (yield from generators.execute(pgconn)), ExecStatus.COMMAND_OK)
+    check(connection, (yield from generators.execute(pgconn)), ExecStatus.COMMAND_OK)
 
 
 def _insert(connection: Connection, values: Sequence[bytes | None]) -> Steps:
     pgconn = connection.pgconn
     pgconn.send_query_prepared(_INSERT_NAME, values, _BINARY)
-    _check(connection, (yield from generators.execute(pgconn)), ExecStatus.COMMAND_OK)
+    check(connection, (yield from generators.execute(pgconn)), ExecStatus.COMMAND_OK)
 
 
 def _copy(connection: Connection, data: bytearray) -> Steps:
     pgconn = connection.pgconn
     pgconn.send_query(COPY_EVENTS)
-    _check(connection, (yield from generators.execute(pgconn)), ExecStatus.COPY_IN)
+    check(connection, (yield from generators.execute(pgconn)), ExecStatus.COPY_IN)
     for start in range(0, len(data), _CHUNK_BYTES):
         end = start + _CHUNK_BYTES
         yield from generators.copy_to(pgconn, data[start:end], flush=end < len(data))
     yield from generators.copy_end(pgconn, None)
 
 
-def _check(connection: Connection, results: Sequence[PGresult], wanted: ExecStatus) -> None:
+def check(connection: Connection, results: Sequence[PGresult], wanted: ExecStatus) -> None:
     """Raise the error of a statement that has not ended as it should."""
     for result in results:
         if result.status != wanted:

@@ -1,13 +1,26 @@
-"""Append events together with messages and timers: one call of a function of the server."""
+"""Append events together with messages and timers: one call of a function of the server.
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+As appends of events alone (`appending`), it is one generator on psycopg's libpq: by way of a cursor
+each of its 39 parameters is looked up and adapted anew, however many rows there are.
+"""
+
+import struct
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg import generators
+from psycopg.postgres import types
+from psycopg.pq import ExecStatus, Format, TransactionStatus
 
-from sharding_app.adapters.postgres.appending import UNWRITABLE, Connection, copy_events_within
+from sharding_app.adapters.postgres.appending import (
+    UNWRITABLE,
+    Connection,
+    Steps,
+    check,
+    copy_events_within,
+)
 from sharding_app.adapters.postgres.arrays import (
     Array,
     Bigints,
@@ -43,9 +56,21 @@ _MESSAGE = (
     Texts, Integers, Integers, Texts, Bigints, Bigints, Integers, Texts, Texts, Texts, Binaries, Times, Doubles,
     Texts, Texts, Texts, Texts,
 )  # fmt: skip
-_TAKES = 6
-_PARAMETERS = len(_EVENT) + _TAKES + len(_KEY) + len(_MESSAGE) + 1
-APPEND = b"SELECT sharding_append_v1(" + b", ".join([b"%b"] * _PARAMETERS) + b")"
+_AGAIN = (Texts, Texts, Times)
+_PARAMETERS = [
+    each.oid for each in (*_EVENT, Texts, Texts, Texts, *_AGAIN, *_KEY, *_MESSAGE)
+] + [types["bool"].oid]  # fmt: skip
+APPEND = b"SELECT sharding_append_v1(" + b", ".join([b"%b"] * len(_PARAMETERS)) + b")"
+_PREPARED = (
+    b"SELECT sharding_append_v1("
+    + b", ".join(b"$%d" % (place + 1) for place in range(len(_PARAMETERS)))
+    + b")"
+)
+_NAME = b"sharding_append_messages"
+_BINARY = [Format.BINARY] * len(_PARAMETERS)
+_BOOLS = {False: b"\0", True: b"\1"}
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_microseconds = struct.Struct("!q").unpack
 
 
 def append_parameters(
@@ -54,14 +79,15 @@ def append_parameters(
     """Return the parameters of `APPEND`. Raises RowRefused for a value that no column holds."""
     takes = changes.takes
     again = [(each.id, *each.again) for each in takes if each.again is not None]
-    keys = [*changes.cancels, *(row.timer for row in changes.sends if row.timer is not None)]
+    keys = [*changes.cancels]
+    keys += [(row.type_id, row.entity, row.key) for row in changes.sends if row.key is not None]
     try:
         return [
             *_columns(_EVENT, rows),
             Texts([each.id for each in takes]),
             Texts([each.id for each in takes if each.resumed]),
             Texts([each.id for each in takes if each.park]),
-            *_columns((Texts, Texts, Times), again),
+            *_columns(_AGAIN, again),
             *_columns(_KEY, keys),
             *_columns(_MESSAGE, changes.sends),
             repeated,
@@ -70,18 +96,49 @@ def append_parameters(
         raise RowRefused(f"{type(error).__name__}: {error}", 0 if len(rows) == 1 else None) from error
 
 
-async def append_with_messages(
-    connection: Connection, rows: Sequence[EventRow], changes: MessageChanges, *, repeated: bool = False
-) -> datetime:
-    """Append all or nothing, as one statement that commits itself, and return the server's time.
-    Raises RowRefused or psycopg's errors.
-    """
-    parameters = append_parameters(rows, changes, repeated=repeated)
-    cursor = await connection.execute(APPEND, parameters, prepare=True, binary=True)
-    found = await cursor.fetchone()
-    if connection.info.transaction_status != TransactionStatus.IDLE:
-        raise psycopg.OperationalError("the append was not committed: it stands in an open transaction")
-    return _time(found)
+class AppendingMessages:
+    """Appends on one line, prepared once on each of its connections."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+
+    async def append(
+        self,
+        connection: Connection,
+        rows: Sequence[EventRow],
+        changes: MessageChanges,
+        *,
+        repeated: bool = False,
+    ) -> datetime:
+        """Append all or nothing, as one statement that commits itself, and return the server's
+        time. Raises RowRefused or psycopg's errors.
+        """
+        parameters = append_parameters(rows, changes, repeated=repeated)
+        values = [each.data if isinstance(each, Array) else _BOOLS[each] for each in parameters]
+        if self._connection is not connection:
+            await connection.wait(_prepare(connection))
+            self._connection = connection
+        found = await connection.wait(_append(connection, values))
+        if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            raise psycopg.OperationalError("the append was not committed: it stands in an open transaction")
+        return found
+
+
+def _prepare(connection: Connection) -> Steps:
+    pgconn = connection.pgconn
+    pgconn.send_prepare(_NAME, _PREPARED, _PARAMETERS)
+    check(connection, (yield from generators.execute(pgconn)), ExecStatus.COMMAND_OK)
+
+
+def _append(connection: Connection, values: Sequence[bytes]) -> Generator[Any, Any, datetime]:
+    pgconn = connection.pgconn
+    pgconn.send_query_prepared(_NAME, values, _BINARY, Format.BINARY)
+    results = yield from generators.execute(pgconn)
+    check(connection, results, ExecStatus.TUPLES_OK)
+    time = results[0].get_value(0, 0)
+    if time is None:
+        raise psycopg.OperationalError("the server did not say when it has appended")
+    return _EPOCH + timedelta(microseconds=_microseconds(time)[0])
 
 
 def append_within(

@@ -41,7 +41,7 @@ from psycopg.types.string import ByteaBinaryLoader
 
 from sharding_app.adapters.postgres.appending import Appending, write_bytes_at_once
 from sharding_app.adapters.postgres.appending_messages import (
-    append_with_messages,
+    AppendingMessages,
     discard_parameters,
     in_utc,
     pending,
@@ -169,7 +169,9 @@ class PostgresJournal:
             for number in range(connections)
         )
         self._appending = tuple(Appending() for _ in self._appends)
+        self._with_messages = tuple(AppendingMessages() for _ in self._appends)
         self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
+        self._staging = AppendingMessages()
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._lookups = Lookups(self._rows)
@@ -453,7 +455,7 @@ class PostgresJournal:
         changes = MessageChanges(sends, cancels)
 
         async def work(connection: Connection) -> datetime:
-            return await append_with_messages(connection, (), changes, repeated=True)
+            return await self._staging.append(connection, (), changes, repeated=True)
 
         return await self._alone(work)
 
@@ -528,7 +530,7 @@ class PostgresJournal:
         """
         try:
             if changes:
-                return await append_with_messages(connection, rows, changes)
+                return await self._with_messages[on].append(connection, rows, changes)
             await self._appending[on].append(connection, rows)
         except RowRefused:
             raise

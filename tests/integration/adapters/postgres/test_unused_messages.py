@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sharding_app import EventSourced, applies, command, event
-from sharding_app.adapters.postgres import appending
+from sharding_app.adapters.postgres import appending, appending_messages
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from sharding_app.testing.cluster import MemoryCluster
 from tests.integration.lives.on_postgres import PostgresCluster
@@ -73,9 +73,13 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return call
 
-    # Appends of events go by libpq, and not by a cursor.
-    for name, statement in (("_prepare", appending.INSERT_EVENT), ("_copy", appending.COPY_EVENTS)):
-        monkeypatch.setattr(appending, name, appended(getattr(appending, name), statement))
+    # Appends go by libpq, and not by a cursor.
+    for module, name, statement in (
+        (appending, "_prepare", appending.INSERT_EVENT),
+        (appending, "_copy", appending.COPY_EVENTS),
+        (appending_messages, "_append", appending_messages.APPEND),
+    ):
+        monkeypatch.setattr(module, name, appended(getattr(module, name), statement))
     return found
 
 
