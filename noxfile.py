@@ -50,6 +50,13 @@ def test_all(session: nox.Session) -> None:
     run(session, "-m", "pytest", "-q", "-n", WORKERS, "tests")
 
 
+@nox.session
+def site(session: nox.Session) -> None:
+    """Build the documentation as a site, in `site/`."""
+    session.install("-r", ".ci/requirements.txt")
+    session.run("sphinx-build", "-W", "--keep-going", "-c", "docs", ".", "site", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def simulate(session: nox.Session) -> None:
     """Run seeds of the simulation (arguments: --seeds, --seed)."""
