@@ -1,20 +1,25 @@
-"""A type or an entity as a file of JSON lines: written by `sharding_export`, read by
-`sharding_import`.
+"""A type or an entity as a file of JSON lines: written by `sharding_export` and `sharding_archive`,
+read by `sharding_import`.
 
 The first line names the type and its configuration. Then come snapshots, events and remembered ids,
 each in the order of its key. The last line has the number of rows and a SHA-256 of their lines: a
-file without it is not whole. Payloads and states stand in their lines as they are stored: large
-numbers, `1.10` and the order of keys survive.
+file without it is not whole. A file whose name ends with `.gz` is compressed: members of gzip, one
+for each page that was on disk before its events were deleted. Payloads and states stand in their
+lines as they are stored: large numbers, `1.10` and the order of keys survive.
 """
 
+import gzip
 import hashlib
-from collections.abc import Iterator
+import os
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
 FORMAT = 1
+CHUNK = 1 << 16
 
 
 class Header(msgspec.Struct, tag_field="row", tag="type", frozen=True):
@@ -26,6 +31,8 @@ class Header(msgspec.Struct, tag_field="row", tag="type", frozen=True):
     cluster: str
     entity: str | None = None
     "The only entity of the file; None: the whole type."
+    archived: bool = False
+    "The events were moved out of the journal: snapshots there cover them."
 
 
 class SnapshotLine(msgspec.Struct, tag_field="row", tag="snapshot", frozen=True):
@@ -102,16 +109,99 @@ class Writer:
         return end
 
 
+class PageWriter:
+    """Writes a compressed file page by page: a page is on disk when `page` returns.
+
+    It goes on behind the whole pages of a file; `go_on` cuts the rest off.
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.rows = 0
+        self._hash = hashlib.sha256()
+        is_new = not path.exists() or not path.stat().st_size
+        for line, row in () if is_new else lines(path):
+            if not isinstance(row, Header):
+                self._hash.update(line)
+                self.rows += 1
+        self._out = path.open("ab")
+        if is_new:
+            self._store(_encode(header) + b"\n")
+
+    def __enter__(self) -> "PageWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._out.close()
+
+    def page(self, rows: Sequence[Row]) -> None:
+        text = b"".join(_encode(row) + b"\n" for row in rows)
+        self._store(text)
+        self._hash.update(text)
+        self.rows += len(rows)
+
+    def end(self) -> End:
+        end = End(self.rows, self._hash.hexdigest())
+        self._store(_encode(end) + b"\n")
+        return end
+
+    def _store(self, text: bytes) -> None:
+        self._out.write(gzip.compress(text, mtime=0))
+        self._out.flush()
+        os.fsync(self._out.fileno())
+
+
+def go_on(path: Path, header: Header) -> EventLine | None:
+    """Cut off what is behind the last whole page of a compressed file; return its last event. None:
+    it has none, or there is no file. Raises BadFile.
+    """
+    if not path.exists():
+        return None
+    size, last = 0, None
+    with path.open("rb") as file:
+        while (page := _member(file, size, path)) is not None:
+            text, size = page
+            for number, line in enumerate(text.splitlines(keepends=True), 1):
+                found = _line(path, number, line)
+                if isinstance(found, End):
+                    raise BadFile(f"{path} is whole")
+                if isinstance(found, Header) and found != header:
+                    raise BadFile(f"{path} was begun for another archive")
+                last = found if isinstance(found, EventLine) else last
+    with path.open("rb+") as file:
+        file.truncate(size)
+    return last
+
+
+def _member(file: BinaryIO, size: int, path: Path) -> tuple[bytes, int] | None:
+    """Return the member of gzip at a place, and its end; None: it is not whole."""
+    file.seek(size)
+    member, text = zlib.decompressobj(wbits=31), bytearray()
+    try:
+        while not member.eof and (chunk := file.read(CHUNK)):
+            text += member.decompress(chunk)
+    except zlib.error as error:
+        raise BadFile(f"{path} cannot be read: {error}") from error
+    return (bytes(text), file.tell() - len(member.unused_data)) if member.eof else None
+
+
 def lines(path: Path) -> Iterator[tuple[bytes, Line]]:
     """Read a file line by line. Raises BadFile, also for a line that is not whole."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                raise BadFile(f"line {number} of {path} is not whole")
-            try:
-                yield line, _decode(line)
-            except (msgspec.DecodeError, msgspec.ValidationError) as error:
-                raise BadFile(f"line {number} of {path} cannot be read: {error}") from error
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    raise BadFile(f"line {number} of {path} is not whole")
+                yield line, _line(path, number, line)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise BadFile(f"{path} is not whole: {error}") from error
+
+
+def _line(path: Path, number: int, line: bytes) -> Line:
+    try:
+        found: Line = _decode(line)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise BadFile(f"line {number} of {path} cannot be read: {error}") from error
+    return found
 
 
 def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
@@ -123,10 +213,7 @@ def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break
-            try:
-                found = _decode(line)
-            except (msgspec.DecodeError, msgspec.ValidationError) as error:
-                raise BadFile(f"line {number} of {path} cannot be read: {error}") from error
+            found = _line(path, number, line)
             if isinstance(found, End):
                 raise BadFile(f"{path} is whole")
             if isinstance(found, Header):

@@ -50,7 +50,7 @@ from sharding_app.adapters.postgres.arrays import register_arrays
 from sharding_app.adapters.postgres.connection import Connection, Conninfo, Line, is_idle
 from sharding_app.adapters.postgres.errors import LOST, explain, has_failed, verdict
 from sharding_app.adapters.postgres.outcomes import Lookups
-from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
 from sharding_app.ports.deliveries import (
     ASIDE_PAIRS,
     Claim,
@@ -396,10 +396,11 @@ class PostgresJournal:
     ) -> Trimmable:
         wanted = {
             "type_id": type_id, "after": after, "window": window_seconds, "keep": keep_events, "limit": limit,
+            "first": "", "last": HIGHEST,
         }  # fmt: skip
         rows = await self._rows("trimmable", wanted)
         full = bool(rows) and rows[0][2] >= limit
-        return Trimmable([entity for entity, may, _ in rows if may], rows[-1][0] if full else "")
+        return Trimmable([entity for entity, may, *_ in rows if may], rows[-1][0] if full else "")
 
     async def remember(self, marks: Sequence[Mark]) -> None:
         newest = {(each.type_id, each.shard, each.entity): each for each in marks}

@@ -2,6 +2,8 @@
 
 from importlib import resources
 
+HIGHEST = "\U0010ffff" * 128
+"""No entity's id is greater: this one has 512 bytes."""
 SERVER = b"""
     to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         || COALESCE('/' || extract(epoch FROM pg_stat_get_bgwriter_stat_reset_time())::text, ''),

@@ -1,5 +1,5 @@
 """Reads what a type has stored in pages, and puts it back, for the commands of operators
-(`sharding_export`, `sharding_import`).
+(`sharding_export`, `sharding_archive`, `sharding_import`).
 
 Contract: a page is one short statement along a key, so a reading holds nothing up however long it
 lasts. Of each entity it has all events up to the moment at which its page was read. Rows are put
@@ -8,19 +8,18 @@ the epochs that the beginning has raised. A row that is there already is compare
 changed: a row that differs, or an event that would leave a gap, ends the import (`Contradiction`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import psycopg
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.deletion import NodesAlive, UnknownTypes
-from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
 from sharding_app.protocol.records import TypeConfig
 
 PAGE_ROWS = 500
-HIGHEST = "\U0010ffff" * 128
-"""No entity's id is greater: this one has 512 bytes."""
+HIGHEST_NUMBER = 2**63 - 1
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -34,6 +33,13 @@ class Contradiction(Exception):
 class KnownType(NamedTuple):
     number: int
     config: TypeConfig
+
+
+class Age(NamedTuple):
+    """Which events are old: the seconds after which one is, and how many of the newest stay."""
+
+    seconds: float
+    keep: int
 
 
 class StoredSnapshot(NamedTuple):
@@ -130,6 +136,55 @@ class Transfer:
                 return
             begin = rows[-1][0], rows[-1][1]
 
+    # -- Moving out --------------------------------------------------------------------------------
+
+    def old_entities(self, number: int, entity: str | None, age: Age) -> Iterator[tuple[str, int]]:
+        """Read which entities of a type have old events that a snapshot covers, in pages, and at
+        most how many.
+        """
+        after, bounds = "", {"first": entity or "", "last": entity or HIGHEST}
+        wanted = {"type_id": number, "window": age.seconds, "keep": age.keep, "limit": PAGE_ROWS, **bounds}
+        while True:
+            rows = self._rows("trimmable", {**wanted, "after": after})
+            for one, may_go, _, events in rows:
+                if may_go:
+                    yield one, events
+            if not rows or rows[0][2] < PAGE_ROWS:
+                return
+            after = rows[-1][0]
+
+    def move_page(
+        self, number: int, entity: str, age: Age, write: Callable[[list[StoredRow]], object]
+    ) -> bool:
+        """Delete the oldest events of an entity, as far as they may go, once `write` has stored
+        them. False: nothing was left to move.
+
+        Both statements see the same rows: where a node deletes some of them meanwhile, this page is
+        read again.
+        """
+        while True:
+            try:
+                with self._connection.transaction():
+                    self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    rows = self._rows("export_events", {
+                        "type_id": number, "entity": entity, "seq": 0, "upto": entity, "limit": PAGE_ROWS,
+                    })  # fmt: skip
+                    gone = self._trim(number, entity, HIGHEST_NUMBER, age, PAGE_ROWS)
+                    if gone:
+                        write([StoredRow(*each) for each in rows[:gone]])
+                return gone > 0
+            except psycopg.errors.SerializationFailure:
+                continue
+
+    def move_through(self, number: int, entity: str, seq: int, age: Age) -> None:
+        """Delete an entity's events up to one that is on disk, as far as they may go."""
+        while self._trim(number, entity, seq + 1, age, PAGE_ROWS):
+            pass
+
+    def _trim(self, number: int, entity: str, before: int, age: Age, limit: int) -> int:
+        wanted = {"type_id": number, "entity": entity, "before": before, "window": age.seconds}
+        return int(self._rows("trim_events", {**wanted, "keep": age.keep, "limit": limit})[0][0])
+
     # -- Putting back ------------------------------------------------------------------------------
 
     def begin(self, number: int, name: str, by: str) -> None:
@@ -152,8 +207,13 @@ class Transfer:
             },
         )
 
-    def put_events(self, known: KnownType, rows: Sequence[StoredRow], shards: Sequence[int]) -> int:
-        """Put a page back; return how many were missing. Raises NodesAlive, Contradiction."""
+    def put_events(
+        self, known: KnownType, rows: Sequence[StoredRow], shards: Sequence[int], *, archived: bool = False
+    ) -> int:
+        """Put a page back; return how many were missing. Raises NodesAlive, Contradiction.
+
+        Projections had passed what was archived, so none of them learns of it again.
+        """
         values: dict[str, Any] = {
             "entities": [each.entity for each in rows],
             "seqs": [each.seq for each in rows],
@@ -170,7 +230,7 @@ class Transfer:
         here = {(each.entity, each.seq) for each in rows}
         first = [each for each in rows if (each.entity, each.seq - 1) not in here]
         before = {"entities": [each.entity for each in first], "seqs": [each.seq for each in first]}
-        return self._put(known, "import_events", values, before)
+        return self._put(known, "import_events", values, before, silent=archived)
 
     def put_remembered(self, known: KnownType, entities: Sequence[str], shards: Sequence[int]) -> int:
         """Put a page back; return how many were missing. Raises NodesAlive."""
@@ -182,7 +242,13 @@ class Transfer:
         )
 
     def _put(
-        self, known: KnownType, query: str, values: dict[str, Any], before: dict[str, Any] | None = None
+        self,
+        known: KnownType,
+        query: str,
+        values: dict[str, Any],
+        before: dict[str, Any] | None = None,
+        *,
+        silent: bool = False,
     ) -> int:
         given = {"type_id": known.number, **values}
         with self._connection.transaction():
@@ -195,6 +261,8 @@ class Transfer:
             number, differs = self._rows(query, given)[0]
             if differs is not None:
                 raise Contradiction(differs)
+            if silent:
+                self._connection.execute(QUERIES["import_silent"], {"type_id": known.number})
         return int(number)
 
     def _refuse_hosts(self, name: str) -> None:

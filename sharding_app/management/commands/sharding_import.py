@@ -38,7 +38,8 @@ PAGE_ROWS = 500
 
 class Command(DatabaseCommand):
     help = (
-        "Put back the snapshots, events and remembered ids of a file of sharding_export, at the present epochs. The file\n"
+        "Put back the snapshots, events and remembered ids of a file of sharding_export, or the events of one of\n"
+        "sharding_archive, at the present epochs. The file\n"
         "is checked first: whole, and with the SHA-256 of its last line. Refused while a live node hosts the type. Rows that\n"
         "are there already are compared and left alone; a row that differs, or an event that would leave a gap, ends the\n"
         "import, and what was put back before stays. An import that was interrupted is started again.\n\n"
@@ -83,7 +84,7 @@ class Command(DatabaseCommand):
             try:
                 transfer.begin(known.number, header.type, by)
                 for page in _pages(path):
-                    number = _put_page(transfer, known, types.get(header.type), page)
+                    number = _put_page(transfer, known, types.get(header.type), page, header.archived)
                     stored, there = stored + number, there + len(page) - number
                     progress(f"{stored + there} rows")
             except NodesAlive as error:
@@ -115,7 +116,9 @@ def _pages(path: Path) -> Iterator[list[Row]]:
         yield page
 
 
-def _put_page(transfer: Transfer, known: KnownType, code: EntityType | None, page: Sequence[Row]) -> int:
+def _put_page(
+    transfer: Transfer, known: KnownType, code: EntityType | None, page: Sequence[Row], archived: bool
+) -> int:
     shards = [_shard(known, code, each.entity) for each in page]
     events = [
         StoredRow(
@@ -126,7 +129,7 @@ def _put_page(transfer: Transfer, known: KnownType, code: EntityType | None, pag
         if isinstance(each, EventLine)
     ]  # fmt: skip
     if events:
-        return transfer.put_events(known, events, shards)
+        return transfer.put_events(known, events, shards, archived=archived)
     snapshots = [
         StoredSnapshot(each.entity, each.seq, bytes(each.state).decode(), each.at)
         for each in page

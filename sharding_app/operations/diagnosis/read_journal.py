@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from sharding_app.adapters.django.database import run_query, steady_reads
+from sharding_app.adapters.postgres.sql import HIGHEST
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import UnreadableEvent
 from sharding_app.operations.diagnosis.look import JournalLook, Unreadable
@@ -116,8 +117,8 @@ def _kept(cursor: Any, number: int, known: EntityType) -> tuple[str, ...]:
         return ()
     window = ((settings.keep_events_days or 0) + LATE_DAYS) * DAY_SECONDS
     wanted = {"type_id": number, "after": "", "window": window, "keep": settings.keep_events or 1}
-    rows = run_query(cursor, "trimmable", {**wanted, "limit": SNAPSHOTS})
-    return tuple(str(entity) for entity, may_go, _ in rows if may_go)
+    rows = run_query(cursor, "trimmable", {**wanted, "limit": SNAPSHOTS, "first": "", "last": HIGHEST})
+    return tuple(str(entity) for entity, may_go, *_ in rows if may_go)
 
 
 def _anywhere(cursor: Any, number: int, chance: random.Random) -> list[str]:

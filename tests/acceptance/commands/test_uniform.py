@@ -22,6 +22,7 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_rescale": ["imports", "--workers", "3"],
     "sharding_projection": [],
     "sharding_entity": ["shop.Cart", "alice"],
+    "sharding_archive": ["shop.Cart", "--older-than", "90"],
 }
 """With what makes each of them do something."""
 OF_A_FILE = ("sharding_export", "sharding_import")

@@ -89,7 +89,7 @@ async def test_the_way_along_snapshots_reads_two_events_of_an_entity(params: dic
     journal = PostgresJournal(params)
     await journal.save_snapshots([Snapshot(1, f"e-{seq:03}", 1, 0, 1, b"{}") for seq in range(300)])
     await journal.save_snapshots([Snapshot(1, "long", seq, 0, 1, b"{}") for seq in range(LONG - 9, LONG + 1)])
-    values = {"type_id": 1, "window": 60.0, "keep": 1, "limit": 10}
+    values = {"type_id": 1, "window": 60.0, "keep": 1, "limit": 10, "first": "", "last": "\U0010ffff"}
     assert rows_read(params, "trimmable", {**values, "after": "e-290"}) <= 2
     assert rows_read(params, "trimmable", {**values, "after": ""}, "sharding_snapshot") <= 10
     assert await journal.trimmable(1, "e-290", 60.0, 1, 10) == (["long"], "long")

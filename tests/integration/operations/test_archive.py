@@ -1,0 +1,124 @@
+"""`sharding_archive`: a round trip with a hash, interruptions, and the rows that stay."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management.base import CommandError
+
+from sharding_app.adapters.postgres import transfer
+from sharding_app.operations.journal_file import End, PageWriter, checked, lines
+from sharding_app.protocol.ids import shard_of
+from tests.integration.operations.test_transfer import everything, execute, run
+from tests.support.cluster_rows import CART, SHARDS
+
+ODD = '{"price": 1.10, "big": 12345678901234567890123, "nothing": "\\u0000", "b": 1, "a": "ü"}'
+OLD = ("shop.Cart", "--older-than", "90")
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("rows")]
+
+
+@pytest.fixture(autouse=True)
+def stored(rows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three entities with ten old events, two young ones, and a snapshot of the eighth."""
+    monkeypatch.setattr(transfer, "PAGE_ROWS", 3)
+    for entity in ("old-1", "old-2", "old-3"):
+        place = [CART, entity, shard_of(entity, SHARDS)]
+        execute(
+            "INSERT INTO sharding_event (type_id, entity, shard, epoch, seq, name, version, payload, command_id, reply, at)"
+            " SELECT %s, %s, %s, 1, number, 'ItemAdded', 1, %s, 'c' || number, '\\x00ff'::bytea,"
+            "  now() - interval '1 day' * (CASE WHEN number > 10 THEN 1 ELSE 100 END)"
+            " FROM generate_series(1, 12) number",
+            *place,
+            ODD,
+        )
+        execute(
+            "INSERT INTO sharding_snapshot (type_id, entity, shard, epoch, seq, state) VALUES (%s, %s, %s, 1, 8, '{}')",
+            *place,
+        )
+
+
+def numbers(entity: str) -> list[int]:
+    found = execute("SELECT seq FROM sharding_event WHERE entity = %s ORDER BY seq", entity)
+    return [seq for (seq,) in found]
+
+
+def test_a_round_trip_gives_the_same_rows(tmp_path: Path) -> None:
+    before, path = everything(), tmp_path / "carts.jsonl.gz"
+    assert run("sharding_archive", *OLD) == {"done": True, "dry_run": True, "entities": 3, "events": 24}
+    assert everything() == before, "it only counts"
+    moved = run("sharding_archive", *OLD, "--to", path, "--yes")
+    assert moved["rows"] == 24
+    assert [numbers(f"old-{which}") for which in (1, 2, 3)] == [[9, 10, 11, 12]] * 3
+    assert len(everything()) == len(before) - 24, "nothing else is gone"
+    assert list(lines(path))[-1][1] == End(24, moved["sha256"])
+    execute("UPDATE sharding_shard SET followed = true")
+    assert run("sharding_import", path)["stored"] == 24
+    assert everything() == before
+    assert execute("SELECT count(*) FROM sharding_change") == [(0,)], "projections had passed them"
+    assert execute("SELECT DISTINCT epoch FROM sharding_event WHERE entity LIKE 'old%%' AND seq < 9") == [
+        (2,)
+    ]
+    again = run("sharding_archive", *OLD, "--to", tmp_path / "again.jsonl.gz", "--yes")
+    assert again["sha256"] == moved["sha256"]
+    noted = execute("SELECT detail FROM sharding_decision WHERE action = 'events_archived'")
+    assert [detail.split(",")[0] for (detail,) in noted] == ["24 events", "24 events"]
+
+
+def test_one_entity_and_the_newest_of_it_stay(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl.gz"
+    chosen = ("shop.Cart", "old-2", "--older-than", "90", "--keep", "8")
+    assert run("sharding_archive", *chosen)["events"] == 4
+    assert run("sharding_archive", *chosen, "--to", path, "--yes")["rows"] == 4
+    assert [numbers(f"old-{which}")[0] for which in (1, 2, 3)] == [1, 5, 1]
+    assert checked(path).entity == "old-2"
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["before the page is on disk", "after"])
+@pytest.mark.parametrize("page", [1, 2, 5])
+def test_an_interrupted_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int, is_stored: bool
+) -> None:
+    before, path = everything(), tmp_path / "carts.jsonl.gz"
+    write, pages = PageWriter.page, []
+
+    def broken(self: PageWriter, rows: Any) -> None:
+        pages.append(rows)
+        if len(pages) < page or is_stored:
+            write(self, rows)
+        if len(pages) == page:
+            raise OSError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PageWriter, "page", broken)
+        with pytest.raises(CommandError, match="the disk is full"):
+            run("sharding_archive", *OLD, "--to", path, "--yes")
+    with path.open("ab") as file:
+        file.write(gzip.compress(b"half a page")[:-9])
+    with pytest.raises(CommandError, match=r"exists.*--resume"):
+        run("sharding_archive", *OLD, "--to", path, "--yes")
+    with pytest.raises(CommandError, match="is not whole"):
+        run("sharding_import", path)
+    with pytest.raises(CommandError, match="another archive"):
+        run("sharding_archive", "shop.Cart", "old-1", "--older-than", "90", "--to", path, "--yes", "--resume")
+    assert run("sharding_archive", *OLD, "--to", path, "--yes", "--resume")["rows"] == 24
+    with pytest.raises(CommandError, match="is whole"):
+        run("sharding_archive", *OLD, "--to", path, "--yes", "--resume")
+    assert run("sharding_import", path)["stored"] == 24
+    assert everything() == before
+
+
+def test_what_a_projection_has_not_passed_is_not_moved(tmp_path: Path) -> None:
+    execute("UPDATE sharding_type SET followed = true")
+    execute(
+        "INSERT INTO sharding_projection (id, name, version, type_ids, server) VALUES (1, 'shop.Sums', 1, %s, 's')",
+        [CART],
+    )
+    execute(
+        "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position)"
+        " VALUES (1, 0, 127, '1:1:')"
+    )
+    assert run("sharding_archive", *OLD, "--to", tmp_path / "none.jsonl.gz", "--yes")["rows"] == 0
+    assert numbers("old-1") == list(range(1, 13))
