@@ -83,6 +83,14 @@ def _gateway() -> "Gateway":
 
 
 def _control() -> "Control":
+    """Make what controls projections: their rows, or the present test and its cluster in memory."""
+    from sharding_app.settings.real_databases import in_tests
+
+    if in_tests():
+        from sharding_app.testing import modes
+
+        if not modes.is_real():
+            return modes.memory_control()
     from sharding_app.adapters.django.projections import DjangoControl
 
     return DjangoControl()

@@ -20,11 +20,13 @@ from sharding_app.ports.journal import Journal
 from sharding_app.runtime.base.interfaces import Together
 from sharding_app.runtime.base.threads import PlainThreads
 from sharding_app.settings.load import get_settings
+from sharding_app.testing.projecting import MemoryControl
 from sharding_app.testing.thread import ClusterThread
 from sharding_app.testing.together import MemoryTogether
 
 _lock = threading.RLock()
 _cluster: ClusterThread | None = None
+_control: MemoryControl | None = None
 _real = 0
 
 
@@ -50,6 +52,16 @@ def memory_cluster() -> ClusterThread:
         return _cluster
 
 
+def memory_control() -> MemoryControl:
+    """What runs projections in the present test."""
+    global _control
+    with _lock:
+        cluster = memory_cluster()
+        if _control is None:
+            _control = MemoryControl(cluster)
+        return _control
+
+
 def settings_of_this_site() -> dict[str, Any]:
     """Return the settings of ``SHARDING`` that apply to a cluster in memory."""
     ours = get_settings()
@@ -62,9 +74,10 @@ def settings_of_this_site() -> dict[str, Any]:
 
 def reset() -> None:
     """End the cluster of the last test, if any; the next use creates another."""
-    global _cluster
+    global _cluster, _control
     with _lock:
         cluster, _cluster = _cluster, None
+        _control = None
     if cluster is not None:
         gateway.forget()
         cluster.close()

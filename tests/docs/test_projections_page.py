@@ -10,7 +10,7 @@ from django.db import connection
 from sharding_app import wiring
 from sharding_app.adapters.django import projections as control
 from sharding_app.adapters.django.projecting import DjangoPart
-from sharding_app.entities.projections import projections, set_control
+from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.testing import project
 from tests.docs.snippets import blocks
@@ -22,7 +22,7 @@ TABLES = ("sharding_projection", "sharding_position", "sharding_filled", "shardi
 
 
 @pytest.fixture
-def names() -> Iterator[dict[str, Any]]:
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The page in an app of the demo, with the tables of its models."""
     found: dict[str, Any] = {"__name__": "project.shop.projections_page"}
     known = dict(apps.all_models["shop"])
@@ -33,7 +33,7 @@ def names() -> Iterator[dict[str, Any]]:
         with connection.schema_editor() as editor:
             for model in made:
                 editor.create_model(model)
-        set_control(control.DjangoControl)
+        monkeypatch.setattr("sharding_app.entities.projections._make", control.DjangoControl)
         yield found
         with connection.schema_editor() as editor:
             for model in made:

@@ -48,6 +48,7 @@ from sharding_app.runtime.hosting.type_host import REPLY_ROOM_BYTES, TypeHost
 from sharding_app.runtime.journal.loader import Permits
 from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.runtime.projections.waking import Waking
+from sharding_app.runtime.projections.worker import workers_of
 
 logger = logging.getLogger("sharding.node")
 
@@ -61,6 +62,7 @@ class Process(Protocol):
     incarnation: Incarnation
     cluster_id: str
     config: NodeConfig
+    types: dict[str, EntityType]
     region_client: RegionClient
     locator: ShardLocator
     writer: JournalWriter
@@ -111,7 +113,9 @@ class NodeHost:
             max_bytes=node.config.links.max_message_bytes - REPLY_ROOM_BYTES, now=ports.clock.now,
             run=lambda job: node.run(job, "followers", vital=False), on_commit=node.writer.on_commit,
         )  # fmt: skip
-        self.waking = Waking(projections.all().values(), node.ask, node.writer.on_commit)
+        # The cluster of a test has no workers.
+        run = [each for each in projections.all().values() if workers_of(each) in node.types]
+        self.waking = Waking(run, node.ask, node.writer.on_commit)
         self.deliverer = Deliverer(
             node.incarnation, node.config.deliveries, ports.journal,
             now=ports.clock.now, ask=node.ask_for, may_handle=node.may_handle,

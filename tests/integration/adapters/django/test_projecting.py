@@ -11,7 +11,7 @@ from sharding_app import wiring
 from sharding_app.adapters.django import projections as control
 from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.entities.projections import Projection, projections, set_control
+from sharding_app.entities.projections import Projection, projections
 from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.ports.projections import HandlerFailed, NotReady
 from sharding_app.protocol.projection.slices import slice_of
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def writer() -> Iterator[Writer]:
+def writer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO sharding_type (name, kind, number_of_shards, extractor, hash_version, role, store_mode)"
@@ -47,7 +47,7 @@ def writer() -> Iterator[Writer]:
             " SELECT id, 0, 1, 'n', 'home' FROM sharding_type WHERE name = 'projected.Account'"
         )
         cursor.execute(TABLE)
-    set_control(control.DjangoControl)
+    monkeypatch.setattr("sharding_app.entities.projections._make", control.DjangoControl)
     made = Writer(dict(wiring.conninfo("default")))
     yield made
     made.close()
