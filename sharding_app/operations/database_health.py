@@ -1,9 +1,11 @@
 """The health of the cluster's database in one place: tables, locks, transaction numbers.
 
 Doctor, dashboard and metrics read it here. The reads are of the server's statistics and catalogs;
-`recent_writes` alone reads events, those of the last minutes. All raise Django's DatabaseError.
+`recent_writes` reads events of the last minutes, and `longest_histories` the ends of some entities'
+histories. All raise Django's DatabaseError.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,9 @@ from sharding_app.adapters.django.database import bounded_reads, journal_alias, 
 
 MOST_WAITS = 50
 MOST_TYPES = 20
+MOST_HISTORIES = 10
+PLACES = 200
+ROWS_OF_A_PAGE = 40
 WRAPAROUND = 2_147_483_648 - 3_000_000
 """The age at which PostgreSQL refuses to give out transaction numbers."""
 
@@ -70,6 +75,16 @@ class TypeWrites:
     entities: int
 
 
+@dataclass(frozen=True, slots=True)
+class LongHistory:
+    """An entity with many events, and how many of them its recovery reads."""
+
+    type: str
+    entity: str
+    events: int
+    recovered: int
+
+
 def read_health(alias: str | None = None) -> Health:
     """Read statistics and catalogs once."""
     alias = alias or journal_alias()
@@ -111,3 +126,16 @@ def read_recent_writes(seconds: float, alias: str | None = None) -> list[TypeWri
     with bounded_reads(alias), connections[alias].cursor() as cursor:
         rows = run_query(cursor, "recent_writes", {"seconds": seconds, "limit": MOST_TYPES})
     return [TypeWrites(*row) for row in rows]
+
+
+def read_longest_histories(alias: str | None = None, seed: int | None = None) -> list[LongHistory]:
+    """Read the longest histories among the entities of random events: those with the most events
+    are the likeliest.
+    """
+    alias = alias or journal_alias()
+    chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        ((last,),) = run_query(cursor, "sample_page", {"pages": 1})
+        places = [f"({chance.randint(0, last)},{chance.randint(1, ROWS_OF_A_PAGE)})" for _ in range(PLACES)]
+        rows = run_query(cursor, "longest_histories", {"places": places, "limit": MOST_HISTORIES})
+    return [LongHistory(*row) for row in rows]

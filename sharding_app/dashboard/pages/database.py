@@ -1,4 +1,6 @@
-"""The page about the cluster's database: tables, who waits for whom, what was written lately."""
+"""The page about the cluster's database: tables, who waits for whom, what was written lately, long
+histories.
+"""
 
 from datetime import timedelta
 from typing import Any
@@ -16,6 +18,7 @@ from sharding_app.operations.database_health import (
     TableHealth,
     read_health,
     read_lock_waits,
+    read_longest_histories,
     read_recent_writes,
 )
 
@@ -37,12 +40,13 @@ def database_page(look: Look, asked: Asked) -> Page:
             "age_share": words.percent(health.age / WRAPAROUND),
             "wraparound": words.count(WRAPAROUND),
             **_recent(look),
+            "histories": _histories(look),
         }
     return page(look, asked, "database", _("Database"), ("lock_waits",), context)
 
 
 def _recent(look: Look) -> View:
-    numbers = {each.config.name: each.number for each in look.cluster.types}
+    numbers = _numbers(look)
     for minutes in LATELY_MINUTES:
         try:
             found = read_recent_writes(minutes * 60)
@@ -60,6 +64,29 @@ def _recent(look: Look) -> View:
         ]
         return {"minutes": minutes, "writes": writes}
     return {"minutes": 0, "writes": []}
+
+
+def _histories(look: Look) -> list[View] | None:
+    """Return the longest of a sample; None: the server did not finish it."""
+    numbers = _numbers(look)
+    try:
+        found = read_longest_histories()
+    except ReadTooLong:
+        return None
+    return [
+        {
+            "type": each.type,
+            "number": numbers.get(each.type),
+            "entity": each.entity,
+            "events": words.count(each.events),
+            "recovered": words.count(each.recovered),
+        }
+        for each in found
+    ]
+
+
+def _numbers(look: Look) -> dict[str, int]:
+    return {each.config.name: each.number for each in look.cluster.types}
 
 
 def _table(each: TableHealth) -> View:

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from sharding_app.embedded import Servers
-from sharding_app.operations.database_health import read_health, read_lock_waits
+from sharding_app.operations.database_health import read_health, read_lock_waits, read_longest_histories
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.given import until
 from tests.support.scratch import make_tables, scratch_database
@@ -98,3 +98,17 @@ def test_a_command_is_found_without_reading_other_events(params: dict[str, Any])
     values = {"type_id": 1, "entity": "e7", "command_id": "night-7"}
     assert rows_read(params, "command_event", values) == 1
     assert rows_read(params, "command_lately", {"command_id": "night-7", "seconds": 3600}) < EVENTS / 4
+
+
+def test_the_longest_histories_of_a_sample_cost_three_look_ups_each(params: dict[str, Any]) -> None:
+    values = {"places": [f"({page},{line})" for page in range(100) for line in (1, 8)], "limit": 10}
+    assert rows_read(params, "longest_histories", values) <= 3 * 200
+    assert rows_read(params, "longest_histories", values, "sharding_snapshot") == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("rows")
+def test_a_recovery_reads_the_events_after_the_newest_snapshot() -> None:
+    found = {each.entity: each for each in read_longest_histories(seed=1)}
+    assert len(found) == 10
+    assert (found["alice"].events, found["alice"].recovered) == (5, 3)
