@@ -597,7 +597,7 @@ class Command(LastCommit):
         """
         services, moves = self.services, changes_messages(self.message, staging)
         self.staged = staging
-        if staging.messages and needs_time(staging) and not services.owner.knows_server_time:
+        if staging.messages and not services.owner.knows_server_time and needs_time(staging):
             services.owner.spawn(self._store_messages_later(staging))
             return False
         if services.is_memory and moves:
@@ -685,7 +685,7 @@ class Command(LastCommit):
     def _message_changes(self, staging: Staging) -> MessageChanges | None:
         """Return what goes with the last commit, besides its rows."""
         services, message = self.services, self.message
-        if not changes_messages(message, staging):
+        if message.delivery is None and not (staging.messages or staging.cancelled):
             return None
         return message_changes(
             services.owner, services.type_id, self.slot, message, staging, self.reply, resumed=self.steps > 0
@@ -754,8 +754,11 @@ class Command(LastCommit):
         over = PHASES[self.phase][OVER]
         self.services.replies.answer(self.source, self.message, self.value)
         self.phase = over
-        if self.staged is not None:
-            self._follow_up(self.message_changes, self.at, self.staged.after_commit)
+        staged, changes = self.staged, self.message_changes
+        if staged is not None and (
+            staged.after_commit or (changes is not None and (changes.sends or changes.cancels))
+        ):  # a command that only takes its message has nothing to follow
+            self._follow_up(changes, self.at, staged.after_commit)
 
     def _was_taken(self, early: float) -> None:
         """Answer the delivery of a message that has taken effect before, or is not due yet.
