@@ -73,6 +73,14 @@ def test_m3_other_traffic_goes_on_while_the_dead_are_fenced() -> None:
     assert (change.shard, change.home, change.epoch) == (1, "a", 2)
 
 
+def test_of_nodes_that_have_left_or_died_nothing_is_kept() -> None:
+    play = Play([node(name, age) for age, name in enumerate("abc", 1)])
+    play.die("b")
+    del play.members["c"]
+    play.read()
+    assert [*play.machine.placement.members] == [*play.machine.placement.heard] == ["a"]
+
+
 def test_no_process_is_told_that_a_node_is_gone_before_its_epochs_are_raised() -> None:
     play = Play([node("a", 1), node("b", 2)])
     play.ask("a", *ALL)

@@ -522,8 +522,10 @@ def test_after_its_farewell_a_link_owes_nothing() -> None:
     wire.flush(wire.a)
     wire.arrive(wire.b)
     assert wire.b.link.deadline() is not None
+    acks = wire.b.link.statistics().acks_sent
     wire.b.link.farewell(wire.now, Left(wire.b.name))
     assert wire.b.link.deadline() is None
+    assert wire.b.link.statistics().acks_sent == acks + 1, "it carries what was owed"
 
 
 def test_limits_that_cannot_work_are_refused() -> None:
