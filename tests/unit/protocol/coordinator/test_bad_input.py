@@ -163,8 +163,10 @@ def test_a_strategy_that_takes_long_is_left_alone_for_a_while() -> None:
     play.ask("a", 1, 2)
     assert play.homes() == {1: "a", 2: "a"}
     assert play.noted("strategy_failed") == [TYPE]
+    before = play.machine.placement.strategies.failures[TYPE]
     play.ask("a", 3, 4)
     assert play.homes() == {1: "a", 2: "a", 3: "b", 4: "b"}
+    assert play.machine.placement.strategies.failures[TYPE] > before, "each decision without it counts"
     clock += 120
     play.ask("a", 5)
     assert play.homes()[5] == "a"

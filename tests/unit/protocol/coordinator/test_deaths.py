@@ -81,6 +81,17 @@ def test_of_nodes_that_have_left_or_died_nothing_is_kept() -> None:
     assert [*play.machine.placement.members] == [*play.machine.placement.heard] == ["a"]
 
 
+def test_one_that_has_just_come_is_told_of_moves_too() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 1)
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.join(node("c", 3, types=()))
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "a")
+    play.play()
+    assert [each.shards for each in play.heard("c", BeginHandOff)] == [[1]]
+
+
 def test_no_process_is_told_that_a_node_is_gone_before_its_epochs_are_raised() -> None:
     play = Play([node("a", 1), node("b", 2)])
     play.ask("a", *ALL)

@@ -280,6 +280,13 @@ def test_a_timer_that_is_staged_while_a_page_is_read_is_not_lost() -> None:
     assert found.wake_at == 500.0 - LEAD_SECONDS
 
 
+def test_a_timer_that_is_due_at_the_horizon_is_in_memory() -> None:
+    """A page reads it too, so it would be there twice."""
+    found = machine()
+    found.staged([timer("t1", 1.0 + HORIZON_SECONDS), timer("t2", 1.1 + HORIZON_SECONDS, key="x")], 1.0)
+    assert [*found.messages] == ["t1"]
+
+
 def test_a_cancelled_timer_does_not_go_out() -> None:
     found = machine()
     found.staged([timer("t1", 5.0)], 1.0)

@@ -382,6 +382,15 @@ def test_without_credit_commands_wait_and_answers_do_not() -> None:
     assert first in wire.b.got, "credit that is back is told without being asked"
 
 
+def test_half_of_the_credit_is_much_and_is_told_once() -> None:
+    wire = opened()
+    wire.b.link.waiting(SMALL.window_bytes // 2)
+    wire.a.say(answer(1))
+    wire.run(0.05)
+    assert wire.a.link.statistics().credit_bytes == SMALL.window_bytes // 2
+    assert wire.flush(wire.b) == 0
+
+
 def test_a_lost_word_about_credit_is_asked_for() -> None:
     wire = opened()
     wire.b.link.waiting(SMALL.window_bytes)
@@ -526,6 +535,17 @@ def test_after_its_farewell_a_link_owes_nothing() -> None:
     wire.b.link.farewell(wire.now, Left(wire.b.name))
     assert wire.b.link.deadline() is None
     assert wire.b.link.statistics().acks_sent == acks + 1, "it carries what was owed"
+
+
+def test_what_was_under_way_for_too_long_is_not_taken_in() -> None:
+    wire = opened()
+    late = command(1)
+    wire.a.say(late)
+    wire.flush(wire.a)
+    wire.now += SMALL.max_flight_seconds + 1.0
+    wire.arrive(wire.b)
+    assert late not in wire.b.got
+    assert wire.b.link.statistics().frames_late == 1
 
 
 def test_limits_that_cannot_work_are_refused() -> None:
