@@ -39,7 +39,7 @@ def needs_servers(arguments: list[str]) -> bool:
 
 def main() -> None:
     """Start servers if the command needs them and none are given, then let Django go on."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings.demo")
     try:
         from django.core.management import execute_from_command_line
     except ImportError as error:

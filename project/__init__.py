@@ -1,1 +1,1 @@
-"""The demo site: a small shop, and servers of its own for machines that have none."""
+"""The demo site: an auction house and a small shop, with servers where a machine has none."""

@@ -1,1 +1,1 @@
-"""Auctions whose pages move while users bid."""
+"""An auction house: auctions that close by themselves, and credit that is held for bids."""

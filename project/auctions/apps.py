@@ -1,10 +1,10 @@
-"""The auctions as a Django app."""
+"""The auction house as a Django app."""
 
 from django.apps import AppConfig
 
 
 class AuctionsConfig(AppConfig):
-    """Labelled `auctions`, so that its lots are `auctions.Lot`."""
+    """Labelled `auctions`, so that its auctions are `auctions.Auction`."""
 
     name = "project.auctions"
     label = "auctions"

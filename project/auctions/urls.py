@@ -1,7 +1,10 @@
-"""The auctions' addresses."""
+"""The auction house's addresses."""
 
 from django.urls import path
 
 from project.auctions import views
 
-urlpatterns = [path("auctions/<str:name>/", views.lot, name="lot")]
+urlpatterns = [
+    path("", views.house, name="home"),
+    path("auctions/<str:name>/", views.auction, name="auction"),
+]

@@ -34,7 +34,6 @@ INSTALLED_APPS = [
     "channels",
     "sharding_app",
     "project.shop",
-    "project.auctions",
 ]
 
 MIDDLEWARE = [
@@ -86,6 +85,9 @@ SHOP_NEEDS_LOGIN = False
 """Whether a customer has to be logged in, and sees no cart but his own. The demo is tried with
 curl.
 """
+
+AUCTIONS_OPEN = 6
+"""The auction house opens auctions while fewer are open."""
 
 SHARDING: dict[str, Any] = {}
 

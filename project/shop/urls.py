@@ -5,7 +5,6 @@ from django.urls import path
 from project.shop import views
 
 urlpatterns = [
-    path("", views.home, name="home"),
     path("carts/<str:customer>/", views.cart, name="cart"),
     path("sync/carts/<str:customer>/", views.cart_in_sync_code, name="cart-sync"),
 ]

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
 
@@ -24,11 +23,6 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 MAX_SKU = 64
 _QUANTITY = re.compile(r"-?[0-9]{1,6}")
-
-
-def home(request: HttpRequest) -> HttpResponse:
-    """Show what there is to try."""
-    return render(request, "project/home.html")
 
 
 def _order(request: HttpRequest) -> tuple[str, int]:

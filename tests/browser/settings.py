@@ -10,7 +10,8 @@ import os
 from project.settings import *  # noqa: F403
 from project.settings import base
 
-INSTALLED_APPS = [*base.INSTALLED_APPS, "tests.browser.app"]
+INSTALLED_APPS = [*base.INSTALLED_APPS, "project.auctions", "tests.browser.app"]
+AUCTIONS_OPEN = 0
 ROOT_URLCONF = "tests.browser.app.urls"
 MIDDLEWARE = ["tests.browser.policy.strict", *base.MIDDLEWARE]
 SHARDING = json.loads(os.environ.get("TEST_SHARDING", "{}"))

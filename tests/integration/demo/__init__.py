@@ -1,0 +1,1 @@
+"""The demo's auction house, without its app: its singleton would work in the clusters of others."""
