@@ -12,13 +12,14 @@ from typing import Any
 from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
-from sharding_app.adapters.django.database import ReadTooLong
+from sharding_app.adapters.django.database import ReadTooLong, journal_alias
 from sharding_app.admin import operator_actions
 from sharding_app.admin.model_admins import ReadOnlyAdmin
 from sharding_app.dashboard import live_route
@@ -52,6 +53,7 @@ class Views:
         self._site = admin.admin_site
 
     def urls(self) -> list[URLPattern]:
+        unbound = transaction.non_atomic_requests(using=journal_alias())
         own = [
             re_path(pattern(address), self._guarded(self.page), name=f"sharding_cluster_{name}")
             for name, address, _builder in PAGES
@@ -60,7 +62,8 @@ class Views:
         return [
             path("", self._guarded(self.page), name="sharding_cluster_changelist"),
             path("live/", self._guarded(self.live), name="sharding_cluster_live"),
-            path("steer/<slug:action>/", self._guarded(self.steer), name="sharding_cluster_steer"),
+            # A note made before an action stays, and a reset of rows elsewhere has two commits.
+            path("steer/<slug:action>/", unbound(self._guarded(self.steer)), name="sharding_cluster_steer"),
             path("history/", self._guarded(self.history), name="sharding_cluster_steered"),
             path("<int:object_id>/change/", self._guarded(self.to_overview), name="sharding_cluster_change"),
             *own,

@@ -14,7 +14,7 @@ from sharding_app.adapters.django.database import READ_SECONDS, ReadTooLong
 from sharding_app.admin.operator_plans.plan import Plan, Refused
 from sharding_app.dashboard import words
 from sharding_app.dashboard.keyset import storable
-from sharding_app.errors import ProjectionError
+from sharding_app.errors import ShardingError
 from sharding_app.operations import projections
 from sharding_app.operations.cache import Look
 from sharding_app.operations.projections import ProjectionLook
@@ -154,7 +154,7 @@ def _carry_out(action: str, name: str, version: int, waits: dict[str, Any], by: 
         return False, _(
             "nothing is changed: it took longer than {seconds:g} s. `manage.py sharding_projection` has no such limit."
         ).format(seconds=READ_SECONDS)
-    except ProjectionError as error:
+    except ShardingError as error:
         return False, error.message
     except DatabaseError as error:
         return False, str(error).partition("\n")[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
-from sharding_app.errors import ProjectionError
+from sharding_app.errors import ShardingError
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations import projections
 from sharding_app.operations.connectivity import PROBLEMS, database_trouble
@@ -87,7 +87,7 @@ class Command(OperatorCommand):
                 self._order(orders[0], _one(found), options)
             else:
                 self._show(found, detailed=bool(name))
-        except ProjectionError as error:
+        except ShardingError as error:
             raise refused(f"{error.message}.") from error
         except DatabaseError as error:
             raise database_trouble(alias, error) from error

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
+from django.urls import resolve
 
+from sharding_app import EventSourced, Happened, Projection, applies, event, on
 from sharding_app.admin import operator_actions, views
+from sharding_app.entities.projections import projections
+from sharding_app.entities.registry import registry
 from sharding_app.models import Decision
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 from tests.support.cluster_rows import Person, add_projection
@@ -111,6 +116,42 @@ def test_an_order_changes_the_rows_and_is_kept(
     assert (line.subject, line.detail.endswith("by root")) == ("shop.Open:1", True)
     assert "alice" not in line.detail
     assert LogEntry.objects.get().change_message.endswith(": done")
+
+
+@pytest.fixture
+def declared() -> Iterator[None]:
+    """The code has it, without a way to clear its rows."""
+    with registry.isolated(), projections.isolated():
+
+        @event(name="shown.Added")
+        class Added: ...
+
+        class Cart(EventSourced, name="shown.Cart"):
+            @applies(Added)
+            def on_added(self, happened: Added) -> None:
+                """Keep nothing."""
+
+        class Open(Projection, name="shop.Open"):
+            source = Cart
+
+            @on(Added)
+            def added(self, happened: Happened[Added]) -> None:
+                """Write nothing."""
+
+        yield
+
+
+@pytest.mark.usefixtures("declared")
+def test_a_reset_that_cannot_be_is_refused_in_words(root: Client) -> None:
+    assert "needs a method clear()" in confirm(root, "projection-reset/?" + ONE)
+    assert value("SELECT count(*) FROM sharding_position") == 2
+
+
+def test_an_action_is_bound_to_no_transaction_of_the_request() -> None:
+    """`ATOMIC_REQUESTS` would take back what was noted before, and join commits that are two."""
+    for action in ("projection-reset", "drain"):
+        view: Any = resolve(f"{BASE}steer/{action}/").func
+        assert view._non_atomic_requests == {"default"}
 
 
 def test_a_paused_one_is_resumed(root: Client) -> None:
