@@ -17,7 +17,7 @@ from asgiref.sync import sync_to_async
 from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import Call, Projection, ProjectionType, projections
-from sharding_app.errors import AskTimeout
+from sharding_app.errors import AskTimeout, InvalidCall
 from sharding_app.protocol.projection.requests import StoredEvent
 from sharding_app.testing.thread import ClusterThread
 
@@ -61,8 +61,12 @@ class MemoryControl:
         while True:
             journal = self._journal(projection)
             self._feed(projection, journal)
-            type_id = next(key for key, each in journal.types.items() if each.name == type_name)
-            seen, _ = self._fed[projection.name].get((type_id, entity), (0, None))
+            type_ids = [key for key, each in journal.types.items() if each.name == type_name]
+            if not type_ids:
+                raise InvalidCall(
+                    f"the cluster of this test does not know {type_name!r}: declare it before the first call of the test"
+                )
+            seen, _ = self._fed[projection.name].get((type_ids[0], entity), (0, None))
             if number is None or seen >= number:
                 return
             if time.monotonic() - begun >= timeout:
