@@ -18,7 +18,12 @@ from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.testing import ClusterThread, given, project
 
-SOON, LATER = (datetime.now(UTC) + timedelta(seconds=each) for each in (14, 3600))
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+def soon() -> datetime:
+    """A closing that a bid of now moves."""
+    return datetime.now(UTC) + timedelta(seconds=14)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,11 +62,12 @@ def test_a_higher_bid_releases_the_former_one_and_a_late_one_moves_the_closing(h
     vase.when(house.Auction.bid, "bob", 4, 1100).then(
         events=[house.BidPlaced("bob", 4, 1100)], sent=[house.Bidder.ref("ann").release.bind(1)], timers={}
     )
-    late = given(house.Opened("A vase", 1000, SOON, False), entity_id="vase")
+    late = given(house.Opened("A vase", 1000, soon(), False), entity_id="vase")
     late.when(house.Auction.bid, "ann", 1, 1000).then(
         timers={"closing": house.Auction.ref("vase").close.bind()}
     )
-    moved = (house.Opened("A vase", 1000, SOON - house.LAST_CALL, False), house.ClosingMoved(SOON))
+    last = soon()
+    moved = (house.Opened("A vase", 1000, last - house.LAST_CALL, False), house.ClosingMoved(last))
     given(*moved, entity_id="vase").when(house.Auction.bid, "ann", 1, 1000).then(
         events=[house.BidPlaced("ann", 1, 1000)], timers={}
     )
@@ -114,7 +120,7 @@ def test_the_list_is_of_open_auctions(house: Any) -> None:
     from project.auctions.models import OpenAuction
     from project.auctions.projections import OpenAuctions
 
-    opened = house.Opened("A vase", 1000, SOON, False)
+    opened = house.Opened("A vase", 1000, soon(), False)
     project(
         OpenAuctions, ("vase", opened), ("lamp", opened), ("vase", house.BidPlaced("ann", 1, 1200)),
         ("vase", house.ClosingMoved(LATER)), ("lamp", house.Closed("", 1000)),
