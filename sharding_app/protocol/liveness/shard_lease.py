@@ -270,7 +270,6 @@ class ShardLeases:
 
     def _lose(self, name: str, lease: _Lease) -> None:
         lease.state = "lost"
-        lease.busy = False
         self.out.append(Lost(name))
 
     def _give_back(self, lease: _Lease, now: float) -> None:

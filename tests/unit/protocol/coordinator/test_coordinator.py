@@ -11,10 +11,12 @@ from sharding_app.protocol.allocation.external import ExternalAllocation
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.singleton import SINGLETON, OldestAllocation
 from sharding_app.protocol.allocation.strategy import Allocations, ClusterView
+from sharding_app.protocol.coordinator.effects import PutInForce
 from sharding_app.protocol.coordinator.handoff import Phase
+from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.messages import BeginHandOff, HandOff, HostShard, NoHome, ShardHome
-from sharding_app.protocol.records import Decision, HomeChange, Member, ShardRow
+from sharding_app.protocol.records import Decision, HomeChange, Member, NumberOfWorkers, ShardRow
 from sharding_app.protocol.transitions import IllegalTransition
 from tests.unit.protocol.coordinator.coordination import TYPE, Play, node, told_home
 
@@ -69,6 +71,15 @@ def test_a6_a_users_own_strategy_decides_where_and_what_moves() -> None:
     play.wait(11)
     assert play.homes() == {1: "a", 2: "a", 3: "b"}
     assert [play.rows[TYPE, shard].epoch for shard in (1, 2, 3)] == [1, 2, 1]
+
+
+@pytest.mark.parametrize("asked", ["", "stop"])
+def test_no_number_of_workers_comes_in_force_while_all_stops(asked: str) -> None:
+    machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
+    machine.loaded([], [node("a", 1, asked=asked)], 0.0)
+    machine.workers_read([NumberOfWorkers(TYPE, 2, 1)], 0.1)
+    put = [each for each in machine.outbox.take() if isinstance(each, PutInForce)]
+    assert len(put) == (not asked)
 
 
 def test_b1_4_only_nodes_that_host_the_type_get_its_shards() -> None:

@@ -158,6 +158,18 @@ def test_a_release_that_fails_is_tried_until_the_time_is_over() -> None:
     assert len(play.machine) == 0
 
 
+def test_a_release_is_tried_while_a_renewal_that_was_under_way_may_have_taken_effect() -> None:
+    play = Play()
+    play.held()
+    assert play.at(5.0) == [Renew(["a"])]
+    play.machine.unwant("a", 5.0)
+    assert play.at(5.0) == [Release(["a"])]
+    play.machine.not_released(["a"], 9.1)
+    assert play.at(9.6) == [Release(["a"])]
+    play.machine.not_released(["a"], 14.1)
+    assert len(play.machine) == 0
+
+
 def test_a_lease_that_is_wanted_again_before_it_ran_out_is_asked_for_though_the_release_failed() -> None:
     play = Play()
     play.held()
