@@ -76,7 +76,8 @@ with registry.isolated(), projections.isolated():
         def erased(self, ref: object) -> None:
             """Take an erasure: the part takes the rows away."""
 
-    FIRST, SECOND = projections.all().values()
+    # The project that runs the simulation may have projections of its own, declared before these.
+    FIRST, SECOND = list(projections.all().values())[-2:]
     declare_workers((FIRST, SECOND))
     WORKERS_OF = tuple(registry.get(workers_of(each)) for each in (FIRST, SECOND))
     """The types of their workers."""
