@@ -8,7 +8,7 @@ import pytest
 
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.coordinator.effects import Bury, CoordinatorEffect, Decide, Tell, TellAll
-from sharding_app.protocol.coordinator.machine import Coordinator
+from sharding_app.protocol.coordinator.machine import LOCKED_AGAIN_SECONDS, Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.messages import BeginHandOff, HandOff, NodeGone, ShardHome
 from sharding_app.protocol.records import HomeChange, ShardRow
@@ -245,6 +245,17 @@ def test_what_the_store_did_not_take_is_tried_again() -> None:
     machine.decided(again, rows(again), 0.6)
     machine.shard_started("a", TYPE, [1], [1], 0.0)
     assert any(isinstance(each.message, ShardHome) for each in effects(machine, Tell))
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_change_of_a_locked_row_is_tried_again_if_the_shard_has_lived_before(epoch: int) -> None:
+    machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())
+    machine.loaded([], [node("a", 1)], 0.0)
+    change = HomeChange(TYPE, 1, epoch, epoch + 1, "a", "home")
+    assert machine.wait_for(change, 1.0) == bool(epoch)
+    machine.outbox.take()
+    machine.tick(1.0 + LOCKED_AGAIN_SECONDS)
+    assert [each.changes for each in effects(machine, Decide)] == [[change]] * epoch
 
 
 # -- The machine alone -----------------------------------------------------------------------------
