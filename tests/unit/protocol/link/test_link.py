@@ -386,7 +386,11 @@ def test_half_of_the_credit_is_much_and_is_told_once() -> None:
     wire = opened()
     wire.b.link.waiting(SMALL.window_bytes // 2)
     wire.a.say(answer(1))
-    wire.run(0.05)
+    wire.flush(wire.a)
+    wire.arrive(wire.b)
+    wire.now += SMALL.ack_delay_seconds
+    assert wire.flush(wire.b) == 1
+    wire.arrive(wire.a)
     assert wire.a.link.statistics().credit_bytes == SMALL.window_bytes // 2
     assert wire.flush(wire.b) == 0
 
