@@ -6,5 +6,6 @@ from project.auctions import views
 
 urlpatterns = [
     path("", views.house, name="home"),
+    path("load/", views.load, name="load"),
     path("auctions/<str:name>/", views.auction, name="auction"),
 ]

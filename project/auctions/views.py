@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import urlencode
 
+from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -14,6 +16,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from project.auctions.entities import WELCOME_CENTS, Auction, Bidder
+from project.auctions.load import MOST_PER_SECOND, generator
 from project.auctions.models import OpenAuction
 from sharding_app import InvalidEntityId, Rejected, ShardingError
 
@@ -102,3 +105,26 @@ def auction(request: HttpRequest, name: str) -> HttpResponse:
 
 def _unknown() -> HttpResponse:
     return HttpResponse("There is no such auction.\n", status=404, content_type="text/plain")
+
+
+@require_http_methods(["GET", "POST"])
+def load(request: HttpRequest) -> HttpResponse:
+    """Show what the load generator does, and ask for more or less of it."""
+    error = ""
+    if request.method == "POST":
+        rate = request.POST.get("rate", "")
+        if rate.isascii() and rate.isdigit() and len(rate) < 4 and int(rate) <= MOST_PER_SECOND:
+            generator.ask(int(rate))
+            return HttpResponseRedirect(request.path)
+        error = f"Ask for 0 to {MOST_PER_SECOND} bids per second."
+    run = generator.run
+    # The bids that are acknowledged by now are in the journal by now, so it is read later.
+    shown = replace(run)
+    journal: int | None
+    try:
+        journal = run.in_journal()
+    except DatabaseError:
+        journal = None
+    key = f"{shown.name} {shown.rate} {shown.acknowledged} {journal} {shown.under_way} {shown.again} {shown.refused}"
+    context = {"run": shown, "journal": journal, "most": MOST_PER_SECOND, "key": key, "error": error}
+    return render(request, "auctions/load.html", context, status=400 if error else 200)

@@ -17,6 +17,7 @@ from sharding_app import Failure, Rejected
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.testing import ClusterThread, given, project
+from tests.support.live import until
 
 LATER = datetime.now(UTC) + timedelta(days=1)
 
@@ -150,3 +151,27 @@ def test_an_auction_is_opened_and_takes_bids(house: Any, sharding_cluster: Clust
     assert b"ann</h2>" in client.get(f"{page}?by=ann").content
     assert client.get("/auctions/unknown/").status_code == 404
     assert client.get("/auctions/%00/").status_code == 404
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("pages")
+def test_the_load_is_bounded_and_each_acknowledged_bid_counts_once(
+    house: Any, sharding_cluster: ClusterThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from project.auctions import load
+
+    monkeypatch.setattr(load, "open_auctions", lambda: [("vase", 1000)])
+    house.Auction.ref("vase").sync.open("A vase", 1000, 60)
+    client = Client()
+    for wrong in ("", "-1", "101", "1e1"):
+        assert client.post("/load/", {"rate": wrong}).status_code == 400
+    assert client.post("/load/", {"rate": "100"}).status_code == 302
+    run = load.generator.run
+    try:
+        until(lambda: run.acknowledged >= 5, 60, "bids are acknowledged")
+        assert b"100 bids per second are wanted" in client.get("/load/").content
+    finally:
+        client.post("/load/", {"rate": "0"})
+    until(lambda: not run.under_way, 60, "all are answered")
+    assert sum(house.Bidder.ref(each).sync.account()["bids"] for each in run.bots) == run.acknowledged
+    assert run.unknown == 0

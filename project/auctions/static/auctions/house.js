@@ -35,3 +35,6 @@ tick();
 setInterval(tick, 500);
 document.addEventListener("sharding:live", tick, true);
 document.querySelectorAll("[data-refresh]").forEach(follow);
+for (const field of document.querySelectorAll("[data-submits]")) {
+  field.addEventListener("change", () => field.form.requestSubmit());
+}
