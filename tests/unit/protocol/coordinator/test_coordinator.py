@@ -73,6 +73,24 @@ def test_a6_a_users_own_strategy_decides_where_and_what_moves() -> None:
     assert [play.rows[TYPE, shard].epoch for shard in (1, 2, 3)] == [1, 2, 1]
 
 
+def test_a_client_that_is_heard_of_no_more_is_told_of_no_more_moves() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 1)
+    play.machine.proxy_registered("p-user", [TYPE], play.now)
+    for target in "ba":
+        play.machine.handoffs.begin([(TYPE, 1)], play.now, target)
+        play.play()
+        assert len(play.heard("p-user", BeginHandOff)) == 1
+        play.wait(CoordinatorSettings().proxy_expiry_seconds + 1.0, step=1.0)
+
+
+def test_a_type_that_no_node_hosts_and_that_was_asked_for_is_named_for_a_minute() -> None:
+    play = Play([node("a", 1)])
+    play.ask("p-web", 1, type_name="shop.Other")
+    assert play.machine.asked_in_vain(59.0) == ["shop.Other"]
+    assert play.machine.asked_in_vain(60.0) == []
+
+
 @pytest.mark.parametrize("asked", ["", "stop"])
 def test_no_number_of_workers_comes_in_force_while_all_stops(asked: str) -> None:
     machine = Coordinator("a", 1, CoordinatorSettings(), lambda _: LeastShardAllocation())

@@ -158,6 +158,27 @@ def test_a_release_that_fails_is_tried_until_the_time_is_over() -> None:
     assert len(play.machine) == 0
 
 
+def test_a_lease_that_was_renewed_is_renewed_again() -> None:
+    play = Play()
+    play.held()
+    for now in (1.0, 2.0, 3.0):
+        assert play.at(now) == [Renew(["a"])]
+        play.machine.renewed(["a"], ["a"], now)
+
+
+def test_an_answer_to_a_renewal_that_comes_after_the_end_loses_nothing() -> None:
+    play = Play()
+    play.held()
+    assert play.at(1.0) == [Renew(["a"])]
+    play.machine.unwant("a", 1.0)
+    assert play.at(1.0) == [Release(["a"])]
+    play.machine.renewed(["a"], [], 1.0)
+    play.machine.released(["a"], 1.1)
+    play.machine.renewed(["a"], [], 1.0)
+    assert play.at(2.0) == []
+    assert len(play.machine) == 0
+
+
 def test_a_release_is_tried_while_a_renewal_that_was_under_way_may_have_taken_effect() -> None:
     play = Play()
     play.held()
