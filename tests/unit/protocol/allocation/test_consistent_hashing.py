@@ -8,7 +8,7 @@ import pytest
 
 from sharding_app.protocol.allocation.consistent_hashing import ConsistentHashAllocation
 from sharding_app.protocol.allocation.strategy import ClusterView, Host
-from tests.unit.protocol.allocation.regions import MIXED_VERSIONS, Regions, moved, sizes, view
+from tests.unit.protocol.allocation.regions import MIXED_VERSIONS, Regions, moved, regions, sizes, view
 
 SHARDS = range(1000)
 
@@ -128,3 +128,9 @@ def test_bad_numbers_are_refused() -> None:
     for limit, factor in ((-1, 10), (0, 0)):
         with pytest.raises(ValueError, match="virtual_nodes"):
             ConsistentHashAllocation(limit, factor)
+
+
+def test_nothing_moves_while_more_is_under_way_than_the_limit_allows() -> None:
+    strategy, given, seen = ConsistentHashAllocation(rebalance_limit=2), regions(50, 0, 0), view("ABC")
+    assert len(strategy.rebalance(given, set(), seen)) == 2
+    assert strategy.rebalance(given, {1, 2, 3}, seen) == []
