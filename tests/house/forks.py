@@ -43,7 +43,7 @@ from tests.house.mutants import CORE, CORE_TESTS, TESTS, Mutant
 
 OPTIONS = ("-q", "-p", "no:cacheprovider")
 TIMES = 5
-"""So many times its usual time may a test or a seed take, and `MORE_SECONDS` more."""
+"""This number of times its usual time may a test or a seed take, and `MORE_SECONDS` more."""
 MORE_SECONDS = 2
 MORE_WALL_SECONDS = 120
 """Only for one that waits for ever; long, since the machine may be busy."""

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from sharding_app.testing.simulation.world import World
 
 FAILS_IN = 25
-"""The handler fails at one of so many events."""
+"""The handler fails at one event of this number."""
 FOR_GOOD = 5
-"""So many times or fewer. Some of these are parked, and an operator has to help."""
+"""This number of times or fewer. Some of these are parked, and an operator has to help."""
 
 
 class ProjectionChecker:
@@ -109,7 +109,7 @@ class ProjectionChecker:
         return left > 0
 
     def begins(self, name: str, types: Collection[int]) -> None:
-        """Note what is there when a version is made known."""
+        """Note the events that exist when a version is made known."""
         if name not in self._tables.types:
             self._note_wanted(name, types)
 

@@ -325,7 +325,7 @@ def test_a_message_that_is_not_there_is_said_to_be_gone(root: Client, message: s
 
 
 def confirm(browser: Client, address: str, commits: Any) -> str:
-    """Read the plan, carry out what its form says, and return what is said then."""
+    """Read the plan, send its form, and return the messages of the page after it."""
     page = browser.get(BASE + address)
     assert page.status_code == 200, text(page)
     assert "What will happen" in text(page)

@@ -85,7 +85,7 @@ def test_orders_need_their_permission(person: Person) -> None:
 
 
 def confirm(browser: Client, address: str) -> str:
-    """Read the plan, carry out what its form says, and return what is said then."""
+    """Read the plan, send its form, and return the messages of the page after it."""
     page = browser.get(f"{BASE}steer/{address}")
     assert page.status_code == 200, text(page)
     answer = browser.post(page.wsgi_request.path, dict(page.context["plan"].fields))
