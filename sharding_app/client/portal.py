@@ -394,8 +394,12 @@ class BackgroundPortal:
         """End the thread. Calls that still wait fail."""
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             with contextlib.suppress(RuntimeError):  # it has ended just now
-                self.portal.loop.call_soon_threadsafe(lambda: self._halt.set())
+                self.portal.loop.call_soon_threadsafe(self._leave)
             self._thread.join(seconds)
+
+    def _leave(self) -> None:
+        self.portal.following.hub.close("this process has left the cluster")
+        self._halt.set()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
@@ -414,7 +418,6 @@ class BackgroundPortal:
     async def _live(self) -> None:
         self._halt = asyncio.Event()
         await self._keep_joined(self._halt)
-        self.portal.following.hub.close("this process has left the cluster")
         for _ in range(LAST_TURNS):
             await asyncio.sleep(0)
 
@@ -505,7 +508,7 @@ async def _let_finish(process: Process) -> None:
     """Give the last tells a moment: a script that tells and ends expects them to arrive."""
     now = process.ports.clock.now
     until = now() + FAREWELL_SECONDS
-    while process.region_client.pending:
+    while process.region_client.unfinished:
         if now() >= until:
             return
         await asyncio.sleep(0.005)

@@ -103,6 +103,11 @@ class RegionClient:
         """Times that it took to learn the homes of shards."""
         return self._total.home_seconds
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a call is open that does more than wait for an entity's next event."""
+        return any(each.call.command != EVENTS for each in self.pending.values())
+
     def shard_of(self, type_name: str, entity: str) -> ShardId:
         own = self._shard_ids.get(type_name)
         return shard_of(entity, self._shards[type_name]) if own is None else own(entity)

@@ -17,6 +17,7 @@ from sharding_app.errors import (
     Unavailable,
     from_wire,
 )
+from sharding_app.protocol.builtin_commands import EVENTS
 from sharding_app.protocol.messages import Failed
 from sharding_app.protocol.pending_call import PendingCall
 
@@ -55,6 +56,8 @@ REASONS = {
     ),
 }
 
+STOPS = "stopped", "stopped_under_way"
+
 
 class Refusals:
     def __init__(self, limit: int) -> None:
@@ -70,7 +73,9 @@ class Refusals:
             reason = "stopped_under_way"
         # A reason of a later release is reported by its name.
         cls, text = REASONS.get(reason, (Unavailable, f"{{type!r}} has no home: {ascii(reason)[:80]}"))
-        self._not_delivered(pending, reason)
+        if not (reason in STOPS and pending.call.command == EVENTS):
+            # A follower's question only waits for news: nothing is lost when its process ends.
+            self._not_delivered(pending, reason)
         call = pending.call
         role = self.roles[call.type]
         roles = f" --roles {role}" if role else ""

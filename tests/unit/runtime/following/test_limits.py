@@ -130,11 +130,14 @@ async def test_a_question_that_waits_owes_nothing(cluster: MemoryCluster) -> Non
     await follower.stop()
 
 
-async def test_the_end_of_the_cluster_ends_followers() -> None:
+async def test_the_end_of_the_cluster_ends_followers(caplog: pytest.LogCaptureFixture) -> None:
+    """No message is lost by it, so none is reported, and the end does not wait for their news."""
     async with MemoryCluster() as cluster:
         with cluster.in_use():
             follower, clicks = follow(), Collected(Clicks.ref("1").total.changes())
-            await until(lambda: clicks.found == [0])
+            await until(lambda: clicks.found == [0] and len(cluster.client.region_client.pending) == 2)
+            assert not cluster.client.region_client.unfinished
+    assert not [each for each in caplog.records if each.name == "sharding.region"]
     await asyncio.wait([follower.task, clicks.task], timeout=5)
     assert isinstance(follower.error, Unavailable)
     assert isinstance(clicks.error, Unavailable)
