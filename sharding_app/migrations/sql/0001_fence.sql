@@ -8,6 +8,7 @@ DECLARE
     locked bigint;
     stale json;
     followed_types integer[];
+    followed_type integer;
 BEGIN
     IF TG_TABLE_NAME = 'sharding_message' AND NOT EXISTS (SELECT FROM new_rows n WHERE n.epoch IS NOT NULL) THEN
         RETURN NULL;
@@ -36,16 +37,18 @@ BEGIN
     END IF;
     -- Who begins to follow a type waits for the locks held here, so each append writes this or was committed before.
     IF followed_types IS NOT NULL AND TG_TABLE_NAME = 'sharding_event' AND TG_OP = 'INSERT' THEN
-        INSERT INTO @schema@.sharding_change (type_id, events, entities, slices, firsts, lasts)
-            SELECT e.type_id, sum(e.events), array_agg(e.entity),
-                array_agg(get_byte(sha256(convert_to(e.entity, 'UTF8')), 0) & 127), array_agg(e.first), array_agg(e.last)
-            FROM (
-                SELECT n.type_id, n.entity, min(n.seq) AS first, max(n.seq) AS last, count(*) AS events
-                FROM new_rows n
-                WHERE n.type_id = ANY (followed_types)
-                GROUP BY n.type_id, n.entity
-            ) e
-            GROUP BY e.type_id;
+        -- One type at a time: to group by type as well costs more than all of the rest.
+        FOREACH followed_type IN ARRAY followed_types LOOP
+            INSERT INTO @schema@.sharding_change (type_id, events, entities, slices, firsts, lasts)
+                SELECT followed_type, sum(e.events), array_agg(e.entity),
+                    array_agg(get_byte(sha256(convert_to(e.entity, 'UTF8')), 0) & 127), array_agg(e.first), array_agg(e.last)
+                FROM (
+                    SELECT n.entity, min(n.seq) AS first, max(n.seq) AS last, count(*) AS events
+                    FROM new_rows n
+                    WHERE n.type_id = followed_type
+                    GROUP BY n.entity
+                ) e;
+        END LOOP;
     END IF;
     RETURN NULL;
 END
