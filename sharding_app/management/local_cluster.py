@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sharding_app.management.reload import ProjectFiles
+from sharding_app.management.steered_nodes import SteeredNodes
 from sharding_app.processes.child_processes import Child, Supervisor, manage, up_line
+from sharding_app.processes.control import ControlServer
 
 UP_SECONDS = 30.0
 WATCH_SECONDS = 0.5
@@ -25,15 +27,18 @@ class LocalCluster:
         all_up: Callable[[], object],
         files: ProjectFiles | None,
         options: tuple[str, ...] = (),
+        control: ControlServer | None = None,
     ) -> None:
-        self.nodes = [self._node(f"node-{number}", options) for number in range(1, nodes + 1)]
-        self.site = site
-        self.supervisor = Supervisor([*self.nodes, *([site] if site else [])], say, LEAVE_SECONDS + 5)
+        """With `control`, the site may ask for more."""
+        self._options = options
+        children = [self._node(f"node-{number}") for number in range(1, nodes + 1)]
+        self.supervisor = Supervisor([*children, *([site] if site else [])], say, LEAVE_SECONDS + 5)
+        self._control = control
+        self._steered = SteeredNodes(self.supervisor, self._node, say)
         self._say = say
         self._all_up = all_up
         self._files = files
-        self._options = options
-        self._announced: set[str] = set()
+        self._announced: set[Child] = set()
         self._complete = False
         self._patience_until = 0.0
         self._look_at = 0.0
@@ -47,12 +52,14 @@ class LocalCluster:
         """Handle a line that a child has printed."""
         if line == up_line(child.name):
             child.ready.set()
+            if self._complete:
+                self._announce(child)
         elif line:
             self._say(f"{child.name} | {line}")
 
     # -- Inside ------------------------------------------------------------------------------------
 
-    def _node(self, name: str, options: tuple[str, ...]) -> Child:
+    def _node(self, name: str) -> Child:
         arguments = (
             "sharding_node",
             f"--name={name}",
@@ -61,13 +68,15 @@ class LocalCluster:
         )
         return Child(
             name,
-            manage(*arguments, *options),
+            manage(*arguments, *self._options),
             rank=1,
             environment={"PYTHONUNBUFFERED": "1"},
             listener=self.heard,
         )
 
     def _look(self) -> None:
+        if self._control is not None:
+            self._control.serve(self._steered.handle)
         if not self._complete:
             self._come_up()
         elif self._files is not None and time.monotonic() >= self._look_at:
@@ -77,15 +86,20 @@ class LocalCluster:
     def _come_up(self) -> None:
         waiting = [child for child in self.supervisor.children if not child.look_ready()]
         for child in self.supervisor.children:
-            if child not in waiting and child.name not in self._announced:
-                self._announced.add(child.name)
-                self._say(f"{child.name} is up.")
+            if child not in waiting:
+                self._announce(child)
         if not waiting:
             self._complete = True
             self._all_up()
         elif time.monotonic() > self._patience_until:
             self._patience_until = time.monotonic() + UP_SECONDS
             self._say(f"Still waiting for {', '.join(child.name for child in waiting)}.")
+
+    def _announce(self, child: Child) -> None:
+        """Say that it is up, at its first start."""
+        if child not in self._announced:
+            self._announced.add(child)
+            self._say(f"{child.name} is up.")
 
     def _watch(self, files: ProjectFiles) -> None:
         changed = files.changed()
@@ -103,7 +117,9 @@ class LocalCluster:
         if trouble:
             self._say(f"{trouble}\nThe new code does not load. The cluster continues with the old code.")
             return
-        for child in self.supervisor.children:
+        for child in list(self.supervisor.children):
+            if child.retiring:
+                continue
             self.supervisor.restart(child)
             if self.supervisor.stopping:
                 return

@@ -54,11 +54,12 @@ class Child:
         environment: Mapping[str, str] | None = None,
         listener: Listener | None = None,
         probe: Callable[[], bool] | None = None,
+        inherits: Sequence[int] = (),
     ) -> None:
         """Create it. With a listener, it gets the child's output line by line, on a thread.
 
         Without one, the output goes where ours goes. A child is ready once its listener calls
-        `ready.set()`, or once the probe returns true.
+        `ready.set()`, or once the probe returns true. It inherits these file descriptors.
         """
         self.name = name
         self.command = list(command)
@@ -70,6 +71,11 @@ class Child:
         self.again_at: float | None = None
         "The time to restart it, if it has died."
         self.delay = RESTART_SECONDS
+        self.retiring = False
+        "It is asked to end, and is not started again."
+        self.thaws_at: float | None = None
+        "The time to continue it, if it is frozen."
+        self._inherits = tuple(inherits)
         self._environment = {**os.environ, **(environment or {})}
         self._listener = listener
         self._probe = probe
@@ -78,6 +84,7 @@ class Child:
     def start(self) -> None:
         self.ready.clear()
         self.again_at = None
+        self.thaws_at = None
         self.started_at = time.monotonic()
         output = None if self._listener is None else subprocess.PIPE
         error = None if self._listener is None else subprocess.STDOUT
@@ -88,6 +95,7 @@ class Child:
             stdout=output,
             stderr=error,
             env=self._environment,
+            pass_fds=self._inherits,
         )
         if self._listener is not None and self._process.stdout is not None:
             heard = (self._process.stdout, self._listener)
@@ -117,6 +125,17 @@ class Child:
     def signal(self, number: int) -> None:
         if self._process is not None and self.alive:
             self._process.send_signal(number)
+
+    def freeze(self, seconds: float) -> None:
+        """Stop it for that time, without its knowledge. Its supervisor continues it."""
+        self.signal(signal.SIGSTOP)
+        self.thaws_at = time.monotonic() + seconds
+
+    def thaw(self) -> None:
+        """Continue it, if it is frozen."""
+        if self.thaws_at is not None:
+            self.thaws_at = None
+            self.signal(signal.SIGCONT)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for its end; False: it is still running."""
@@ -173,10 +192,17 @@ class Supervisor:
         start.
         """
         now = time.monotonic()
-        for child in self.children:
+        for child in list(self.children):
             if child.alive:
+                if child.thaws_at is not None and now >= child.thaws_at:
+                    child.thaw()
+                    self.say(f"{child.name} goes on.")
                 if now - child.started_at > STEADY_SECONDS:
                     child.delay = RESTART_SECONDS
+            elif child.retiring:
+                self.say(f"{child.name} has left: it {child.end}.")
+                child.release()
+                self.children.remove(child)
             elif child.again_at is None:
                 self.say(f"{child.name} {child.end}; it is started again in {child.delay:g} s.")
                 child.again_at = now + child.delay
@@ -185,6 +211,16 @@ class Supervisor:
                 child.restarts += 1
                 child.release()
                 child.start()
+
+    def add(self, child: Child) -> None:
+        """Start one more."""
+        self.children.append(child)
+        child.start()
+
+    def retire(self, child: Child) -> None:
+        """Ask one to end in order, and start it no more. `look` finds its end."""
+        child.retiring = True
+        child.signal(signal.SIGTERM)
 
     def restart(self, child: Child) -> None:
         """Stop one in order and start it again, as for new code."""
@@ -209,6 +245,7 @@ class Supervisor:
     def _end(self, children: list[Child]) -> None:
         for child in children:
             child.signal(signal.SIGTERM)
+            child.thaw()
         deadline = time.monotonic() + self.patience_seconds
         killed: set[str] = set()
         while running := [child for child in children if child.alive]:

@@ -19,6 +19,7 @@ from sharding_app.management.stdin_guard import at_end_of_input
 from sharding_app.operations.connectivity import check_servers
 from sharding_app.operations.console import columns, manage_line, style_for
 from sharding_app.processes.child_processes import Child, manage
+from sharding_app.processes.control import ControlServer, inherit
 from sharding_app.settings.load import get_settings
 
 
@@ -47,6 +48,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--noreload", action="store_true", help="do not watch for changed code")
         parser.add_argument("--serve-site", action="store_true", help=SUPPRESS)
+        parser.add_argument("--control-fd", type=int, help=SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.DEBUG and not web.is_loopback(options["host"]):
@@ -55,6 +57,8 @@ class Command(BaseCommand):
                 "Use a loopback address, or settings with DEBUG = False."
             )
         if options["serve_site"]:
+            if options["control_fd"] is not None:
+                inherit(options["control_fd"])
             at_end_of_input(lambda: os.kill(os.getpid(), signal.SIGTERM))
             web.serve(options["host"], options["port"])
             return
@@ -66,17 +70,25 @@ class Command(BaseCommand):
         apply_migrations(get_settings().database, self._say)
         check_servers()
         passed = tuple(f"--{name}={options[name]}" for name in ("settings", "pythonpath") if options[name])
-        site, address = self._site(options, passed)
+        # Only with DEBUG, and then only this machine reaches the site: see above.
+        control = ControlServer() if settings.DEBUG else None
+        site, address = self._site(options, passed, control)
         cluster = LocalCluster(
             options["nodes"], site, say=self._say, all_up=lambda: self._welcome(cluster, address),
-            files=None if options["noreload"] else ProjectFiles(project_roots()), options=passed,
+            files=None if options["noreload"] else ProjectFiles(project_roots()), options=passed, control=control,
         )  # fmt: skip
         count = f"{options['nodes']} node{'s' if options['nodes'] > 1 else ''}"
         self._say(f"Starting {count}{' and the site' if site else ''}.")
-        cluster.run()
+        try:
+            cluster.run()
+        finally:
+            if control is not None:
+                control.close()
         self._say("All processes have ended.")
 
-    def _site(self, options: dict[str, Any], passed: tuple[str, ...]) -> tuple[Child | None, str | None]:
+    def _site(
+        self, options: dict[str, Any], passed: tuple[str, ...], control: ControlServer | None
+    ) -> tuple[Child | None, str | None]:
         if web.server() is None:
             self._say(web.NO_SERVER)
             return None, None
@@ -84,13 +96,15 @@ class Command(BaseCommand):
         port = web.choose_port(host, wanted)
         if port != wanted:
             self._say(f"Port {wanted} is in use. The site uses {port}.")
+        inherits = [] if control is None else [control.fd]
         command = manage(
-            "runcluster", "--serve-site", f"--host={host}", f"--port={port}", "--skip-checks", *passed
-        )
+            "runcluster", "--serve-site", f"--host={host}", f"--port={port}", "--skip-checks", *passed,
+            *(f"--control-fd={fd}" for fd in inherits),
+        )  # fmt: skip
         seen = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only compared
         site = Child(
             "site", command, environment={"PYTHONUNBUFFERED": "1"}, probe=lambda: web.listens(seen, port),
-            listener=lambda child, line: self._say(f"{child.name} | {line}") if line else None,
+            listener=lambda child, line: self._say(f"{child.name} | {line}") if line else None, inherits=inherits,
         )  # fmt: skip
         return site, f"http://{f'[{seen}]' if ':' in seen else seen}:{port}/"
 
