@@ -22,9 +22,9 @@ from channels_redis.pubsub import RedisPubSubChannelLayer
 from django.utils.module_loading import import_string
 from redis.asyncio.sentinel import SentinelConnectionPool
 
-CONNECT_SECONDS = 1.0
-CANCEL_AGAIN_SECONDS = 0.05
+from sharding_app.adapters.channels.round_trips import CANCEL_AGAIN_SECONDS, RoundTrips
 
+CONNECT_SECONDS = 1.0
 
 MOST_AT_A_TIME = 100
 _SEND = """
@@ -39,8 +39,8 @@ return 1
 
 
 class LeanCoreLayer(RedisChannelLayer):  # type: ignore[misc]
-    """The core layer with one round trip to Redis per send, and one for all waiting messages,
-    instead of four for each.
+    """The core layer with one round trip to Redis for all sends that wait, and one for all waiting
+    messages, instead of four for each.
 
     Each round trip waits for a time slice of two processes, so on a starved machine their number is
     the price of a frame. The plain layer keeps a message that it gives until it is asked again;
@@ -48,14 +48,18 @@ class LeanCoreLayer(RedisChannelLayer):  # type: ignore[misc]
     plain one understand each other. With several hosts it is the plain layer.
     """
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._sends = RoundTrips(lambda: self.connection(0))
+
     async def send(self, channel: str, message: dict[str, Any]) -> None:
         if self.ring_size != 1 or "!" in channel:
             await super().send(channel, message)
             return
         now = time.time()
         expired, expiry = int(now) - int(self.expiry), int(self.expiry)
-        taken = await self.connection(0).eval(
-            _SEND, 1, self.prefix + channel,
+        taken = await self._sends.run(
+            "EVAL", _SEND, 1, self.prefix + channel,
             expired, self.get_capacity(channel), now, self.serialize(message), expiry,
         )  # fmt: skip
         if not taken:
@@ -70,11 +74,47 @@ class LeanCoreLayer(RedisChannelLayer):  # type: ignore[misc]
         first = await connection.bzpopmin(key, timeout=self.brpop_timeout)
         return [] if first is None else [first[1]]
 
+    async def end_sends(self) -> None:
+        await self._sends.end()
+
+
+class LeanPubSubLayer(RedisPubSubChannelLayer):  # type: ignore[misc]
+    """The pub/sub layer whose sends to one host share round trips. The plain layer makes one send
+    at a time.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._sends: dict[Any, RoundTrips] = {}
+        "By channels_redis's object for a host."
+
+    async def send(self, channel: str, message: dict[str, Any]) -> None:
+        host = self._get_layer()._get_shard(channel)
+        sends = self._sends.get(host)
+        if sends is None:
+            sends = self._sends[host] = RoundTrips(lambda: _client_of(host))
+        await sends.run("PUBLISH", channel, self.serialize(message))
+
+    async def end_sends(self) -> None:
+        for sends in self._sends.values():
+            await sends.end()
+
+
+def _client_of(host: Any) -> Any:
+    host._ensure_redis()
+    return host._redis
+
 
 class Layer(Protocol):
     async def send(self, channel: str, message: dict[str, Any]) -> None: ...
 
     async def receive(self, channel: str) -> dict[str, Any]: ...
+
+
+LEAN: dict[type, type] = {
+    RedisChannelLayer: LeanCoreLayer,
+    RedisPubSubChannelLayer: LeanPubSubLayer,
+}
 
 
 def make_layer(alias: str) -> Layer:
@@ -94,7 +134,7 @@ def make_layer(alias: str) -> Layer:
         return channel_layers[alias]
     options = dict(config.get("CONFIG", {}))
     options["hosts"] = [_host(entry) for entry in options.get("hosts") or ["redis://localhost:6379"]]
-    layer = LeanCoreLayer(**options) if backend is RedisChannelLayer else backend(**options)
+    layer = LEAN.get(backend, backend)(**options)
     if isinstance(layer, RedisChannelLayer):
         limits = [host["socket_timeout"] for host in layer.hosts if host["socket_timeout"] is not None]
         layer.brpop_timeout = min([layer.brpop_timeout, *(limit / 2 for limit in limits)])
@@ -130,6 +170,8 @@ async def end_receiver(layer: Layer, receiver: asyncio.Task[None]) -> None:
     ones.
     """
     sentinels = _sentinels(layer)
+    if isinstance(layer, (LeanCoreLayer, LeanPubSubLayer)):
+        await layer.end_sends()
     if isinstance(layer, RedisPubSubChannelLayer):
         # Before the receiver is stopped, because it would try to unsubscribe on a connection that
         # may be dead.
