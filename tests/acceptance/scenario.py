@@ -15,7 +15,7 @@ from sharding_app.torture import scenario
 from sharding_app.torture.processes import NotInTime, until
 from sharding_app.torture.scenario import SETTLE_SECONDS, Fault, Report
 from tests.acceptance.cluster import Cluster, Servers
-from tests.acceptance.summed.sums import TABLE, Look, check_sums, look
+from tests.acceptance.summed.sums import ROLE, TABLE, Look, check_sums, look
 
 __all__ = ["REPORTS", "REPORT_FOLDER", "SECONDS", "Fault", "Report", "Scenario", "drawn"]
 
@@ -44,9 +44,6 @@ class Scenario(scenario.Scenario[Cluster]):
         super().__init__(Cluster(servers, place, seed, sharding), name)
         self.counts = True
         "Its figures belong into the summary."
-        # Calls of a torture by hand give up after 20 s. On a machine with other work, a call that
-        # met two faults one after the other has waited for 25 s.
-        self.patience *= 2
         self.projects = False
         self.projected = 0
         "Events in the projection's table, so far."
@@ -67,6 +64,7 @@ class Scenario(scenario.Scenario[Cluster]):
         """
         self.projects = True
         self.cluster.more["ACCEPTANCE_APPS"] = "tests.acceptance.summed"
+        self.cluster.spared_role = ROLE
         self.cluster.sql(TABLE)
 
     def judge_more(self) -> list[str]:

@@ -7,7 +7,7 @@ from django.db import connection
 from sharding_app import Happened, Projection, on, on_erased
 from sharding_app.torture.accounts import Step
 from tests.acceptance.app.entities import Account
-from tests.acceptance.summed.sums import NAME
+from tests.acceptance.summed.sums import NAME, ROLE
 
 # Each event adds to its row: one that is handled twice, or left out, stays in the sums.
 ADD = """
@@ -19,6 +19,7 @@ ON CONFLICT (account) DO UPDATE SET cents = s.cents + EXCLUDED.cents, events = s
 
 class Sums(Projection, name=NAME):
     source = Account
+    role = ROLE
 
     @on(Step)
     def step(self, happened: Happened[Step]) -> None:

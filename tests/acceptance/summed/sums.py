@@ -16,6 +16,7 @@ from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.torture.processes import NoAnswer
 
 NAME = "acceptance.Sums"
+ROLE = "sums"
 TABLE = """
 CREATE TABLE summed_account (account text PRIMARY KEY, cents bigint, events bigint, last bigint, displaced bigint)
 """
