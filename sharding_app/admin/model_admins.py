@@ -3,7 +3,7 @@ user has.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib.admin import ModelAdmin, ShowFacets, SimpleListFilter, display
 from django.db.models import Model, OuterRef, QuerySet, Subquery
@@ -16,9 +16,17 @@ from django.utils.translation import gettext_lazy as _
 from sharding_app.adapters.django.database import ReadTooLong, bounded_reads
 from sharding_app.dashboard.decision_tones import TONES
 from sharding_app.dashboard.jsontext import pretty
-from sharding_app.dashboard.keyset import KeysetChangeList, TypeFilter, key_names, parse_key, storable
+from sharding_app.dashboard.keyset import (
+    HeadFilter,
+    KeysetChangeList,
+    ProjectionFilter,
+    TypeFilter,
+    key_names,
+    parse_key,
+    storable,
+)
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
-from sharding_app.models import EntityType
+from sharding_app.models import EntityType, ProjectionVersion
 from sharding_app.protocol.ids import shard_of
 
 
@@ -117,9 +125,9 @@ class KeysetAdmin(ReadOnlyAdmin):
     change_list_template = "sharding_app/keyset_list.html"
     large: tuple[str, ...] = ()
     "Columns that lists do not read."
-    list_filter = (TypeFilter,)
+    list_filter: ClassVar[tuple[type[HeadFilter]]] = (TypeFilter,)
     sortable_by = ()
-    search_fields = ("entity",)
+    search_fields: ClassVar[tuple[str, ...]] = ("entity",)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetChangeList]:
         return KeysetChangeList
@@ -132,21 +140,21 @@ class KeysetAdmin(ReadOnlyAdmin):
         return self.model._default_manager.filter(pk=key).defer(*hidden).first()
 
     def searched(
-        self, rows: QuerySet[Any], query: str, types: QuerySet[EntityType], wanted: int
+        self, rows: QuerySet[Any], query: str, heads: QuerySet[Any], wanted: int
     ) -> Iterator[QuerySet[Any]]:
-        """Rows that a search finds along the index, in parts by type: of these types only those
-        that have any, and no more of them than rows are wanted.
+        """Rows that a search finds along the index, in parts by type (or projection): of these
+        only those that have any, and no more of them than rows are wanted.
         """
         if not storable(query):
             return
-        if query:
+        if query and self.search_fields:
             rows = rows.filter(entity__startswith=query)
         # Of each type the first row alone: a sub-query for each type, which goes along the index.
-        _, *names = key_names(self.model)
-        first = rows.filter(type_id=OuterRef("id")).order_by(*names).values(names[0])[:1]
-        having = types.alias(first=Subquery(first)).filter(first__isnull=False)
+        head, *names = key_names(self.model)
+        first = rows.filter(**{head: OuterRef("id")}).order_by(*names).values(names[0])[:1]
+        having = heads.alias(first=Subquery(first)).filter(first__isnull=False)
         for number in having.values_list("id", flat=True)[:wanted]:
-            yield rows.filter(type_id=number)
+            yield rows.filter(**{head: number})
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -194,13 +202,13 @@ class ShardAdmin(KeysetAdmin):
     search_help_text = _("The number of a shard.")
 
     def searched(
-        self, rows: QuerySet[Any], query: str, types: QuerySet[EntityType], wanted: int
+        self, rows: QuerySet[Any], query: str, heads: QuerySet[EntityType], wanted: int
     ) -> Iterator[QuerySet[Any]]:
         """With a number: one row of each type, by its whole key."""
         if not query:
-            yield from super().searched(rows, query, types, wanted)
+            yield from super().searched(rows, query, heads, wanted)
         elif query.isdecimal() and len(query) < 10:
-            yield rows.filter(pk__in=[(number, int(query)) for number in types.values_list("id", flat=True)])
+            yield rows.filter(pk__in=[(number, int(query)) for number in heads.values_list("id", flat=True)])
 
 
 class EventAdmin(KeysetAdmin):
@@ -231,18 +239,56 @@ class RememberedEntityAdmin(KeysetAdmin):
     search_help_text = _("The full id of an entity.")
 
     def searched(
-        self, rows: QuerySet[Any], query: str, types: QuerySet[EntityType], wanted: int
+        self, rows: QuerySet[Any], query: str, heads: QuerySet[EntityType], wanted: int
     ) -> Iterator[QuerySet[Any]]:
         """With an id: one row of each type, by its whole key."""
         if not query:
-            yield from super().searched(rows, query, types, wanted)
+            yield from super().searched(rows, query, heads, wanted)
         elif storable(query):
             yield rows.filter(
                 pk__in=[
                     (number, shard_of(query, shards), query)
-                    for number, shards in types.values_list("id", "number_of_shards")
+                    for number, shards in heads.values_list("id", "number_of_shards")
                 ]
             )
+
+
+class ProjectionVersionAdmin(ReadOnlyAdmin):
+    list_display = ("name", "version", "live", "paused", "created_at", "live_at")
+    search_fields = ("name__startswith",)
+
+
+class ProjectionPositionAdmin(KeysetAdmin):
+    list_display = ("first_slice", "last_slice", "projection", "events", "turn", "at", "fill_type")
+    list_filter = (ProjectionFilter,)
+    search_fields = ()
+
+
+class HeldEntityAdmin(KeysetAdmin):
+    list_display = ("entity", "type", "projection", "next", "failures", "parked", "retry_at", "at")
+    list_filter = (ProjectionFilter,)
+    search_help_text = _("The full id of an entity.")
+    payloads = ("error",)
+    large = ("error",)
+
+    def searched(
+        self, rows: QuerySet[Any], query: str, heads: QuerySet[ProjectionVersion], wanted: int
+    ) -> Iterator[QuerySet[Any]]:
+        """With an id: one row of each type that a projection follows, by its whole key."""
+        if not query:
+            yield from super().searched(rows, query, heads, wanted)
+        elif storable(query):
+            yield rows.filter(
+                pk__in=[
+                    (number, each, query)
+                    for number, types in heads.values_list("id", "type_ids")
+                    for each in types
+                ]
+            )
+
+    @display(description=_("error"))
+    def content(self, row: Any) -> str:
+        return str(row.error)
 
 
 def admins() -> dict[type[Model], type[ReadOnlyAdmin]]:
@@ -257,5 +303,8 @@ def admins() -> dict[type[Model], type[ReadOnlyAdmin]]:
         models.Snapshot: SnapshotAdmin,
         models.RememberedEntity: RememberedEntityAdmin,
         models.Lease: LeaseAdmin,
+        models.ProjectionVersion: ProjectionVersionAdmin,
+        models.ProjectionPosition: ProjectionPositionAdmin,
+        models.HeldEntity: HeldEntityAdmin,
         models.Decision: DecisionAdmin,
     }

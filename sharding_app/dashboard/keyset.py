@@ -1,9 +1,9 @@
 """Change lists over tables of any size: pages by key, never by offset, and nothing is counted.
 
-Rows are read along the primary key, one entity type after the other, so that each page costs one
-short walk over the index, however deep it lies and however large the journal is. The place where
-the next page begins travels in the query string (`after`). One statement finds the types that have
-rows at all for a page; no other type is asked.
+Rows are read along the primary key, one entity type after the other (or one projection), so that
+each page costs one short walk over the index, however deep it lies and however large the journal
+is. The place where the next page begins travels in the query string (`after`). One statement finds
+the types that have rows at all for a page; no other type is asked.
 """
 
 import json
@@ -21,7 +21,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from sharding_app.models import EntityType
+from sharding_app.models import EntityType, ProjectionVersion
 
 AFTER_VAR = "after"
 
@@ -68,6 +68,11 @@ def key_names(model: type[Model]) -> tuple[str, ...]:
     return tuple(field.attname for field in model._meta.pk_fields)
 
 
+def relations(model: type[Model]) -> tuple[str, ...]:
+    """The relations of the primary key."""
+    return tuple(field.name for field in model._meta.pk_fields if field.is_relation)
+
+
 def following(rows: QuerySet[Any], key: Key) -> QuerySet[Any]:
     """The rows of one type that follow a key of that type.
 
@@ -83,8 +88,15 @@ def following(rows: QuerySet[Any], key: Key) -> QuerySet[Any]:
     )
 
 
-class TypeFilter(SimpleListFilter):
-    """By entity type: the first column of every large table's key."""
+class HeadFilter(SimpleListFilter):
+    """By the first column of a table's key."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset
+
+
+class TypeFilter(HeadFilter):
+    """By entity type."""
 
     title = _("entity type")
     parameter_name = "type"
@@ -92,8 +104,15 @@ class TypeFilter(SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(str(number), name) for number, name in EntityType.objects.values_list("id", "name")]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return queryset
+
+class ProjectionFilter(HeadFilter):
+    """By the version of a projection."""
+
+    title = _("projection")
+    parameter_name = "projection"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(str(each.pk), str(each)) for each in ProjectionVersion.objects.all()]
 
 
 class OnePage(Paginator):  # type: ignore[type-arg] # as above
@@ -129,7 +148,7 @@ class KeysetChangeList(ChangeList):
             # A page of a list may stand for any number of bytes: it shows none of the columns with
             # contents.
             part = found.defer(*self.model_admin.large)
-            part = part.prefetch_related("type").order_by(*key_names(self.model))
+            part = part.prefetch_related(*relations(self.model)).order_by(*key_names(self.model))
             rows += part[: wanted - len(rows)]
             if len(rows) >= wanted:
                 break
@@ -149,25 +168,26 @@ class KeysetChangeList(ChangeList):
         """The rows that are shown, in the order of the key: those of one type, then those of later
         types.
         """
-        types = self._types()
+        heads = self._heads()
         rows = self.root_queryset
         if after is not None:
-            parts = self.model_admin.searched(
-                following(rows.filter(type_id=after[0]), after), self.query, types.filter(id=after[0]), wanted
-            )
-            yield from parts
-            types = types.filter(id__gt=after[0])
-        yield from self.model_admin.searched(rows, self.query, types, wanted)
+            first, *_ = key_names(self.model)
+            same = following(rows.filter(**{first: after[0]}), after)
+            yield from self.model_admin.searched(same, self.query, heads.filter(id=after[0]), wanted)
+            heads = heads.filter(id__gt=after[0])
+        yield from self.model_admin.searched(rows, self.query, heads, wanted)
 
-    def _types(self) -> QuerySet[EntityType]:
-        """The types that are wanted, in the order of their numbers."""
-        chosen = self.params.get(TypeFilter.parameter_name, "")
-        types: QuerySet[EntityType] = EntityType.objects.order_by("id")
+    def _heads(self) -> QuerySet[Any]:
+        """The types, or projections, that are wanted, in the order of their numbers."""
+        (by_head,) = self.model_admin.list_filter
+        chosen = self.params.get(by_head.parameter_name, "")
+        head: Any = self.model._meta.pk_fields[0].related_model
+        heads: QuerySet[Any] = head.objects.order_by("id")
         if chosen:
             if not chosen.isdecimal() or len(chosen) > 9:
-                raise IncorrectLookupParameters(TypeFilter.parameter_name)
-            types = types.filter(id=int(chosen))
-        return types
+                raise IncorrectLookupParameters(by_head.parameter_name)
+            heads = heads.filter(id=int(chosen))
+        return heads
 
     def url_for_result(self, result: Any) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"

@@ -13,6 +13,7 @@ from sharding_app.models.cluster import (
     Shard,
 )
 from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot
+from sharding_app.models.projections import HeldEntity, ProjectionPosition, ProjectionVersion
 from sharding_app.models.readonly import ReadOnlyError
 
 __all__ = [
@@ -21,10 +22,13 @@ __all__ = [
     "Decision",
     "EntityType",
     "Event",
+    "HeldEntity",
     "Lease",
     "Location",
     "Message",
     "Node",
+    "ProjectionPosition",
+    "ProjectionVersion",
     "ReadOnlyError",
     "RememberedEntity",
     "Shard",

@@ -126,6 +126,7 @@ class Shard(ReadOnlyModel):
     epoch = models.BigIntegerField()
     home = models.TextField(null=True)  # noqa: DJ001 - it is stopped
     step = models.TextField(choices=[("home", "at home"), ("handoff", "handing off"), ("stopped", "stopped")])
+    followed = models.BooleanField(default=False)
     updated_at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):

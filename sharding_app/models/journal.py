@@ -101,6 +101,7 @@ class Message(ReadOnlyModel):
     parked = models.BooleanField()
     error = models.TextField()
     at = models.DateTimeField()
+    occasion = models.DateTimeField(null=True)
 
     class Meta(ReadOnlyModel.Meta):
         db_table = "sharding_message"

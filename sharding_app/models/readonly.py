@@ -120,3 +120,10 @@ class StoredJSON(models.TextField):  # type: ignore[type-arg] # generic for the 
         if compiler.connection.vendor == "postgresql":
             return f"{sql}::text", params
         return super().select_format(compiler, sql, params)
+
+
+class Numbers(models.Field):  # type: ignore[type-arg] # as above
+    """An `integer[]` column, as a list."""
+
+    def db_type(self, connection: Any) -> str:
+        return "integer[]"

@@ -16,10 +16,11 @@ from sharding_app import models
 from sharding_app.admin import register
 from sharding_app.dashboard.keyset import key_text, parse_key
 from sharding_app.models import Event
-from tests.support.cluster_rows import CART, Person
+from tests.support.cluster_rows import CART, Person, add_projection
 
 SHOWN = [
     "node", "entitytype", "shard", "event", "snapshot", "rememberedentity", "lease", "decision",
+    "projectionversion", "projectionposition", "heldentity",
 ]  # fmt: skip
 BIG = ["event", "snapshot", "rememberedentity", "shard"]
 
@@ -43,6 +44,27 @@ def test_each_table_is_shown_and_cannot_be_changed(root: Client, model: str) -> 
     assert 'type="submit"' not in shown.content.decode().partition('id="content"')[2]
     assert root.post(address(model, "change", key), {}).status_code == 403
     assert root.get(address(model, "delete", key)).status_code == 403
+
+
+def test_what_projections_have_left_is_found_by_projection_and_by_entity(
+    rows: None, root: Client, person: Person
+) -> None:
+    add_projection()
+    with CaptureQueriesContext(connection) as captured:
+        held = root.get(address("heldentity"), {"projection": "7"})
+    assert _entities(held) == ["alice", "bob"]
+    assert not [each["sql"] for each in captured if "sharding_" in each["sql"] and "COUNT(" in each["sql"]]
+    assert _entities(root.get(address("heldentity"), {"q": "bob"})) == ["bob"]
+    assert _entities(root.get(address("heldentity"), {"projection": "8"})) == []
+    after = root.get(address("heldentity"), {"after": key_text((7, CART, "alice"))})
+    assert _entities(after) == ["bob"]
+    positions = root.get(address("projectionposition")).context["cl"].result_list
+    assert [(each.first_slice, each.events) for each in positions] == [(0, 1000), (64, 234)]
+    for model, key in (("projectionposition", (7, 64)), ("heldentity", (7, CART, "alice"))):
+        assert root.get(address(model, "change", key_text(key))).context["original"].pk == key
+    failed = address("heldentity", "change", key_text((7, CART, "alice")))
+    assert "the shelf is empty" not in person("view_heldentity").get(failed).content.decode()
+    assert "the shelf is empty" in person("view_heldentity", "view_payload").get(failed).content.decode()
 
 
 def _class(model: str) -> str:

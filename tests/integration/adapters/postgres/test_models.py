@@ -4,6 +4,7 @@ import asyncio
 from typing import Any, NoReturn
 
 import pytest
+from django.apps import apps
 from django.db import connection, models
 
 from sharding_app.adapters.postgres.conninfo import from_django_settings
@@ -14,8 +15,11 @@ from sharding_app.models import (
     Coordinator,
     EntityType,
     Event,
+    HeldEntity,
     Lease,
     Node,
+    ProjectionPosition,
+    ProjectionVersion,
     ReadOnlyError,
     RememberedEntity,
     Shard,
@@ -27,8 +31,8 @@ from sharding_app.protocol.records import Decision, HomeChange
 from tests.support.given import CART, event_row, member
 
 MODELS: list[type[models.Model]] = [
-    Cluster, Coordinator, EntityType, Event, Lease, Node, RememberedEntity, Shard, Snapshot,
-    TimelineLine,
+    Cluster, Coordinator, EntityType, Event, HeldEntity, Lease, Node, ProjectionPosition, ProjectionVersion,
+    RememberedEntity, Shard, Snapshot, TimelineLine,
 ]  # fmt: skip
 PAYLOAD = b'{"huge": 123456789012345678901234567890, "float": 1.10}'
 
@@ -70,6 +74,24 @@ def test_rows_are_shown_as_they_were_written() -> None:
     assert TimelineLine.objects.get().term == 1
     assert EntityType.objects.get().shards.count() == 1
     assert str(Cluster.objects.get()) == Cluster.objects.get().cluster_id
+
+
+def test_each_column_of_a_table_that_has_a_key_is_in_a_model(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT c.relname, array_agg(a.attname::text) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid"
+            " WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.attnum > 0 AND NOT a.attisdropped"
+            " AND c.relnamespace = current_schema()::regnamespace AND EXISTS"
+            " (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) GROUP BY c.relname"
+        )
+        tables = {
+            table: set(columns) for table, columns in cursor.fetchall() if table.startswith("sharding_")
+        }
+    found = {each._meta.db_table: each for each in apps.get_app_config("sharding").get_models()}
+    assert tables.keys() == found.keys()
+    for table, columns in tables.items():
+        modelled = {field.column for field in found[table]._meta.concrete_fields if field.column}
+        assert modelled == columns, table
 
 
 @pytest.mark.usefixtures("rows")
