@@ -48,7 +48,6 @@ class EncodeError(Exception):
 
     def __init__(self, message: AnyMessage, reason: str) -> None:
         super().__init__(f"{type(message).__name__} cannot be encoded: {reason}")
-        self.reason = reason
 
 
 class _Envelope(msgspec.Struct, array_like=True, gc=False):

@@ -162,13 +162,16 @@ class Shard(Generic[S]):
         "Slots that have to leave memory for others; the shell takes them from here."
 
     def limit(self, most: int, strategy: Strategy | None = None) -> None:
-        """Limit the entities in memory to `most`; without a strategy the least recently used go."""
+        """Limit the entities in memory to `most`.
+
+        `strategy`: the first one of this shard; without any the least recently used go.
+        """
         if not most:
             self.most, self.strategy = 0, None
             for slot in self.slots.values():
                 slot.node = None
             return
-        if strategy is not None and self.strategy is None:
+        if strategy is not None:
             self.strategy = strategy
         if self.strategy is not None:
             self._evict([self.slots[each.id] for each in self.strategy.resized(most)])
