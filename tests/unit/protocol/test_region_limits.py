@@ -48,6 +48,7 @@ def test_one_shard_leaves_room_for_the_others(size: int) -> None:
     for request in range(1, 500):
         region.submit(pending(request, 7, size), 0.0)
     assert 85 <= region.calls <= 90
+    assert refused(region) == list(range(region.calls + 1, 500))
     assert taken(region, range(100, 104), size, first=1000) == 4
 
 

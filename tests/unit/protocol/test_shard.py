@@ -63,6 +63,12 @@ def test_what_waits_runs_in_the_order_of_its_arrival_whatever_it_is() -> None:
     assert slot.mailbox is None, "an idle slot owns nothing"
 
 
+def test_it_is_known_by_its_type_number_and_epoch() -> None:
+    """What is written and told of it names it by these."""
+    shard = a_shard()
+    assert (shard.type, shard.number, shard.epoch) == ("shop.Cart", 7, 5)
+
+
 def test_what_was_sent_to_another_epoch_is_handed_back() -> None:
     shard = a_shard()
     for epoch in (4, 6):

@@ -84,6 +84,24 @@ def test_a_client_that_is_heard_of_no_more_is_told_of_no_more_moves() -> None:
         play.wait(CoordinatorSettings().proxy_expiry_seconds + 1.0, step=1.0)
 
 
+def test_a_coordinator_need_not_be_heard_by_itself() -> None:
+    play = Play([node("a", 1)], rows=[ShardRow(TYPE, 1, 1, "a", "home")], unheard={"a"})
+    play.wait(4.0)
+    assert play.noted("node_unheard") == []
+    play.ask("p-web", 2)
+    assert play.homes() == {1: "a", 2: "a"}
+
+
+def test_a_row_that_is_read_before_its_write_is_answered_is_started_all_the_same() -> None:
+    play = Play([node("a", 1)])
+    play.on_decide = lambda change: play.machine.rows_read(
+        [TYPE], [ShardRow(TYPE, change.shard, change.epoch, change.home, change.step)], play.now
+    )
+    play.ask("p-web", 1)
+    assert told_home(play, "p-web", 1) == "a"
+    assert play.heard("a", HostShard)
+
+
 def test_a_type_that_no_node_hosts_and_that_was_asked_for_is_named_for_a_minute() -> None:
     play = Play([node("a", 1)])
     play.ask("p-web", 1, type_name="shop.Other")

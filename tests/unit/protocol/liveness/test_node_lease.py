@@ -39,6 +39,16 @@ def test_is_valid_only_when_both_locks_are_held() -> None:
     assert lease.valid_until == pytest.approx(12.2)
 
 
+def test_a_ping_that_was_sent_before_the_lock_was_taken_proves_nothing() -> None:
+    lease = Lease(2.0, 3.0)
+    lease.locked(0)
+    ping(lease, 0, 10.0)
+    lease.ping_sent(1, 10.1)
+    lease.locked(1)
+    assert lease.ping_answered(1, 10.1, HERE, 10.2) == []
+    assert not lease.is_valid(10.2)
+
+
 def test_counts_from_when_the_answered_ping_was_sent() -> None:
     lease = valid_lease(10.0)
     ping(lease, 0, 11.0, took=0.9)

@@ -158,6 +158,16 @@ def test_a_release_that_fails_is_tried_until_the_time_is_over() -> None:
     assert len(play.machine) == 0
 
 
+def test_a_release_of_a_lease_whose_time_is_over_is_tried_once() -> None:
+    play = Play()
+    play.held()
+    assert play.at(9.0) == [Lost("a")]
+    play.machine.unwant("a", 9.5)
+    assert play.at(9.5) == [Release(["a"])]
+    play.machine.not_released(["a"], 9.6)
+    assert len(play.machine) == 0
+
+
 def test_a_lease_that_was_renewed_is_renewed_again() -> None:
     play = Play()
     play.held()

@@ -10,7 +10,9 @@ from sharding_app.protocol.projection.requests import (
     Changes,
     Feed,
     Found,
+    Held,
     Position,
+    PutHeld,
     ReadDue,
     ReadErased,
     ReadEvents,
@@ -22,7 +24,9 @@ from sharding_app.protocol.projection.requests import (
     StoredEvent,
     Take,
     Taken,
+    TellErased,
 )
+from sharding_app.protocol.projection.slices import slice_of
 from sharding_app.protocol.projection.turn import SAVE_SECONDS, Limits, Outcome, Turn, divided, joined, turn
 from sharding_app.protocol.projection.view import View
 
@@ -135,3 +139,19 @@ def test_only_changes_after_a_fill_are_compared_with_it() -> None:
     assert ReadFilled in follow(Change(7, 1, "a", 3, 1, 2), position=filled)[0]
     assert ReadFilled not in follow(Change(7, 1, "a", 3, 1, 2))[0]
     assert ReadFilled not in follow(position=filled)[0]
+
+
+def test_an_entity_whose_erasure_fails_waits_with_its_next_life() -> None:
+    asked, outcome = play(
+        turn(0, 9, [1], Limits(), careful=True),
+        {
+            Take: Taken([at(0, 9)], paused=False, holds=False, age=0.0),
+            Changes: Found(
+                NEW, None, [Change(7, 1, "a", 3, 1, 2, erased=True), Change(8, 1, "a", 3, 1, 1)], any=True
+            ),
+            TellErased: "no room",
+        },
+    )
+    assert [type(each) for each in asked] == [Take, Changes, TellErased, PutHeld, Save]
+    assert asked[3] == PutHeld(Held(1, "a", slice_of("a"), 0, failures=1, delay=1.0, error="no room"))
+    assert outcome.failed == 1
