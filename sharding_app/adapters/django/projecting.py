@@ -150,6 +150,8 @@ class DjangoPart:
             "idle_timeout": f"{round(IDLE_SECONDS * 1000)}ms",
         }
         self._facts: Facts | None = None
+        self._second: tuple[Any, BaseDatabaseWrapper] | None = None
+        "The connection that secures, and the one that it stands beside."
         self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="sharding-projection")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
@@ -167,8 +169,15 @@ class DjangoPart:
     async def close(self) -> None:
         self._is_closed = True
         # Behind a turn under way, whose end is not waited for.
-        self._thread.submit(connections.close_all)
+        self._thread.submit(self.leave)
         self._thread.shutdown(wait=False)
+
+    def leave(self) -> None:
+        """Close the connections of this thread, and the one beside them."""
+        if self._second is not None:
+            self._second[1].close()
+            self._second = None
+        connections.close_all()
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._tended, work)
@@ -229,6 +238,27 @@ class DjangoPart:
                 while count == TIDY_ROWS:
                     params = {"type_id": type_id, "limit": TIDY_ROWS}
                     ((count,),) = run_query(cursor, "projection_tidy_changes", params)
+
+    def secure(self) -> None:
+        """Have all that was read acknowledged, by a commit of another connection.
+
+        It is kept while that of the turns lasts: after a failover both are to be on one server.
+        """
+        beside = connections[self._alias]
+        kept, self._second = self._second, None
+        if kept is not None and kept[0] is beside.connection:
+            second = kept[1]
+        else:
+            if kept is not None:
+                kept[1].close()
+            second = beside.copy()
+        try:
+            with second.cursor() as cursor:
+                cursor.execute(_text("secure"))
+        except BaseException:
+            second.close()
+            raise
+        self._second = beside.connection, second
 
     def call(self, call: Call) -> None:
         """Call a handler: in this thread, or on the event loop if it is async."""
@@ -418,7 +448,8 @@ class _Shell:
 
     def _handled(self, work: Callable[[], None], careful: bool) -> str | None:
         if self._is_outside and not self._is_secured:
-            self._secure()
+            self._part.secure()
+            self._is_secured = True
         database = self._part.projection.database or self._alias
         try:
             if self._part.projection.is_async:
@@ -446,16 +477,6 @@ class _Shell:
             )  # fmt: skip
             return told(error)[:MAX_ERROR_CHARS].replace("\0", "")
         return None
-
-    def _secure(self) -> None:
-        """Have all that was read acknowledged, by a commit of another connection."""
-        second = connections[self._alias].copy()
-        try:
-            with second.cursor() as cursor:
-                cursor.execute(_text("secure"))
-        finally:
-            second.close()
-        self._is_secured = True
 
     def _save(self, request: Save) -> None:
         positions = request.positions

@@ -14,6 +14,8 @@ from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, on_erased
 from sharding_app.protocol.projection.turn import Limits
 
+MADE: list[DjangoPart] = []
+"""The parts of a test, for one that has to end what they keep."""
 TABLE = "CREATE TABLE projected (place serial, entity text, seq bigint, amount bigint)"
 
 
@@ -67,7 +69,8 @@ class Payments(Projection, name="projected.Payments"):
 def part(projection: type[Projection] = Payments, **limits: Any) -> DjangoPart:
     found = projection._sharding_projection
     assert found is not None
-    return DjangoPart("default", found, limits=Limits(**limits), lock_timeout_seconds=5.0)
+    MADE.append(DjangoPart("default", found, limits=Limits(**limits), lock_timeout_seconds=5.0))
+    return MADE[-1]
 
 
 def run(work: DjangoPart, first: int = 0, last: int = 127, *, turns: int = 200, careful: bool = False) -> int:

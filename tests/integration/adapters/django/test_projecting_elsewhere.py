@@ -7,17 +7,27 @@ from typing import Any, ClassVar
 
 import pytest
 from django.db import OperationalError, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app.adapters.django import projections as control
 from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import Projection, on, projections
 from sharding_app.errors import AskTimeout, ProjectionError
 from sharding_app.operations.projections import order
-from tests.integration.adapters.django.projected import Account, Paid, Writer, journal, log, part, run
+from tests.integration.adapters.django.projected import MADE, Account, Paid, Writer, journal, log, part, run
 from tests.integration.adapters.django.test_projecting import writer as journal_writer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 writer = journal_writer
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """End the connections that parts keep beside the test's."""
+    MADE.clear()
+    yield
+    for each in MADE:
+        each.leave()
 
 
 @pytest.fixture
@@ -192,3 +202,36 @@ def test_who_waits_sees_rows_that_are_elsewhere(writer: Writer, copies: type[Pro
         assert not shows(projection)
         run(work)
         assert shows(projection)
+
+
+def test_the_connection_that_secures_lasts_as_long_as_that_of_the_turns(
+    writer: Writer, copies: type[Projection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[BaseDatabaseWrapper] = []
+
+    def copy(self: BaseDatabaseWrapper, alias: str | None = None) -> BaseDatabaseWrapper:
+        opened.append(real(self, alias))
+        return opened[-1]
+
+    def paid(number: int) -> None:
+        writer.append("a", number)
+        writer.commit()
+        run(work)
+
+    work = part(copies)
+    real = BaseDatabaseWrapper.copy
+    monkeypatch.setattr(BaseDatabaseWrapper, "copy", copy)
+    for number in (1, 2, 3):
+        paid(number)
+    assert len(opened) == 1
+    connections["default"].close()  # after a failover the next one may be to another server
+    paid(4)
+    first, second = opened
+    assert first.connection is None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [second.connection.info.backend_pid])
+    with pytest.raises(OperationalError):
+        paid(5)
+    run(work)
+    assert has_all()
+    assert len(opened) == 3
