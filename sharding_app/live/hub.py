@@ -160,7 +160,7 @@ class Seat:
                     return self._say([])
             elif not self._answers:
                 break
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._hub.loop.create_future()
             await self._waiter
         return None
 
@@ -207,10 +207,9 @@ class Seat:
     def _take(self) -> list[str]:
         items: list[str] = []
         size = 0
-        unsure = self.unsure or self._hub.is_stale(self)
         for key, text in list(self._due.items()):
             form = self.forms.get(key)
-            if not text and form is not None and unsure and not form.public:
+            if not text and form is not None and not form.public and self._is_unsure():
                 continue
             item = text or ("" if form is None else form.frame if self.frames else form.body)
             if items and size + len(item) > MESSAGE_BYTES:
@@ -221,8 +220,11 @@ class Seat:
                 size += len(item)
         return items
 
+    def _is_unsure(self) -> bool:
+        return self.unsure or self._hub.is_stale(self)
+
     def _say(self, items: list[str]) -> list[str]:
-        self.said_at = asyncio.get_running_loop().time()
+        self.said_at = self._hub.tended_at
         self._quiet = False
         self._sent += 1
         self._sent_bytes += sum(map(len, items)) + 1
@@ -255,8 +257,10 @@ class Hub:
         self._ready: dict[Seat, None] = {}
         self._wakes = False
         self._tending: asyncio.Task[None] | None = None
+        self.tended_at = 0.0
+        "Read once in `TEND_SECONDS`, and not for each message of each browser."
         self._checking: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sharding-live")
 
     # -- For connections ---------------------------------------------------------------------------
@@ -267,10 +271,11 @@ class Hub:
             self.counters["refused_full"] += 1
             return None
         seat = Seat(self, scope, frames=frames, answers=answers)
-        seat.said_at = seat.checked_at = self._loop.time()
+        seat.said_at = seat.checked_at = self.loop.time()
         self.seats[seat] = None
         if self._tending is None:
-            self._tending = self._loop.create_task(self._tend(), name="sharding live")
+            self.tended_at = seat.said_at
+            self._tending = self.loop.create_task(self._tend(), name="sharding live")
         return seat
 
     async def ask_rights(self, scope: Mapping[str, Any], tokens: Iterable[str]) -> dict[str, Topic | Refusal]:
@@ -302,7 +307,7 @@ class Hub:
             self.refuse(seat, key_of(token), "full")
         answers = await self.ask_rights(seat.scope, fresh[: max(0, room)])
         if not seat.guarded:
-            seat.checked_at = self._loop.time()
+            seat.checked_at = self.loop.time()
         for token, found in answers.items():
             if seat.ended or seat not in self.seats:
                 return
@@ -369,7 +374,7 @@ class Hub:
             self._ready[seat] = None
             if not self._wakes:
                 self._wakes = True
-                self._loop.call_soon(self._wake_some)
+                self.loop.call_soon(self._wake_some)
 
     async def close(self) -> None:
         """End everything, as its loop ends."""
@@ -383,7 +388,7 @@ class Hub:
             seat.release()
         self._wakes = bool(self._ready)
         if self._wakes:
-            self._loop.call_soon(self._wake_some)
+            self.loop.call_soon(self._wake_some)
 
     # -- Watches -----------------------------------------------------------------------------------
 
@@ -393,7 +398,7 @@ class Hub:
             if len(self.watches) >= self.limits.watches:
                 return None
             watch = self.watches[source] = Watch(source)
-            watch.task = self._loop.create_task(self._run(watch), name="sharding live view")
+            watch.task = self.loop.create_task(self._run(watch), name="sharding live view")
         return watch
 
     def _end(self, watch: Watch) -> None:
@@ -459,7 +464,7 @@ class Hub:
             except Exception as error:  # noqa: BLE001 (told and logged)
                 self._fail(form, watch.version, error)
         if behind and watch.painter is None:
-            watch.painter = self._loop.create_task(self._paint_templates(watch), name="sharding live page")
+            watch.painter = self.loop.create_task(self._paint_templates(watch), name="sharding live page")
 
     async def _paint_templates(self, watch: Watch) -> None:
         try:
@@ -498,12 +503,12 @@ class Hub:
         """Give signs of life, and check rights again."""
         while True:
             await asyncio.sleep(TEND_SECONDS)
-            now = self._loop.time()
+            now = self.tended_at = self.loop.time()
             for seat in self.seats:
                 if now - seat.said_at >= QUIET_SECONDS:
                     seat.say_something()
             if self._checking is None:
-                self._checking = self._loop.create_task(self._check_due(now), name="sharding live rights")
+                self._checking = self.loop.create_task(self._check_due(now), name="sharding live rights")
 
     async def _check_due(self, now: float) -> None:
         """Check the rights of seats whose time has come: those of one login together."""
@@ -532,7 +537,7 @@ class Hub:
                 seat.unsure = True
             return
         for seat in seats:
-            seat.checked_at, seat.unsure = self._loop.time(), False
+            seat.checked_at, seat.unsure = self.loop.time(), False
             for form in seat.guarded:
                 if not may.get(form.topic, True):
                     self.forget(seat, form.key)
@@ -541,7 +546,7 @@ class Hub:
 
     def is_stale(self, seat: Seat) -> bool:
         """Tell whether its rights were checked too long ago."""
-        return self._loop.time() - seat.checked_at > STALE * self.limits.check_seconds
+        return self.loop.time() - seat.checked_at > STALE * self.limits.check_seconds
 
     async def _rights(self, scope: Mapping[str, Any], topics: list[Topic]) -> dict[Topic, bool]:
         """Ask for rights. Raises RightsUnknown."""
@@ -556,7 +561,7 @@ class Hub:
         return {each: self._may_watch(each, user) for each in topics}
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._threads, _with_connections, work)
+        return await self.loop.run_in_executor(self._threads, _with_connections, work)
 
 
 def _with_connections(work: Callable[[], T]) -> T:
