@@ -2,7 +2,8 @@
 
 A bid has a command id and is sent again until it is acknowledged. So an answer that was lost with
 its node leaves no doubt, and the bid counts once. The bots of each run have names of their own: in
-the journal the bids of these names are those of the run.
+the journal the bids of these names are those of the run. The bids of people count as well. An
+account numbers its bids, so those before the first acknowledged one are known, and left out.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import random
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections
+from django.db.models import Count
 
 from project.auctions.entities import STEP_CENTS, WELCOME_CENTS, Bidder
 from project.auctions.models import OpenAuction
@@ -32,11 +34,14 @@ UNDER_WAY = 64
 ATTEMPTS = 100
 chance = random.SystemRandom()
 PAUSE_SECONDS = 0.25
+CHART_SECONDS = 60
+MOST_PEOPLE = 200
+"""The bids of more people are not counted in one run."""
 
 
 @dataclass
 class Run:
-    """The bids since the rate was last zero."""
+    """The bids since bots were last asked for, or since the process began."""
 
     name: str = field(default_factory=lambda: secrets.token_hex(3))
     rate: int = 0
@@ -49,15 +54,50 @@ class Run:
     unknown: int = 0
     "No attempt was answered."
     under_way: int = 0
+    people: dict[str, int] = field(default_factory=dict)
+    "Names of people, with the number of their last bid before this run."
+    per_second: dict[int, int] = field(default_factory=dict)
+    "Acknowledged bids in each of the last seconds, by that clock."
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @property
     def bots(self) -> list[str]:
         return [f"bot-{self.name}-{number}" for number in range(BOTS)]
 
+    def acknowledge(self, person: str = "", number: int = 0) -> None:
+        """Count a bid that was answered; those of people with their own numbers."""
+        second = int(time.monotonic())
+        with self.lock:
+            if person and person not in self.bots:
+                if person not in self.people and len(self.people) >= MOST_PEOPLE:
+                    return
+                self.people[person] = min(number - 1, self.people.get(person, number))
+            self.acknowledged += 1
+            self.per_second[second] = self.per_second.get(second, 0) + 1
+            for past in [each for each in self.per_second if each < second - CHART_SECONDS]:
+                del self.per_second[past]
+
+    def give_up(self) -> None:
+        """Count a bid that was never answered."""
+        with self.lock:
+            self.unknown += 1
+
+    def look(self) -> Run:
+        """Return the figures of one moment."""
+        with self.lock:
+            return replace(self, people=dict(self.people), per_second=dict(self.per_second))
+
+    def last_seconds(self) -> list[int]:
+        """Return the acknowledged bids of each whole second, the latest one last."""
+        now = int(time.monotonic())
+        return [self.per_second.get(each, 0) for each in range(now - CHART_SECONDS, now)]
+
     def in_journal(self) -> int:
         """Count the bids of this run in the journal."""
-        bids = Event.objects.filter(type__name="auctions.Bidder", entity__in=self.bots, name="Held")
-        return int(bids.count())
+        bids = Event.objects.filter(type__name="auctions.Bidder", name="Held")
+        found = int(bids.filter(entity__in=self.bots).count())
+        by_name = bids.filter(entity__in=self.people).values_list("entity").annotate(Count("seq"))
+        return found + sum(int(count) - self.people[name] for name, count in by_name.order_by())
 
 
 def open_auctions() -> list[tuple[str, int]]:
@@ -117,9 +157,9 @@ async def _bid(run: Run, auction: str, price: int) -> None:
                 run.again += 1
                 await asyncio.sleep(PAUSE_SECONDS)
             else:
-                run.acknowledged += 1
+                run.acknowledge()
                 return
-        run.unknown += 1
+        run.give_up()
     except ShardingError:
         return  # The deposit: the next bid of this bot asks for one again.
     finally:

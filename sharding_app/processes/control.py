@@ -4,8 +4,9 @@
 comes from that process alone: there is no address to connect to. A request names a node of the
 command, never a process id.
 
-Contract: each request has one answer, or `NoAnswer` is raised. An answer that came too late is
-dropped. The parent answers when it looks, several times a second, and in the order of the requests.
+Contract: each request has one answer, or `NoAnswer` is raised. A request whose time is over when
+the parent looks is not carried out, and an answer that came too late is dropped. The parent looks
+several times a second, and answers in the order of the requests.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 3.0
 MAX_BYTES = 32 * 1024
 
 Action = Literal["look", "kill", "freeze", "drain", "add"]
@@ -32,6 +33,8 @@ class Request(msgspec.Struct, frozen=True):
     "For which a node is frozen."
     anyway: bool = False
     "Also if no other node runs."
+    until: float = 0.0
+    "When its site waits no more, by the clock that all processes of a machine share."
     id: str = ""
 
 
@@ -78,6 +81,8 @@ class ControlServer:
         while (raw := self._received()) is not None:
             with contextlib.suppress(msgspec.MsgspecError):
                 request = msgspec.json.decode(raw, type=Request)
+                if time.monotonic() >= request.until:
+                    continue
                 reply = msgspec.structs.replace(handle(request), id=request.id)
                 # Where no site reads, there is no room in the end, and the answer is not needed.
                 with contextlib.suppress(OSError):
@@ -104,9 +109,9 @@ class ControlClient:
 
     def ask(self, request: Request) -> Reply:
         """Send a request and wait for its answer. Raises NoAnswer."""
-        sent = msgspec.structs.replace(request, id=secrets.token_hex(8))
-        deadline = time.monotonic() + self._answer_seconds
         with self._lock:
+            deadline = time.monotonic() + self._answer_seconds
+            sent = msgspec.structs.replace(request, until=deadline, id=secrets.token_hex(8))
             try:
                 self._end.settimeout(self._answer_seconds)
                 self._end.send(msgspec.json.encode(sent))
@@ -118,8 +123,8 @@ class ControlClient:
             except (OSError, msgspec.MsgspecError):
                 pass
         raise NoAnswer(
-            f"runcluster has not answered within {self._answer_seconds:g} s: it may be loading new code. "
-            "Look at its terminal, and try again."
+            f"runcluster has not answered within {self._answer_seconds:g} s, so nothing was done: it may be "
+            "loading new code. Look at its terminal, and try again."
         )
 
 

@@ -1,15 +1,17 @@
-"""Pictures of the dashboard for the documentation: `python -m tests.browser.screenshots` writes
-docs/images anew.
+"""Pictures for the documentation: `python -m tests.browser.screenshots` writes docs/images anew,
+and with `dashboard` or `demo` those of one alone.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 from pathlib import Path
 
+from sharding_app.embedded.ports import free_port
 from tests.browser.browser import Browser, Theme
 from tests.browser.site import Cluster
-from tests.browser.standing import standing, traffic
+from tests.browser.standing import servers, standing, traffic
 from tests.support.live import ROOT
 
 IMAGES = ROOT / "docs" / "images"
@@ -27,6 +29,14 @@ SHOTS: tuple[tuple[str, str, Theme, bool, str], ...] = (
     ("steer", "steer/drain/?target={node}", "light", False, "What will happen"),
 )
 """Name, page, theme, whether on a phone, and what it shows when it is ready."""
+
+TALL = (1120, 1180)
+BIDS = "const r = document.querySelector('[name=rate]'); r.value = 40; r.form.requestSubmit()"
+BARS = 40
+
+
+def shoot(browser: Browser, folder: Path, name: str) -> None:
+    (folder / f"{name}.png").write_bytes(base64.b64decode(browser.driver.get_screenshot_as_base64()))
 
 
 def take(browser: Browser, cluster: Cluster, folder: Path) -> None:
@@ -48,15 +58,57 @@ def take(browser: Browser, cluster: Cluster, folder: Path) -> None:
         browser.sees(ready)
         browser.at_once()
         browser.until(lambda: not browser.all("#sh-live[hidden]"), "news")
-        (folder / f"{name}.png").write_bytes(base64.b64decode(browser.driver.get_screenshot_as_base64()))
+        shoot(browser, folder, name)
+
+
+def take_demo(browser: Browser, site: str, folder: Path) -> None:
+    """Let bots bid, and kill a node."""
+    browser.size(TALL)
+    browser.open(f"{site}cluster/")
+    browser.run(BIDS)
+    browser.until(lambda: len(browser.all(".chart rect")) >= BARS, "a chart", 120)
+    browser.run("document.querySelector('#kill-node-2').click()")
+    browser.sees("node dead", 30)
+    browser.until(lambda: len(browser.all("#nodes .state.good")) == 3, "all nodes are up", 60)
+    shoot(browser, folder, "demo-cluster")
+    browser.theme("dark")
+    browser.phone()
+    shoot(browser, folder, "demo-phone")
+    browser.theme("light")
+    browser.size(PAGE)
+    browser.open(site)
+    browser.until(lambda: len(browser.all("time[data-closes]")) >= 6, "open auctions", 60)
+    shoot(browser, folder, "demo-auctions")
+
+
+def dashboard(browser: Browser) -> None:
+    with standing(carts=2000) as cluster, traffic(cluster, RATE):
+        take(browser, cluster, IMAGES)
+
+
+def demo(browser: Browser) -> None:
+    port = free_port()
+    command = ["runcluster", "--noreload", f"--port={port}"]
+    with (
+        servers() as live,
+        live.program(*command, DJANGO_SETTINGS_MODULE="project.settings.demo") as program,
+    ):
+        program.wait_line("The cluster is up")
+        take_demo(browser, f"http://127.0.0.1:{port}/", IMAGES)
+
+
+SUBJECTS = {"dashboard": dashboard, "demo": demo}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("subject", nargs="?", choices=SUBJECTS)
+    asked = parser.parse_args().subject
     IMAGES.mkdir(exist_ok=True)
-    with standing(carts=2000) as cluster, traffic(cluster, RATE):
+    for subject in [asked] if asked else SUBJECTS:
         browser = Browser()
         try:
-            take(browser, cluster, IMAGES)
+            SUBJECTS[subject](browser)
         finally:
             browser.close()
     for picture in sorted(IMAGES.glob("*.png")):

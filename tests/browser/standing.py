@@ -18,15 +18,21 @@ from tests.support.live import ROOT, Live, Program
 
 
 @contextmanager
-def standing(carts: int) -> Iterator[Cluster]:
-    """Everything up, with that number of carts."""
+def servers() -> Iterator[Live]:
+    """Servers with a database that has no tables yet."""
     with (
         tempfile.TemporaryDirectory() as folder,
         OwnPostgres(Path(folder)) as postgres,
         OwnRedis(Path(folder)) as redis,
         Live(postgres.url, redis.url).empty_database() as live,
-        cluster(live, carts) as found,
     ):
+        yield live
+
+
+@contextmanager
+def standing(carts: int) -> Iterator[Cluster]:
+    """Everything up, with that number of carts."""
+    with servers() as live, cluster(live, carts) as found:
         yield found
 
 

@@ -10,8 +10,6 @@ from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import psycopg
-
 from tests.browser.browser import Browser
 from tests.browser.conftest import Visit
 from tests.browser.site import Cluster
@@ -167,58 +165,3 @@ def test_focus_stays_and_elements_that_come_later_are_followed(visit: Visit, thr
     lot.bid(4)
     shows(browser, 4)
     assert browser.complaints() == []
-
-
-HOMES = (
-    "SELECT DISTINCT n.name FROM sharding_shard s JOIN sharding_node n ON n.incarnation = s.home"
-    " JOIN sharding_event e ON e.type_id = s.type_id AND e.shard = s.shard JOIN sharding_type t ON t.id = e.type_id"
-    " WHERE t.name = 'auctions.Auction'"
-)
-BIDS = (
-    "SELECT count(*) FILTER (WHERE t.name = 'auctions.Bidder' AND e.name = 'Held'),"
-    " count(*) FILTER (WHERE t.name = 'auctions.Auction' AND e.name = 'BidPlaced')"
-    " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
-)
-
-
-def test_the_demos_auction_goes_on_when_its_home_is_killed(visit: Visit, three_nodes: Cluster) -> None:
-    """Two people bid in turn. The numbers of both pages and of the journal agree."""
-    browser = visit("root")
-    browser.open(three_nodes.site)
-    browser.find("[name=title]").send_keys("A clock")
-    browser.find("form button").click()
-    browser.sees("no bid yet")
-    page = browser.driver.current_url
-    browser.until(lambda: mode(browser) == "on", "it is connected")
-
-    def bid(name: str, amount: int) -> None:
-        field = browser.find("[name=name]")
-        field.clear()
-        field.send_keys(name)
-        browser.find("[name=amount]").send_keys(str(amount))
-        browser.find("form button").click()
-        browser.sees(f"{amount}.00\n{name} leads", 30)
-
-    with psycopg.connect(three_nodes.live.database_url) as journal, browser.second_tab():
-        browser.open(page)
-        bid("bob", 20)
-        bid("ann", 30)
-        for (home,) in journal.execute(HOMES).fetchall():
-            three_nodes.kill(home)
-        bid("bob", 40)
-        bid("bob", 50)
-        browser.sees("Credit\n10,000.00\nHeld for bids\n50.00\nBids\n3", 30)
-        assert journal.execute(BIDS).fetchall() == [(4, 4)]
-    browser.sees("50.00\nbob leads", 30)
-    browser.sees("4 bids")
-    browser.find("[name=name]").send_keys("ann")
-    browser.find("[name=amount]").send_keys("20000")
-    browser.find("form button").click()
-    browser.sees("Give an amount such as 12.50")
-    for theme in ("light", "dark"):
-        browser.theme(theme)
-        for size in (browser.wide, browser.phone):
-            size()
-            assert browser.overflow() == 0
-            assert browser.barriers() == []
-    assert [each for each in browser.complaints() if "400" not in each] == []

@@ -16,6 +16,7 @@ from django.test import Client, override_settings
 from sharding_app import Failure, Rejected
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
+from sharding_app.processes.control import NoAnswer, NodeProcess, Reply, Request
 from sharding_app.testing import ClusterThread, given, project
 from tests.support.live import until
 
@@ -175,3 +176,78 @@ def test_the_load_is_bounded_and_each_acknowledged_bid_counts_once(
     until(lambda: not run.under_way, 60, "all are answered")
     assert sum(house.Bidder.ref(each).sync.account()["bids"] for each in run.bots) == run.acknowledged
     assert run.unknown == 0
+
+
+class Parent:
+    """Stands for the process that has started the nodes."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.nodes = (NodeProcess("node-1", 41, "up"), NodeProcess("node-2", 42, "starting"))
+
+    def ask(self, request: Request) -> Reply:
+        self.asked.append(request)
+        if request.action == "add":
+            raise NoAnswer("runcluster has not answered")
+        if request.action == "kill" and not request.anyway:
+            return Reply("last", "node-1 is the last <node>.", self.nodes)
+        return Reply("done", f"{request.node} <is> asked: {request.action}.", self.nodes)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("pages")
+def test_the_cluster_is_steered_by_buttons_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    from project.auctions import views
+
+    parent = Parent()
+    monkeypatch.setattr(views, "control", lambda: parent)
+    client = Client()
+    page = client.get("/cluster/").content
+    assert page.count(b'form="steer"') == 6, "three buttons for each node"
+    done = client.post("/cluster/", {"freeze": "node-2", "seconds": "5"})
+    assert b"node-2 &lt;is&gt; asked: freeze." in client.get(done.headers["Location"]).content
+    assert parent.asked[-2] == Request("freeze", "node-2", 5.0)
+    assert b"forged" not in client.get("/cluster/?said=forged").content
+    last = client.post("/cluster/", {"kill": "node-1", "seconds": "5"})
+    assert (last.status_code, b"the last &lt;node&gt;" in last.content) == (409, True)
+    assert b'<button name="kill" value="node-1">Kill node-1 all the same' in last.content
+    assert client.post("/cluster/", {"kill": "node-1", "anyway": "1"}).status_code == 302
+    assert client.post("/cluster/", {"add": "1"}).status_code == 503
+    asked = len(parent.asked)
+    for wrong in ({}, {"freeze": "node-1", "seconds": "31"}, {"freeze": "node-1"}, {"look": "node-1"}):
+        assert client.post("/cluster/", wrong).status_code == 400
+    assert {each.action for each in parent.asked[asked:]} == {"look"}, "only the page itself asks"
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("pages")
+def test_no_page_of_another_site_steers_and_without_a_parent_the_page_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from project.auctions import views
+
+    parent = Parent()
+    page = Client().get("/cluster/").content
+    assert b'form="steer"' not in page
+    assert b"where manage.py runcluster has started them" in page
+    assert Client().post("/cluster/", {"kill": "node-1"}).status_code == 400
+    monkeypatch.setattr(views, "control", lambda: parent)
+    wanted = {"kill": "node-1", "anyway": "1"}
+    assert Client(enforce_csrf_checks=True).post("/cluster/", wanted).status_code == 403
+    assert Client().post("/cluster/", wanted, headers={"host": "rebound.example"}).status_code == 400
+    assert parent.asked == []
+
+
+def test_bids_of_people_count_from_the_first_acknowledged_one_on() -> None:
+    from project.auctions import load
+
+    run = load.Run()
+    run.acknowledge("ann", 8)
+    run.acknowledge("ann", 7)
+    run.acknowledge(run.bots[0], 1)
+    run.acknowledge()
+    assert (run.acknowledged, run.look().people) == (4, {"ann": 6})
+    for number in range(2 * load.MOST_PEOPLE):
+        run.acknowledge(f"person-{number}", 1)
+    assert len(run.people) == load.MOST_PEOPLE
+    assert run.acknowledged == 3 + load.MOST_PEOPLE

@@ -9,32 +9,38 @@ function tick() {
   }
 }
 
-async function renew(part) {
+function replace(part, fresh) {
+  if (!fresh || fresh.dataset.key === part.dataset.key) return;
+  const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
+  part.replaceChildren(...fresh.childNodes);
+  part.dataset.key = fresh.dataset.key;
+  if (focused) document.getElementById(focused)?.focus();
+}
+
+async function renew(parts) {
   try {
     const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const fresh = page.getElementById(part.id);
-    if (!fresh || fresh.dataset.key === part.dataset.key) return;
-    part.replaceChildren(...fresh.childNodes);
-    part.dataset.key = fresh.dataset.key;
+    for (const part of parts) replace(part, page.getElementById(part.id));
     tick();
   } catch {
     // The site restarts: the next turn finds it again.
   }
 }
 
-function follow(part) {
+function follow(parts) {
   setTimeout(async () => {
-    if (!document.hidden) await renew(part);
-    follow(part);
-  }, Number(part.dataset.refresh));
+    if (!document.hidden) await renew(parts);
+    follow(parts);
+  }, Number(parts[0].dataset.refresh));
 }
 
 tick();
 setInterval(tick, 500);
 document.addEventListener("sharding:live", tick, true);
-document.querySelectorAll("[data-refresh]").forEach(follow);
+const parts = [...document.querySelectorAll("[data-refresh]")];
+if (parts.length) follow(parts);
 for (const field of document.querySelectorAll("[data-submits]")) {
   field.addEventListener("change", () => field.form.requestSubmit());
 }
