@@ -7,6 +7,7 @@ from project.auctions import views
 urlpatterns = [
     path("", views.house, name="home"),
     path("cluster/", views.cluster, name="cluster"),
+    path("favicon.ico", views.icon),
     path("load/", views.load, name="load"),
     path("auctions/<str:name>/", views.auction, name="auction"),
 ]

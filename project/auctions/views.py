@@ -17,9 +17,10 @@ from django.core import signing
 from django.db import DatabaseError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
+from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from project.auctions import cluster as presenter
 from project.auctions.entities import WELCOME_CENTS, Auction, Bidder
@@ -133,6 +134,12 @@ def auction(request: HttpRequest, name: str) -> HttpResponse:
         error, status = "The auction cannot answer now. Try again.", 503
     context = {"lot": lot, "name": name, "error": error, "by": by, "bidder": bidder}
     return render(request, "auctions/auction.html", context, status=status)
+
+
+@require_safe
+def icon(request: HttpRequest) -> HttpResponse:
+    """Lead a browser to the icon that it looks for at pages that name none, such as the admin's."""
+    return HttpResponseRedirect(static("auctions/icon.svg"))
 
 
 def _unknown() -> HttpResponse:

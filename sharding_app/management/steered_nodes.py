@@ -110,7 +110,7 @@ class SteeredNodes:
 
     @staticmethod
     def _frozen_seconds(node: Child) -> float:
-        return 0.0 if node.thaws_at is None else max(0.0, node.thaws_at - time.monotonic())
+        return 0.0 if node.thaws_at is None else round(max(0.0, node.thaws_at - time.monotonic()), 1)
 
     def _reply(self, code: Code, text: str = "") -> Reply:
         nodes = tuple(

@@ -135,6 +135,7 @@ def test_the_list_is_of_open_auctions(house: Any) -> None:
 def test_an_auction_is_opened_and_takes_bids(house: Any, sharding_cluster: ClusterThread) -> None:
     client = Client()
     assert client.get("/").status_code == 200
+    assert client.get("/favicon.ico").headers["Location"] == "/static/auctions/icon.svg"
     refused = client.post("/", {"title": "A <b>vase", "start": "ten", "minutes": "2"})
     assert (refused.status_code, b"Give an amount such as 12.50" in refused.content) == (400, True)
     assert client.post("/", {"title": "A vase", "start": "10", "minutes": "61"}).status_code == 400

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 
 from sharding_app.management import steered_nodes
@@ -132,6 +133,10 @@ def test_nodes_are_added_up_to_a_limit() -> None:
         "full",
         f"There are {MOST_NODES} nodes, and at most {MOST_NODES} at a click.",
     )
+
+
+def test_an_answer_about_many_nodes_is_short() -> None:
+    assert len(msgspec.json.encode(Cluster(40).ask("look"))) < 2048, "a datagram of macOS"
 
 
 def state_of(child: Child) -> str:
