@@ -1,5 +1,5 @@
-"""Browsers of ``sharding_bench live``: WebSockets in a process of their own, with little more work
-than to note when a value comes.
+"""Browsers of ``sharding_bench live``: WebSockets, or streams of server-sent events, in a process
+of their own, with little more work than to note when a value comes.
 
 On "open 100" on its standard input it has 100 of them open. On "await 7 1.5" it waits until each
 has the value 7, and prints after how many milliseconds since 1.5 (of the machine's monotonic clock)
@@ -13,7 +13,8 @@ import re
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import quote
 
 AT_ONCE = 50
 """Connections that are opened at the same time."""
@@ -24,7 +25,10 @@ _TEXT, _PING, _PONG = 1, 9, 10
 
 
 class Browser(asyncio.Protocol):
-    """One connection."""
+    """One connection. A subclass says how it listens."""
+
+    answer: ClassVar[bytes]
+    "The status of an answer that lets it in."
 
     def __init__(self, all_of_them: "Browsers") -> None:
         self.value = -1
@@ -34,14 +38,20 @@ class Browser(asyncio.Protocol):
         self._open = False
         self._transport: Any = None
 
+    def asks(self, host: str) -> str:
+        """Return its request."""
+        raise NotImplementedError
+
+    def opened(self) -> None:
+        """Say what there is to say once it is let in."""
+
+    def takes(self, now: float) -> None:
+        """Take what has come."""
+        raise NotImplementedError
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        address = self._all.address
         self._transport = transport
-        self._transport.write(
-            f"GET {address['path']} HTTP/1.1\r\nHost: 127.0.0.1:{address['port']}\r\n"
-            f"Origin: http://127.0.0.1:{address['port']}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n".encode()
-        )
+        self._transport.write(self.asks(f"127.0.0.1:{self._all.address['port']}").encode())
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
@@ -50,19 +60,65 @@ class Browser(asyncio.Protocol):
             head, found, rest = self._buffer.partition(b"\r\n\r\n")
             if not found:
                 return
-            if b" 101 " not in head.partition(b"\r\n")[0]:
+            if self.answer not in head.partition(b"\r\n")[0]:
                 self._all.fail(f"the site refuses: {head[:80]!r}")
                 return
             self._open, self._buffer = True, rest
-            self._say(_TEXT, json.dumps({"watch": [self._all.address["token"]]}).encode())
-        while (frame := self._frame()) is not None:
-            self._take(*frame, now)
+            self.opened()
+        self.takes(now)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._all.fail(f"the site has ended a connection: {error!r}")
 
     def close(self) -> None:
         self._transport.abort()
+
+    def _shows(self, data: bytes, now: float) -> None:
+        if found := _VALUE.search(data):
+            self.value, self.at = int(found[1]), now
+            self._all.told()
+        if b"refused" in data:
+            self._all.fail(f"the site refuses: {data[:80]!r}")
+
+
+class Stream(Browser):
+    """Server-sent events."""
+
+    answer = b" 200 "
+
+    def asks(self, host: str) -> str:
+        address = self._all.address
+        query = f"watch={quote(address['token'])}&frames=1"
+        return (
+            f"GET {address['stream']}?{query} HTTP/1.1\r\nHost: {host}\r\nAccept: text/event-stream\r\n\r\n"
+        )
+
+    def takes(self, now: float) -> None:
+        events, found, rest = self._buffer.rpartition(b"\n\n")
+        if found:
+            self._buffer = rest
+            for each in events.split(b"\n\n"):
+                self._shows(each, now)
+
+
+class Socket(Browser):
+    """A WebSocket."""
+
+    answer = b" 101 "
+
+    def asks(self, host: str) -> str:
+        return (
+            f"GET {self._all.address['path']} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+            "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+            "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+
+    def opened(self) -> None:
+        self._say(_TEXT, json.dumps({"watch": [self._all.address["token"]]}).encode())
+
+    def takes(self, now: float) -> None:
+        while (frame := self._frame()) is not None:
+            self._take(*frame, now)
 
     def _frame(self) -> tuple[int, bytes] | None:
         """Take the next whole frame. The site masks none."""
@@ -83,13 +139,9 @@ class Browser(asyncio.Protocol):
         if kind == _PING:
             self._say(_PONG, data)
         elif kind == _TEXT:
-            if found := _VALUE.search(data):
-                self.value, self.at = int(found[1]), now
-                self._all.told()
+            self._shows(data, now)
             if found := _ASK.search(data):
                 self._say(_TEXT, json.dumps({"got": found[1].decode()}).encode())
-            if b"refused" in data:
-                self._all.fail(f"the site refuses: {data[:80]!r}")
 
     def _say(self, kind: int, data: bytes) -> None:
         """Send a frame, with a mask of zeros."""
@@ -99,11 +151,15 @@ class Browser(asyncio.Protocol):
         self._transport.write(head + b"\0\0\0\0" + data)
 
 
+WAYS_TO_BROWSERS = {"websocket": "WebSockets", "events": "server-sent events"}
+
+
 class Browsers:
     """All of them."""
 
-    def __init__(self, address: dict[str, Any]) -> None:
+    def __init__(self, address: dict[str, Any], over: str) -> None:
         self.address = address
+        self._kind: type[Browser] = Stream if over == "events" else Socket
         self.failure = ""
         self._open: list[Browser] = []
         self._wanted = 0
@@ -113,7 +169,7 @@ class Browsers:
     async def open(self, count: int) -> None:
         """Have that number open, each with a first value."""
         while len(self._open) < count:
-            new = [Browser(self) for _ in range(min(AT_ONCE, count - len(self._open)))]
+            new = [self._kind(self) for _ in range(min(AT_ONCE, count - len(self._open)))]
             self._open += new
             await asyncio.gather(*map(self._connect, new))
             await self._until(0)
@@ -158,7 +214,7 @@ class Browsers:
         raise ConnectionError(self.failure)
 
 
-async def run_browsers(address: str) -> None:
+async def run_browsers(address: str, over: str) -> None:
     """Run the process."""
     loop = asyncio.get_running_loop()
     words: asyncio.Queue[str] = asyncio.Queue()
@@ -168,7 +224,7 @@ async def run_browsers(address: str) -> None:
             loop.call_soon_threadsafe(words.put_nowait, line.strip())
         loop.call_soon_threadsafe(words.put_nowait, "")
 
-    browsers = Browsers(json.loads(address))
+    browsers = Browsers(json.loads(address), over)
     threading.Thread(target=listen, name="sharding-parent", daemon=True).start()
     print("up", flush=True)
     while line := await words.get():

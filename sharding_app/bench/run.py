@@ -33,6 +33,10 @@ class Run:
     kills: int = 0
     how: str = "kill"
     "How `failover` takes a node away: kill, freeze or cable."
+    server: str = ""
+    "The web server of `live`."
+    over: str = "websocket"
+    "How browsers of `live` listen: websocket or events."
     probe: bool = False
     "Measure the floor in turns, and give ours as a ratio to it."
     rounds: int = 1

@@ -16,17 +16,17 @@ from django.core.management.base import CommandError
 
 from sharding_app.bench.entities import BenchLive
 from sharding_app.bench.machine import resident_bytes
-from sharding_app.live.routes import socket_path
+from sharding_app.live.routes import socket_path, stream_path
 from sharding_app.live.topics import topic_of
-from sharding_app.management.web import application, choose_port, listens, serve
+from sharding_app.management.web import application, choose_port, listens, serve, server
 
 HOST = "127.0.0.1"
 FIRST_PORT = 18_000
 UP_SECONDS = 30.0
 
 
-def serve_bench() -> None:
-    """Serve until the end of the input."""
+def serve_bench(name: str | None = None) -> None:
+    """Serve until the end of the input, with that server or the first that is installed."""
     settings.ALLOWED_HOSTS = [HOST]
     application()
     path = socket_path()
@@ -35,9 +35,15 @@ def serve_bench() -> None:
             "ASGI_APPLICATION has no route for live pages: add websocket_urlpatterns of sharding_app.http.routing."
         )
     port = choose_port(HOST, FIRST_PORT)
-    address = {"port": port, "path": f"/{path}", "token": topic_of(BenchLive.ref("one"), "shown").token}
+    address = {
+        "port": port,
+        "path": f"/{path}",
+        "stream": stream_path(),
+        "token": topic_of(BenchLive.ref("one"), "shown").token,
+        "server": name or server(),
+    }
     threading.Thread(target=_answer, args=(port, address), name="sharding-parent", daemon=True).start()
-    serve(HOST, port)
+    serve(HOST, port, name)
 
 
 def _answer(port: int, address: dict[str, object]) -> None:

@@ -70,9 +70,9 @@ def server() -> str | None:
     return next((name for name in SERVERS if find_spec(name) is not None), None)
 
 
-def serve(host: str, port: int) -> None:
-    """Serve until SIGTERM."""
-    name = server()
+def serve(host: str, port: int, name: str | None = None) -> None:
+    """Serve until SIGTERM, with the server of that name, or the first that is installed."""
+    name = name or server()
     if name is None:
         raise CommandError(NO_SERVER)
     SERVERS[name](application(), host, port)

@@ -119,8 +119,10 @@ def test_a_quiet_client_is_served_while_others_flood_the_node(live_tables: Live)
 
 def test_values_reach_browsers_through_a_web_process(live_tables: Live) -> None:
     one, some = bench(live_tables, "live", "--in-flight", "1,20")
-    assert (one["browsers"], some["browsers"]) == (1, 20)
-    for each in (one, some):
+    (streams,) = bench(live_tables, "live", "--in-flight", "20", "--over", "events", "--server", "daphne")
+    assert [each["browsers"] for each in (one, some, streams)] == [1, 20, 20]
+    assert "server-sent events" in streams["note"]
+    for each in (one, some, streams):
         assert 0 < each["first_ms"] <= each["p50_ms"] <= each["last_ms"] <= each["max_ms"]
         assert each["web_cpu_us"] > 0
     assert number(live_tables, LEFT) == 0

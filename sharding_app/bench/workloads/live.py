@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from statistics import median
 
+from sharding_app.bench.browsers import WAYS_TO_BROWSERS
 from sharding_app.bench.cluster import bench_cluster
 from sharding_app.bench.entities import BenchLive
 from sharding_app.bench.helper import helper_process
@@ -23,15 +24,18 @@ WORDS = ("up", "figures", "opened", "seen")
 
 async def live(run: Run) -> AsyncIterator[Result]:
     """Change one entity again and again. Each change waits until all browsers have the last one."""
+    server = [f"--server={run.server}"] if run.server else []
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(bench_cluster(run.nodes or 1, run.options))
         await BenchLive.ref("one").raise_one()
         site = await stack.enter_async_context(
-            helper_process("the web process", WORDS, "--as-site", *run.options)
+            helper_process("the web process", WORDS, "--as-site", *server, *run.options)
         )
         address = await site.word("up")
         browsers = await stack.enter_async_context(
-            helper_process("the browsers' process", WORDS, f"--as-browsers={address}", *run.options)
+            helper_process(
+                "the browsers' process", WORDS, f"--as-browsers={address}", f"--over={run.over}", *run.options
+            )
         )
         await browsers.word("up")
 
@@ -59,7 +63,7 @@ async def live(run: Run) -> AsyncIterator[Result]:
                 first_ms=median(each["first"] for each in found),
                 last_ms=median(each["last"] for each in found),
                 web_cpu_us=used / (values * count) * 1e6,
-                note=f"{values} values; p50 and p99 are medians of those of each value",
+                note=f"{json.loads(address)['server']}, {WAYS_TO_BROWSERS[run.over]}; {values} values",
             )
             result.p50_ms = median(each["median"] for each in found)
             result.p99_ms = median(each["p99"] for each in found)

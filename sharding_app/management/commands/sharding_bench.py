@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings as django_settings
 from django.core.management.base import CommandError
 
-from sharding_app.bench.browsers import run_browsers
+from sharding_app.bench.browsers import WAYS_TO_BROWSERS, run_browsers
 from sharding_app.bench.cluster import NodeFailed
 from sharding_app.bench.database import Busy, Database
 from sharding_app.bench.flooding import run_flood
@@ -28,6 +28,7 @@ from sharding_app.management.base import ShardingCommand
 from sharding_app.management.bench_site import serve_bench
 from sharding_app.management.gc import quiet_collector
 from sharding_app.management.migrating import apply_migrations
+from sharding_app.management.web import SERVERS
 from sharding_app.operations.connectivity import check_servers
 from sharding_app.processes.addresses import NoAddress, reroute
 from sharding_app.settings.load import get_settings
@@ -99,6 +100,13 @@ class Command(ShardingCommand):
             "--how", choices=list(WAYS), default="kill",
             help="failover: kill -9, SIGSTOP, or a pulled cable, after which connections are silent (default: kill)",
         )  # fmt: skip
+        parser.add_argument(
+            "--server", choices=list(SERVERS), help="live: the web server (default: the first installed)"
+        )
+        parser.add_argument(
+            "--over", choices=list(WAYS_TO_BROWSERS), default="websocket",
+            help="live: how the browsers listen (default: websocket)",
+        )  # fmt: skip
         parser.add_argument("--through", type=json.loads, default={}, help=SUPPRESS)
         parser.add_argument("--as-node", metavar="NAME", help=SUPPRESS)
         parser.add_argument("--as-site", action="store_true", help=SUPPRESS)
@@ -112,11 +120,11 @@ class Command(ShardingCommand):
         quiet_collector()
         if options["as_site"]:
             with only_bench_types():
-                serve_bench()
+                serve_bench(options["server"])
             return
         with only_bench_types(), asyncio.Runner(loop_factory=new_loop) as runner:
             if options["as_browsers"]:
-                runner.run(run_browsers(options["as_browsers"]))
+                runner.run(run_browsers(options["as_browsers"], options["over"]))
             elif options["as_node"]:
                 reroute(options["through"])
                 runner.run(run_node(options["as_node"]))
@@ -145,6 +153,8 @@ class Command(ShardingCommand):
             payload_bytes=options["bytes"],
             kills=options["kills"],
             how=options["how"],
+            server=options["server"] or "",
+            over=options["over"],
             probe=options["probe"],
             rounds=options["rounds"],
             options=tuple(
