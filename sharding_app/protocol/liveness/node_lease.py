@@ -75,6 +75,7 @@ class _Session:
         "The order of its lock among all that both sessions have taken."
         self.until = NEVER
         self.server: Server | None = None
+        "The one that has answered a ping while the lock was held; None without a lock."
         self.in_flight: float | None = None
 
     def forget(self) -> None:
@@ -216,9 +217,7 @@ class Lease:
 
     def _lineage(self) -> Lineage | None:
         """Return the lineage that counts now."""
-        known = [
-            (one.locked, one.server.lineage) for one in self._sessions if one.held and one.server is not None
-        ]
+        known = [(one.locked, one.server.lineage) for one in self._sessions if one.server is not None]
         if not known:
             return None
         system = max(known, key=lambda each: each[0])[1].system
@@ -231,19 +230,13 @@ class Lease:
     def _fresh_until(self) -> float:
         lineage = self._lineage()
         return max(
-            (
-                one.until
-                for one in self._sessions
-                if one.held and one.server is not None and one.server.lineage == lineage
-            ),
+            (one.until for one in self._sessions if one.server is not None and one.server.lineage == lineage),
             default=NEVER,
         )
 
     def _settle(self, now: float) -> list[LeaseChange]:
         first = self._sessions[0].server
-        if first is None or any(
-            not one.held or one.server != first or now >= one.until for one in self._sessions
-        ):
+        if first is None or any(one.server != first or now >= one.until for one in self._sessions):
             return []
         if self.state == "new":
             self.state = "valid"
