@@ -101,6 +101,20 @@ def test_a_home_that_is_not_told_is_asked_for_again_after_a_while() -> None:
     assert region._unsettled == set(), "it is not looked at any more"
 
 
+def test_a_shard_that_moves_is_asked_for_no_earlier_because_nothing_waited_for_it() -> None:
+    region = a_region()
+    submit(region, 1)
+    region.home_told(SHARD, "n-1", 5, 0.1)
+    region.hand_off_begins([SHARD], 10.0)
+    asked(region)
+    region.tick(10.1)
+    submit(region, 2, now=10.2)
+    region.tick(10.3)
+    assert asked(region) == []
+    region.tick(10.5)
+    assert asked(region) == [([SHARD], True)]
+
+
 def test_a_home_is_found_without_a_message() -> None:
     region = with_home()
     region.find([SHARD, 4], 1.0)

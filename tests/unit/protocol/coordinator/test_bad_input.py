@@ -295,6 +295,20 @@ def test_rows_deleted_under_a_running_coordinator_are_read_again_and_made_anew()
     assert all(told_home(play, "p-web", shard) == "a" for shard in range(6))
 
 
+def test_a_shard_that_is_no_more_when_its_move_is_answered_is_forgotten() -> None:
+    play = Play([node("a", 1), node("b", 2)], rows=[ShardRow(TYPE, 5, 1, "a", "home")])
+
+    def removed(change: HomeChange) -> None:
+        del play.rows[TYPE, change.shard]
+        play.machine.types_read({TYPE: 3})
+
+    play.on_decide = removed
+    play.machine.handoffs.begin([(TYPE, 5)], play.now, "b")
+    play.play()
+    assert play.machine.placement.rows == {}
+    assert not play.machine.busy
+
+
 def test_a_row_that_is_found_to_be_on_its_way_is_brought_to_its_end() -> None:
     """An operator has put back an older state of the row, among others that have vanished."""
     play = Play(two_nodes())

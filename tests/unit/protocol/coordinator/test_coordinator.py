@@ -11,10 +11,11 @@ from sharding_app.protocol.allocation.external import ExternalAllocation
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.singleton import SINGLETON, OldestAllocation
 from sharding_app.protocol.allocation.strategy import Allocations, ClusterView
-from sharding_app.protocol.coordinator.effects import PutInForce
+from sharding_app.protocol.coordinator.effects import Note, PutInForce
 from sharding_app.protocol.coordinator.handoff import Phase
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.protocol.coordinator.terms import next_term
 from sharding_app.protocol.messages import BeginHandOff, HandOff, HostShard, NoHome, ShardHome
 from sharding_app.protocol.records import Decision, HomeChange, Member, NumberOfWorkers, ShardRow
 from sharding_app.protocol.transitions import IllegalTransition
@@ -107,6 +108,40 @@ def test_a_type_that_no_node_hosts_and_that_was_asked_for_is_named_for_a_minute(
     play.ask("p-web", 1, type_name="shop.Other")
     assert play.machine.asked_in_vain(59.0) == ["shop.Other"]
     assert play.machine.asked_in_vain(60.0) == []
+
+
+def test_a_hand_off_whose_new_home_cannot_be_written_yet_is_not_late_for_its_former_home() -> None:
+    key = TYPE, 1
+    play = Play([node("a", 1), node("b", 2)], settings=CoordinatorSettings(hand_off_timeout_seconds=1.0))
+    play.ask("a", 1)
+    play.on_decide = lambda change: play.refused.add(key)
+    play.machine.handoffs.begin([key], play.now, "b")
+    play.play()
+    play.wait(3.0)
+    assert (play.homes(), play.noted("hand_off_late")) == ({1: "a"}, [])
+    play.refused.clear()
+    play.wait(3.0)
+    assert play.homes() == {1: "b"}
+
+
+def test_a_coordinator_is_busy_until_the_wanted_number_of_workers_is_in_force() -> None:
+    machine = Play([node("a", 1)]).machine
+    wanted = NumberOfWorkers(TYPE, 2, 1)
+    busy = [machine.busy]
+    machine.workers_read([wanted], 0.1)
+    busy.append(machine.busy)
+    machine.in_force(wanted, NumberOfWorkers(TYPE, 1, 1), 0.2)
+    busy.append(machine.busy)
+    assert busy == [False, True, False]
+
+
+@pytest.mark.parametrize("same_lineage", [True, False])
+def test_the_timeline_says_that_the_server_went_back_in_time(same_lineage: bool) -> None:
+    term = next_term(1, same_lineage=same_lineage, now_seconds=1_800_000_000)
+    machine = Coordinator("a", term, CoordinatorSettings(), lambda _: LeastShardAllocation())
+    machine.loaded([], [node("a", 1)], 0.0)
+    noted = [each.decision.action for each in machine.outbox.take() if isinstance(each, Note)]
+    assert ("database_moved_on" in noted) == (not same_lineage)
 
 
 @pytest.mark.parametrize("asked", ["", "stop"])

@@ -79,6 +79,7 @@ def test_of_nodes_that_have_left_or_died_nothing_is_kept() -> None:
     del play.members["c"]
     play.read()
     assert [*play.machine.placement.members] == [*play.machine.placement.heard] == ["a"]
+    assert not play.machine.placement._barred
 
 
 def test_one_that_has_just_come_is_told_of_moves_too() -> None:

@@ -169,6 +169,14 @@ def test_each_byte_of_a_handshake_counts(place: int) -> None:
         assert not dialer.proven
 
 
+def test_a_greeting_that_is_none_is_said_to_be_unreadable() -> None:
+    hello = dialing(OLD).hello
+    for bad in (
+        hello[:-1], hello + b"x", b"x" + hello[1:], hello.replace(b"n-1", b"n-\xff"), dialing(OLD, me="").hello
+    ):  # fmt: skip
+        assert why(accepting(OLD), bad) is Why.UNREADABLE
+
+
 def test_versions_that_overlap_agree_on_the_highest_and_others_do_not() -> None:
     dialer, acceptor = dialing(OLD, versions=(1, 2)), accepting(OLD, versions=(2, 3))
     assert shake(dialer, acceptor)[1][0] == 2

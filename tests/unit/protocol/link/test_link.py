@@ -552,6 +552,16 @@ def test_what_was_under_way_for_too_long_is_not_taken_in() -> None:
     assert wire.b.link.statistics().frames_late == 1
 
 
+@pytest.mark.parametrize("late_ms", [0, 1])
+def test_a_frame_may_be_under_way_for_the_limit_and_no_longer(late_ms: int) -> None:
+    wire = opened()
+    wire.a.say(command(1))
+    wire.flush(wire.a)
+    frame = decode_frame(wire.to[wire.b.name][0])
+    arrives = frame.yours / 1000 + SMALL.max_flight_seconds + late_ms / 1000
+    assert (wire.b.link.receive(frame, arrives) == []) == bool(late_ms)
+
+
 def test_limits_that_cannot_work_are_refused() -> None:
     for bad in (
         {"max_frame_bytes": 0},

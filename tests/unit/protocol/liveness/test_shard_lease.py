@@ -132,6 +132,16 @@ def test_renewals_that_fail_are_tried_again_while_it_is_valid() -> None:
     assert not play.machine.holds("a", 9.0)
 
 
+def test_an_answer_that_is_not_awaited_changes_nothing() -> None:
+    play = Play()
+    play.machine.answered(["a"], ["a"], 0.0, 0.0)
+    assert (play.machine.out, len(play.machine)) == ([], 0)
+    play.held()
+    play.machine.answered(["a"], ["a"], 5.0, 5.0)
+    assert play.machine.out == [], "it is granted once"
+    assert not play.machine.holds("a", 9.0), "only renewals make it last"
+
+
 def test_what_is_not_wanted_when_the_answer_comes_is_given_back() -> None:
     play = Play()
     for answer in ("granted", "none", "refused"):
@@ -152,7 +162,9 @@ def test_a_release_that_fails_is_tried_until_the_time_is_over() -> None:
     play.held()
     play.machine.unwant("a", 0.0)
     assert play.at(0.0) == [Release(["a"])]
+    assert play.machine.next_due == float("inf"), "nothing is to do while it is under way"
     play.machine.not_released(["a"], 0.1)
+    assert play.machine.next_due == 0.6
     assert play.at(0.6) == [Release(["a"])]
     play.machine.not_released(["a"], 9.1)
     assert len(play.machine) == 0
