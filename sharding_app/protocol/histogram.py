@@ -36,14 +36,11 @@ def quantile(counts: Sequence[int], part: float, bounds: Sequence[float] = SECON
     if total <= 0:
         return None
     wanted = part * total
-    seen = 0
-    for number, count in enumerate(counts):
+    seen, low = 0, 0.0
+    for count, high in zip(counts, bounds, strict=False):  # the last count is of values beyond
         if count and seen + count >= wanted:
-            if number >= len(bounds):
-                return bounds[-1]
-            low = bounds[number - 1] if number else 0.0
-            return low + (bounds[number] - low) * (wanted - seen) / count
-        seen += count
+            return low + (high - low) * (wanted - seen) / count
+        seen, low = seen + count, high
     return bounds[-1]
 
 

@@ -170,7 +170,6 @@ class HandOffs:
                 # whatever the epoch says.
                 self._outbox.note("hand_off_late", f"{key[0]}/{key[1]}")
                 handoff.deadline = now + self._settings.hand_off_timeout_seconds
-                self._tell(key, handoff, now)
             elif now - handoff.told_at >= self._settings.retry_seconds:
                 self._tell(key, handoff, now)
         self._start_queued(now)

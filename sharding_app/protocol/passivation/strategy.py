@@ -186,7 +186,7 @@ class _Plain:
             policy.renew(node)
             return _NONE_EVICTED
         # Evict first: an entity never goes for its own message.
-        evicted = self._evict(self.limit - 1) if policy.size >= self.limit else _NONE_EVICTED
+        evicted = self._evict(self.limit - 1)
         policy.add(node)
         return evicted
 
