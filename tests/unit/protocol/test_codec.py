@@ -164,6 +164,12 @@ def test_a_frame_has_a_bounded_number_of_messages() -> None:
         decode_frame(encode_frame(full))
 
 
+@pytest.mark.parametrize("number", [0, 1, 15, 16, 17])
+def test_a_frame_has_as_many_messages_as_were_written(number: int) -> None:
+    frame = Frame(WIRE_VERSION, "a", "b", 1, 1, 0, 0, 0, [answer(each) for each in range(number)])
+    assert decode_frame(encode_frame(frame)) == frame
+
+
 def test_fields_that_a_later_release_appends_are_skipped() -> None:
     later = msgspec.msgpack.decode(encode_message(answer(5)))
     data = HEAD + b"\x91" + msgspec.msgpack.encode([*later, {"new": [1, 2, 3]}])

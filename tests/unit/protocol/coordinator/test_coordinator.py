@@ -621,6 +621,15 @@ def test_a5_6_and_a5_7_a_location_may_wait_for_its_node_and_change_again() -> No
     assert play.homes() == {1: "a"}
 
 
+def test_a_shard_moves_to_its_location_once_its_node_is_up() -> None:
+    play = Play([node("a", 1), node("b", 2, state="joining")], strategy=ExternalAllocation())
+    play.machine.locations_read(TYPE, {1: "node-b"}, play.now)
+    play.ask("a", 1)
+    assert play.homes() == {1: "a"}
+    play.change("b", state="up")
+    assert (play.homes(), play.now) == ({1: "b"}, 0.0)
+
+
 def test_locations_that_cannot_be_read_leave_everything_where_it_is() -> None:
     play = Play([node("a", 1), node("b", 2)], strategy=ExternalAllocation())
     play.machine.locations_read(TYPE, {1: "node-b"}, play.now)

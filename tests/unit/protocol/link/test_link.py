@@ -527,6 +527,8 @@ def test_idle_is_a_link_on_which_nothing_waits_and_nothing_has_moved() -> None:
     wire.arrive(wire.b)
     wire.now += SMALL.idle_after_seconds
     assert not wire.b.link.idle(wire.now), "it owes an acknowledgement"
+    assert wire.flush(wire.b) == 1
+    assert not wire.b.link.idle(wire.now), "it has just sent it"
 
 
 def test_after_its_farewell_a_link_owes_nothing() -> None:
@@ -560,6 +562,18 @@ def test_a_frame_may_be_under_way_for_the_limit_and_no_longer(late_ms: int) -> N
     frame = decode_frame(wire.to[wire.b.name][0])
     arrives = frame.yours / 1000 + SMALL.max_flight_seconds + late_ms / 1000
     assert (wire.b.link.receive(frame, arrives) == []) == bool(late_ms)
+
+
+def test_a_slow_frame_takes_back_nothing_of_what_is_known_of_the_peers_clock() -> None:
+    wire = opened()
+    wire.b.say(answer(1))
+    wire.flush(wire.b)
+    wire.now += 0.5
+    wire.arrive(wire.a)
+    wire.a.say(answer(2))
+    wire.flush(wire.a)
+    bound = decode_frame(wire.to[wire.b.name][-1]).yours / 1000
+    assert wire.now - 0.01 < bound <= wire.now
 
 
 def test_limits_that_cannot_work_are_refused() -> None:

@@ -209,6 +209,7 @@ def test_dropped_is_the_end() -> None:
     assert ping(lease, 0, 10.2) == []
     assert not lease.resume(lease.generation, 10.3)
     assert lease.state == "dropped"
+    assert lease.settled is None
 
 
 def test_resumes_equal_epochs_only_never_greater_ones() -> None:
