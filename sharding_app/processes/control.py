@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-ANSWER_SECONDS = 3.0
+ANSWER_SECONDS = 8.0
 MAX_BYTES = 32 * 1024
 
 Action = Literal["look", "kill", "freeze", "drain", "add"]
