@@ -25,7 +25,7 @@ from sharding_app.protocol.projection.requests import (
     Taken,
 )
 from sharding_app.protocol.projection.view import View
-from sharding_app.runtime.projections.waking import Waking
+from sharding_app.runtime.projections import waking
 from sharding_app.runtime.projections.worker import Work
 from tests.simulation.mistakes.mistake import Mistake, nothing
 
@@ -122,6 +122,15 @@ def _sleeps_through_its_turn(real: Any) -> Any:
     return take
 
 
+def _forgets_what_came_meanwhile(real: Any) -> Any:
+    def rested(self: waking._Follower, part: int) -> None:
+        """Forget what was committed between a wake-up and the end of the pause after it."""
+        self._busy.discard(part)
+        self._due.discard(part)
+
+    return rested
+
+
 def _takes_turns_while_paused(real: Any) -> Any:
     def taken(self: projecting._Own, request: Take, seen: Sequence[int]) -> Taken:
         found: Taken = real(self, request, seen)
@@ -140,7 +149,10 @@ PROJECTIONS: dict[str, Mistake] = {
     "projection_leaves_out_what_fails": Mistake((17,), turn._Work, "_fails", _leaves_out_what_fails),
     "projection_forgets_what_waits": Mistake((17,), turn._Work, "_catch_up", _forgets_what_waits),
     "projection_is_told_of_no_erasure": Mistake((17,), turn._Work, "_tell_erased", _tells_no_erasure),
-    "projection_is_not_woken": Mistake((17,), Waking, "_committed", lambda real: nothing),
+    "projection_is_not_woken": Mistake((17,), waking.Waking, "_committed", lambda real: nothing),
+    "projection_forgets_what_came_meanwhile": Mistake(
+        (17,), waking._Follower, "_rested", _forgets_what_came_meanwhile
+    ),
     "projection_sleeps_through_its_turn": Mistake((17,), Work, "_turn", _sleeps_through_its_turn),
     "projection_works_while_paused": Mistake((17,), projecting._Own, "taken", _takes_turns_while_paused),
 }
