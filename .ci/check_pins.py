@@ -164,7 +164,7 @@ def write_lock(file: Path, upgrade: bool) -> None:
     """Ask uv for what a lock has to hold, and write it below the file's first lines."""
     group, package = LOCKS[file]
     pins, _ = read_pins(file)
-    known = [f"{pin.requirement.name}{pin.requirement.specifier}" for pin in pins if not pin.requirement.url]
+    known = [str(pin.requirement) for pin in pins if not pin.requirement.url]
     uv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--no-config"]
     uv += ["--format=pylock.toml", f"--python-version={PYTHONS[0]}", "--only-binary=:all:"]
     uv += [f"--group=pyproject.toml:{group}", *package]
