@@ -1,7 +1,8 @@
 """The site behind a TLS proxy. Everything that differs between machines comes from the environment:
 SECRET_KEY, ALLOWED_HOSTS and SHARDING_KEYS (each separated by commas), DATABASE_URL.
 REDIS_URL where processes have a second way to each other, and LINK_ADDRESS where nodes run on
-several machines. SHARDING_STEERING_KEYS where processes may steer that others may not.
+several machines. HEALTH_HOST where probes come from outside of the machine or container.
+SHARDING_STEERING_KEYS where processes may steer that others may not.
 
 The ways to both servers have to be encrypted and their names verified:
 `postgresql://…?sslmode=verify-full` and `rediss://…`. CLEAR_TEXT names the servers, separated by
@@ -69,6 +70,7 @@ SHARDING = {
     "STEERING_KEYS": _steering_keys,
     "ENCRYPT": True,
     "LINK_ADDRESS": os.environ.get("LINK_ADDRESS", ""),
+    "HEALTH_HOST": os.environ.get("HEALTH_HOST", "127.0.0.1"),
 }
 SHOP_NEEDS_LOGIN = True
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
