@@ -137,6 +137,15 @@ def test_the_timeline_says_how_a_strategy_has_failed(how: str, told: str) -> Non
     assert first.startswith(told)
 
 
+def test_a_strategy_that_cannot_be_found_is_told_and_the_default_takes_its_place() -> None:
+    play = Play(two_nodes(), strategy_of=raises)
+    play.ask("a", 1, 2)
+    assert play.homes() == {1: "a", 2: "b"}
+    assert {each.detail for each in play.notes if each.action == "strategy_failed"} == {
+        "strategy raised KeyError: 'no such region'"
+    }
+
+
 def test_a_strategy_cannot_change_what_the_coordinator_knows() -> None:
     def answer(requester: Any, shard: int, allocations: Any, view: Any) -> str:
         for name in ("clear", "popitem", "changed"):

@@ -110,6 +110,15 @@ def test_a_type_that_no_node_hosts_and_that_was_asked_for_is_named_for_a_minute(
     assert play.machine.asked_in_vain(60.0) == []
 
 
+def test_a_hand_off_waits_for_no_node_that_does_not_host_the_type() -> None:
+    play = Play([node("a", 1), node("b", 2), node("c", 3, types=("shop.Order",))])
+    play.silent.add("c")
+    play.ask("a", 1)
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    assert (play.homes(), play.now) == ({1: "b"}, 0.0)
+
+
 def test_a_hand_off_whose_new_home_cannot_be_written_yet_is_not_late_for_its_former_home() -> None:
     key = TYPE, 1
     play = Play([node("a", 1), node("b", 2)], settings=CoordinatorSettings(hand_off_timeout_seconds=1.0))

@@ -139,6 +139,14 @@ def test_a_question_for_credit_is_answered_at_once() -> None:
     assert owed(receiver) == 2.0
 
 
+def test_before_the_peer_has_said_anything_no_word_about_credit_is_due() -> None:
+    receiver = LinkReceiver(LIMITS)
+    receiver.told(0, 1.0)
+    assert receiver.deadline() is None
+    receiver.look(5.0)
+    assert owed(receiver) is None
+
+
 def test_credit_is_what_the_consumer_has_room_for() -> None:
     receiver = begun()
     assert receiver.credit() == 1600

@@ -119,6 +119,18 @@ def test_it_is_renewed_and_valid_by_our_own_clock_from_when_it_was_sent() -> Non
     assert play.at(10.1) == [Lost("a")]
 
 
+def test_it_is_lost_from_the_end_of_its_time_until_its_user_has_stopped() -> None:
+    play = Play()
+    assert not play.machine.has_lost("a", 0.0), "it was never wanted"
+    play.held()
+    lost = [play.machine.has_lost("a", now) for now in (0.0, 8.9, 9.0)]
+    play.at(9.0)
+    lost.append(play.machine.has_lost("a", 9.1))
+    play.machine.unwant("a", 9.2)
+    lost.append(play.machine.has_lost("a", 9.2))
+    assert lost == [False, False, True, True, False]
+
+
 def test_renewals_that_fail_are_tried_again_while_it_is_valid() -> None:
     play = Play()
     play.held()

@@ -110,6 +110,29 @@ def test_d3_a_shard_keeps_its_own_order() -> None:
     assert sorted(shard.slots) == ["10", "4", "9"]
 
 
+def test_a_shard_tells_its_strategy_of_each_use_and_of_those_that_leave() -> None:
+    shard = Shard("t", 1, 1, Slot)
+    shard.limit(2, NAMED["least-frequently-used"].strategy(2))
+
+    def use(*entities: str) -> list[str]:
+        for entity in entities:
+            shard.deliver("a", Deliver("t", 1, 1, entity, 1, "x", b""), 0.0)
+        stopped, shard.evicted = [each.id for each in shard.evicted], []
+        for each in stopped:
+            shard.drop(shard.slots[each])
+        return stopped
+
+    assert use("a", "a", "b") == []
+    assert use("c") == ["b"], "it was used less often"
+    shard.drop(shard.slots["a"])
+    assert use("d") == [], "its place is free"
+    shard.limit(1)
+    assert use() == ["c"], "the strategy stays"
+    shard.limit(0)
+    assert use("e", "f") == []
+    assert sorted(shard.slots) == ["d", "e", "f"]
+
+
 def test_d5_most_recently_used() -> None:
     region = Region(NAMED["most-recently-used"], 10)
     assert region.use_all(range(1, 21)) == list(range(10, 20))
