@@ -63,6 +63,10 @@ class ClusterStore(Protocol):
 
     async def types(self) -> list[TypeConfig]: ...
 
+    async def types_in_force(self) -> list[TypeConfig]:
+        """Return the configurations that bind: not those that the next node may change."""
+        ...
+
     async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
         """Write the member's row and return its age: one higher than any before."""
         ...

@@ -60,6 +60,9 @@ class MemoryStore:
     async def types(self) -> list[TypeConfig]:
         return await self._ask("types", lambda: [self._rows.types[name] for name in sorted(self._rows.types)])
 
+    async def types_in_force(self) -> list[TypeConfig]:
+        return await self.types()  # no data is removed here
+
     async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
         return await self._write("join", lambda: self._writes.join(member, lock_keys))
 

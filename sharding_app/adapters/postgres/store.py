@@ -100,18 +100,7 @@ class PostgresStore:
         self, configs: Sequence[TypeConfig]
     ) -> tuple[dict[str, int], dict[str, TypeConfig]]:
         ordered = sorted(configs, key=lambda config: config.name)
-        await self._rows(
-            "register_types",
-            {
-                "names": [each.name for each in ordered],
-                "kinds": [each.kind for each in ordered],
-                "numbers": [each.number_of_shards for each in ordered],
-                "extractors": [each.extractor for each in ordered],
-                "hashes": [each.hash_version for each in ordered],
-                "roles": [each.role for each in ordered],
-                "modes": [each.store_mode for each in ordered],
-            },
-        )
+        await self._rows("register_types", type_parameters(ordered))
         known = {row[1]: (row[0], TypeConfig(*row[1:])) for row in await self._rows("types")}
         numbers = {each.name: known[each.name][0] for each in configs}
         return numbers, {each.name: known[each.name][1] for each in configs if known[each.name][1] != each}
@@ -121,6 +110,9 @@ class PostgresStore:
 
     async def types(self) -> list[TypeConfig]:
         return [TypeConfig(*row[1:]) for row in await self._rows("types")]
+
+    async def types_in_force(self) -> list[TypeConfig]:
+        return [TypeConfig(*row) for row in await self._rows("types_in_force")]
 
     async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
         rows = await self._rows(
@@ -341,3 +333,16 @@ def _member(row: tuple[Any, ...]) -> Member:
         wire=(row[17][0], row[17][1], row[17][2]),
         addresses=tuple(row[18]),
     )
+
+
+def type_parameters(configs: Sequence[TypeConfig]) -> dict[str, Any]:
+    """Return configurations as statements take them: one array for each value."""
+    return {
+        "names": [each.name for each in configs],
+        "kinds": [each.kind for each in configs],
+        "numbers": [each.number_of_shards for each in configs],
+        "extractors": [each.extractor for each in configs],
+        "hashes": [each.hash_version for each in configs],
+        "roles": [each.role for each in configs],
+        "modes": [each.store_mode for each in configs],
+    }

@@ -290,7 +290,7 @@ class Process:
         self.region_client.gone(incarnation)
 
     async def _compare_types(self) -> None:
-        for theirs in await self.ports.store.types():
+        for theirs in await self.ports.store.types_in_force():
             ours = self.configs.get(theirs.name)
             if ours is not None and self.types[ours.name].proxy_only and theirs.kind != "memory":
                 self._repeatable.pop(ours.name, None)

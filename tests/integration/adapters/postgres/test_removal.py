@@ -65,6 +65,19 @@ async def test_all_is_removed_but_the_journal(params: dict[str, Any]) -> None:
     await journal.close()
 
 
+async def test_a_configuration_that_the_next_node_may_change_binds_no_process(params: dict[str, Any]) -> None:
+    """A process that starts before that node would otherwise refuse the type for good."""
+    store, journal = await ran_once(params)
+    assert await store.types_in_force() == [CART, ORDER]
+    await asyncio.to_thread(remove_data, params, [CART.name])
+    assert await store.types_in_force() == [ORDER]
+    fewer = msgspec.structs.replace(CART, number_of_shards=7)
+    await store.register_types([fewer])
+    assert await store.types_in_force() == [fewer, ORDER]
+    await store.close()
+    await journal.close()
+
+
 async def test_messages_that_wait_are_not_removed_unless_that_is_said(params: dict[str, Any]) -> None:
     store, journal = await ran_once(params)
     number = (await store.type_ids())[CART.name]

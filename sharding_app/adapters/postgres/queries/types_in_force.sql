@@ -1,0 +1,5 @@
+-- The configurations that bind: not those of types whose data was removed, which the next node may change.
+SELECT name, kind, number_of_shards, extractor, hash_version, role, store_mode
+FROM sharding_type
+WHERE NOT changeable
+ORDER BY name;
