@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
@@ -43,9 +44,10 @@ from sharding_app.ports.lease import Leases
 from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
 from sharding_app.protocol.direct.company import Company
-from sharding_app.protocol.ids import PROXY_PREFIX, Incarnation
+from sharding_app.protocol.ids import PROXY_PREFIX, EntityId, Incarnation, ShardId, shard_of
 from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.protocol.liveness.node_lease import Lease
+from sharding_app.protocol.records import TypeConfig
 from sharding_app.runtime.base.clock import BootClock
 from sharding_app.runtime.base.config import NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.base.interfaces import LifelineCallbacks
@@ -56,6 +58,7 @@ from sharding_app.runtime.node.health import NodeHealth
 from sharding_app.runtime.node.process import Process, cluster_of
 from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.runtime.node.stats import read_stats
+from sharding_app.runtime.node.type_compatibility import type_config
 from sharding_app.runtime.projections.worker import set_parts
 from sharding_app.runtime.telemetry.exposition import render
 from sharding_app.runtime.telemetry.metrics import families
@@ -273,6 +276,18 @@ def node_config(name: str = "", roles: tuple[str, ...] | None = None, app_versio
         name=name or node_name(), host=host_name(), pid=os.getpid(), roles=roles, app_version=app_version,
         development=django_settings.DEBUG,
     )  # fmt: skip
+
+
+def placing() -> dict[str, tuple[TypeConfig, Callable[[EntityId], ShardId]]]:
+    """Return the configuration of each type by these settings, and the shards of its entities."""
+    config = node_config()
+    found: dict[str, tuple[TypeConfig, Callable[[EntityId], ShardId]]] = {}
+    for each in entity_types(get_settings()):
+        if not each.proxy_only:
+            ours = type_config(each, config)
+            by_hash = partial(shard_of, number_of_shards=ours.number_of_shards)
+            found[each.name] = ours, each.extractor.checked_shard_id if each.extractor else by_hash
+    return found
 
 
 async def client_process() -> Process:

@@ -53,6 +53,11 @@ class Site:
         """Start nodes and the caller."""
         self.cluster.expect(len(names))
         self.start(*names, held=held)
+        self.call()
+
+    def call(self) -> None:
+        """Start a caller, with the present settings."""
+        self.close()
         self._caller = Copied(
             python("tests.acceptance.caller"), self.cluster.environment(), self.cluster.place / "caller.log",
             talks=True, folder=ROOT,
@@ -156,6 +161,30 @@ def test_a_message_outlives_the_node_that_has_committed_it(site: Site, how: str)
         site.kill("a", "b")
     site.becomes(300, ACCOUNT, "bob", "cents")
     site.becomes("shipped as 1-1", ORDER, "1", "how_far")
+    assert site(ACCOUNT, "ann", "cents") == 500
+    until(lambda: not site.waiting(), SECONDS, "nothing is left behind")
+
+
+def test_messages_and_timers_move_to_other_shards(site: Site) -> None:
+    """The number of shards changes while some wait: they get the shards of the new number."""
+    site.begin("a", "b", held=True)
+    site(ACCOUNT, "ann", "deposit", 1000)
+    assert site(ACCOUNT, "ann", "transfer", "bob", 300) == 700
+    site(ORDER, "1", "place", "blue", "ann", 200)
+    site(CLOCK, "c", "set", "once", 0.5)
+    site.kill("a", "b")
+    site.cluster.sharding["NUMBER_OF_SHARDS"] = 7
+    refused = site.cluster.manage("sharding_remove_data", "--yes")
+    assert refused.returncode == 1
+    assert "--keep-messages" in refused.stderr
+    done = site.cluster.manage("sharding_remove_data", "--yes", "--keep-messages")
+    assert done.returncode == 0, done.stderr
+    assert "have the shards of these settings" in done.stdout
+    site.start("c", "d")
+    site.call()
+    site.becomes(300, ACCOUNT, "bob", "cents")
+    site.becomes("shipped as 1-1", ORDER, "1", "how_far")
+    site.rings(1, CLOCK, "c")
     assert site(ACCOUNT, "ann", "cents") == 500
     until(lambda: not site.waiting(), SECONDS, "nothing is left behind")
 

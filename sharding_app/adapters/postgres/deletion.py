@@ -13,7 +13,7 @@ the end of one entity: a deletion that is interrupted leaves no gap.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,12 +22,15 @@ from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.adapters.postgres.store import type_parameters
 from sharding_app.ports.journal import Erasure
+from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.records import TypeConfig
 
 EVENTS_AT_ONCE = 5_000
 ROWS_AT_FIRST = 2_000
 ROWS_AT_MOST = 50_000
+MESSAGES_AT_ONCE = 10_000
 PIECE_SECONDS = 0.3
 """A piece holds rows that the coordinator may want to change: it shall end before a wait for them
 is noticed."""
@@ -54,6 +57,18 @@ class MessagesWait(Exception):
     def __init__(self, number: int) -> None:
         super().__init__(f"{number} message(s) and timers wait")
         self.number = number
+
+
+Placing = Mapping[str, tuple[TypeConfig, Callable[[EntityId], ShardId]]]
+"""By the name of a type: its configuration from now on, and the shards of its entities."""
+
+
+class NoPlace(Exception):
+    """Messages of a type wait whose shards are not known here: nothing was changed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"messages of {name} wait")
+        self.name = name
 
 
 class UnknownTypes(Exception):
@@ -173,17 +188,21 @@ def remove_data(
     by: str = "",
     dry_run: bool = False,
     messages: bool = False,
+    placing: Placing | None = None,
 ) -> Removal:
     """Remove homes, locations and remembered ids of these types; without named types those of all,
     with leases and node rows. Never a journal, and messages and timers only with `messages`: they
-    stand in the shards of the present configuration, so they cannot stay.
+    stand in the shards of the present configuration, so they cannot stay there. With `placing` they
+    are given other shards, and their types are settled with that configuration.
 
     Refuses while a node is alive; with named types, while a living node hosts any of them. The rows
     of homes stay with a higher epoch, and the term is raised if no node is alive. So a frozen
     process is fenced forever, also when the shards are given out again. The types may be configured
-    differently afterwards. Raises NodesAlive, UnknownTypes, MessagesWait, or psycopg.Error.
+    differently afterwards. Raises NodesAlive, UnknownTypes, MessagesWait, NoPlace, what a placing
+    raises, or psycopg.Error.
     """
     params: dict[str, Any] = {"types": None if types is None else list(types), "by": by}
+    params["kept"] = placing is not None
     with _connected(conninfo) as connection, connection.transaction(force_rollback=dry_run):
         if unknown := _rows(connection, "remove_unknown", params):
             raise UnknownTypes([name for (name,) in unknown])
@@ -191,6 +210,8 @@ def remove_data(
             return Removal(*_one(connection, "remove_count", params))
         connection.execute(QUERIES["remove_lock"])
         _refuse_hosts(connection, params["types"])
+        if placing is not None:
+            connection.execute(QUERIES["remove_hold"])
         if not _rows(connection, "remove_alive", {"types": None}):
             # Where other nodes are alive, their coordinator has no part in these types: it meets
             # the higher epochs.
@@ -198,7 +219,25 @@ def remove_data(
         removed = Removal(*_one(connection, "remove_all", params))
         if removed.messages and not messages:
             raise MessagesWait(removed.messages)  # which takes all of it back
+        if placing is not None:
+            _place_messages(connection, params, placing)
         return removed
+
+
+def _place_messages(connection: Connection, params: dict[str, Any], placing: Placing) -> None:
+    """Give the messages and timers of these types other shards, and settle the types."""
+    settled: dict[str, TypeConfig] = {}
+    asked = {**params, "after": "", "most": MESSAGES_AT_ONCE}
+    while found := _rows(connection, "remove_owners", asked):
+        shards = []
+        for _, name, entity in found:
+            if name not in placing:
+                raise NoPlace(name)
+            settled[name], shard_of = placing[name]
+            shards.append(shard_of(entity))
+        asked["after"] = found[-1][0]
+        connection.execute(QUERIES["remove_place"], {"ids": [each[0] for each in found], "shards": shards})
+    connection.execute(QUERIES["remove_settle"], type_parameters(list(settled.values())))
 
 
 # -- All that a type has stored ------------------------------------------------------------------

@@ -11,7 +11,7 @@ WITH chosen AS (
 ), remembered AS (
     DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), messages AS (
-    DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
+    DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM chosen) AND NOT %(kept)s::boolean RETURNING 1
 ), located AS (
     DELETE FROM sharding_location WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), leases AS (

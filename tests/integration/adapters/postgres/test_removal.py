@@ -3,6 +3,7 @@ fences the past.
 """
 
 import asyncio
+import itertools
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from sharding_app.adapters.postgres.deletion import (
     MessagesWait,
     NodesAlive,
+    NoPlace,
     Removal,
     UnknownTypes,
     remove_data,
@@ -74,6 +76,35 @@ async def test_a_configuration_that_the_next_node_may_change_binds_no_process(pa
     fewer = msgspec.structs.replace(CART, number_of_shards=7)
     await store.register_types([fewer])
     assert await store.types_in_force() == [fewer, ORDER]
+    await store.close()
+    await journal.close()
+
+
+async def test_messages_that_wait_get_the_shards_of_another_configuration(params: dict[str, Any]) -> None:
+    store, journal = await ran_once(params)
+    numbers = await store.type_ids()
+    number = numbers[CART.name]
+    names = [f"m{each:02}" for each in range(30)]
+    await journal.stage([message(number, each, entity=each) for each in names])
+    fewer = msgspec.structs.replace(CART, number_of_shards=7)
+    shards = dict(zip(names, itertools.cycle(range(7)), strict=False))
+    with pytest.raises(NoPlace, match=CART.name):
+        await asyncio.to_thread(remove_data, params, placing={ORDER.name: (ORDER, shards.__getitem__)})
+    assert (await asyncio.to_thread(remove_data, params, dry_run=True)).messages == 30
+    placing = {CART.name: (fewer, shards.__getitem__)}
+    removed = await asyncio.to_thread(remove_data, params, placing=placing)
+    assert removed == Removal(homes=2, remembered=2, leases=1, nodes=1, messages=0)
+    page = await journal.due([(number, each) for each in range(7)], 10.0, 100)
+    assert {each.id: each.shard for each in page.messages} == shards
+    # Nodes with these settings host it, and others do not: they would look in other shards. The
+    # former configuration of the other type binds no process that starts.
+    assert await store.types_in_force() == [fewer]
+    assert (await store.register_types([fewer]))[1] == {}
+    assert (await store.register_types([CART]))[1] == {CART.name: fewer}
+    # Of a type without messages that is open.
+    assert (await store.register_types([msgspec.structs.replace(ORDER, number_of_shards=7)]))[1] == {}
+    # Each of these shards has a row, so the coordinator looks for a home at once.
+    assert {row.shard for row in await store.shards() if row.type == CART.name} >= set(range(7))
     await store.close()
     await journal.close()
 
