@@ -83,6 +83,28 @@ def check_views(app_configs: Apps = None, **_: Any) -> Messages:
     ]
 
 
+def check_retention(app_configs: Apps = None, **_: Any) -> Messages:
+    """Check that a type that deletes events, or says which ones stay, will delete any."""
+    settings = _sound_settings()
+    if settings is None:
+        return []
+    found: Messages = []
+    for each in registry.all().values():
+        said, merged = each.settings, each.settings.over(settings.type_defaults)
+        if each.kind != "event_sourced":
+            continue
+        if said.delete_events and not (merged.snapshot_every or merged.snapshot_when):
+            text = f"{each.name} has delete_events and takes no snapshots, so none of its events are deleted."
+            found.append(_warning("W015", text, "Give it snapshot_every or snapshot_when."))
+        kept = [name for name in ("keep_events_days", "keep_events") if getattr(said, name) is not None]
+        if kept and not merged.delete_events:
+            text = f"{each.name} has {' and '.join(kept)} without delete_events, so all of its events stay."
+            found.append(
+                _warning("W015", text, f"Add delete_events=True, or leave {' and '.join(kept)} out.")
+            )
+    return found
+
+
 def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
     """Check that the aliases exist, are PostgreSQL, log in as one user, and the lifeline's is
     direct.

@@ -15,7 +15,7 @@ from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
 from project.settings.urls import database
-from sharding_app import EventSourced, checks, view
+from sharding_app import EventSourced, ShardingSettings, checks, view
 from sharding_app import message as declare_message
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
@@ -347,6 +347,26 @@ def test_a_view_that_no_browser_may_watch_is_reported(no_tests_types: None) -> N
             name="checks.Open",
         )
         assert len(checks.check_views()) == 1
+
+
+def test_settings_that_delete_no_event_are_told(no_tests_types: None) -> None:
+    with registry.isolated():
+
+        class Whole(EventSourced, name="checks.Whole"):
+            settings = ShardingSettings(delete_events=True)
+
+        class Kept(EventSourced, name="checks.Kept"):
+            settings = ShardingSettings(snapshot_every=10, keep_events=5, keep_events_days=30)
+
+        class Trimmed(EventSourced, name="checks.Trimmed"):
+            settings = ShardingSettings(snapshot_every=10, delete_events=True, keep_events=5)
+
+        whole, kept = checks.check_retention()
+        assert ids([whole, kept]) == ["sharding.W015"] * 2
+        assert "checks.Whole has delete_events and takes no snapshots" in whole.msg
+        assert "checks.Kept has keep_events_days and keep_events without delete_events" in kept.msg
+        with override_settings(SHARDING={"SNAPSHOT_EVERY": 100, "DELETE_EVENTS": True}):
+            assert checks.check_retention() == []
 
 
 def test_each_check_has_its_place_on_the_page() -> None:
