@@ -210,12 +210,12 @@ def remove_data(
             return Removal(*_one(connection, "remove_count", params))
         connection.execute(QUERIES["remove_lock"])
         _refuse_hosts(connection, params["types"])
-        if placing is not None:
-            connection.execute(QUERIES["remove_hold"])
         if not _rows(connection, "remove_alive", {"types": None}):
             # Where other nodes are alive, their coordinator has no part in these types: it meets
-            # the higher epochs.
+            # the higher epochs. Their entities send messages.
             connection.execute(QUERIES["remove_term"])
+            if placing is not None:
+                connection.execute(QUERIES["remove_hold"])
         removed = Removal(*_one(connection, "remove_all", params))
         if removed.messages and not messages:
             raise MessagesWait(removed.messages)  # which takes all of it back

@@ -170,6 +170,30 @@ async def test_a_type_that_no_living_node_hosts_is_removed_while_others_live(par
     await journal.close()
 
 
+async def test_other_types_send_messages_while_some_are_taken_along(params: dict[str, Any]) -> None:
+    store, journal = await ran_once(params)
+    numbers = await store.type_ids()
+    await store.update_member("a", member=member("a", types=(ORDER.name,)))
+    session = PostgresLifelineSession(params, cluster_id="c", ttl_seconds=30)
+    await session.open()
+    await session.lock(11)
+    await journal.stage([message(numbers[CART.name], "m1")])
+    sending = [message(numbers[ORDER.name], "m2")]
+    loop = asyncio.get_running_loop()
+
+    def placed(entity: str) -> int:
+        asyncio.run_coroutine_threadsafe(journal.stage(sending), loop).result(30)
+        return 5
+
+    found = await asyncio.to_thread(remove_data, params, [CART.name], placing={CART.name: (CART, placed)})
+    assert found.homes == 1
+    page = await journal.due([(numbers[CART.name], 5), (numbers[ORDER.name], 0)], 10.0, 100)
+    assert {each.id for each in page.messages} == {"m1", "m2"}
+    await session.close()
+    await store.close()
+    await journal.close()
+
+
 async def test_a_node_that_slept_through_the_removal_is_fenced_for_ever(params: dict[str, Any]) -> None:
     """It had epoch 1 in term 1. The first home after the removal must not be at epoch 1 again."""
     store, journal = await ran_once(params)
