@@ -26,7 +26,7 @@ from sharding_app.dashboard.keyset import (
     storable,
 )
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
-from sharding_app.models import EntityType, ProjectionVersion
+from sharding_app.models import EntityType
 from sharding_app.protocol.ids import shard_of
 
 
@@ -234,23 +234,31 @@ class SnapshotAdmin(KeysetAdmin):
     large = ("state",)
 
 
-class RememberedEntityAdmin(KeysetAdmin):
-    list_display = ("entity", "type", "shard", "epoch", "at")
+class EntityRowAdmin(KeysetAdmin):
+    """A table whose key ends with the id of an entity."""
+
     search_help_text = _("The full id of an entity.")
 
+    def keys(self, heads: QuerySet[Any], entity: str) -> list[tuple[int, int, str]]:
+        """Return all keys that rows of this entity may have."""
+        raise NotImplementedError
+
     def searched(
-        self, rows: QuerySet[Any], query: str, heads: QuerySet[EntityType], wanted: int
+        self, rows: QuerySet[Any], query: str, heads: QuerySet[Any], wanted: int
     ) -> Iterator[QuerySet[Any]]:
-        """With an id: one row of each type, by its whole key."""
+        """With an id: its rows, by their whole keys."""
         if not query:
             yield from super().searched(rows, query, heads, wanted)
         elif storable(query):
-            yield rows.filter(
-                pk__in=[
-                    (number, shard_of(query, shards), query)
-                    for number, shards in heads.values_list("id", "number_of_shards")
-                ]
-            )
+            yield rows.filter(pk__in=self.keys(heads, query))
+
+
+class RememberedEntityAdmin(EntityRowAdmin):
+    list_display = ("entity", "type", "shard", "epoch", "at")
+
+    def keys(self, heads: QuerySet[Any], entity: str) -> list[tuple[int, int, str]]:
+        types = heads.values_list("id", "number_of_shards")
+        return [(number, shard_of(entity, shards), entity) for number, shards in types]
 
 
 class ProjectionVersionAdmin(ReadOnlyAdmin):
@@ -264,27 +272,15 @@ class ProjectionPositionAdmin(KeysetAdmin):
     search_fields = ()
 
 
-class HeldEntityAdmin(KeysetAdmin):
+class HeldEntityAdmin(EntityRowAdmin):
     list_display = ("entity", "type", "projection", "next", "failures", "parked", "retry_at", "at")
     list_filter = (ProjectionFilter,)
-    search_help_text = _("The full id of an entity.")
     payloads = ("error",)
     large = ("error",)
 
-    def searched(
-        self, rows: QuerySet[Any], query: str, heads: QuerySet[ProjectionVersion], wanted: int
-    ) -> Iterator[QuerySet[Any]]:
-        """With an id: one row of each type that a projection follows, by its whole key."""
-        if not query:
-            yield from super().searched(rows, query, heads, wanted)
-        elif storable(query):
-            yield rows.filter(
-                pk__in=[
-                    (number, each, query)
-                    for number, types in heads.values_list("id", "type_ids")
-                    for each in types
-                ]
-            )
+    def keys(self, heads: QuerySet[Any], entity: str) -> list[tuple[int, int, str]]:
+        followed = heads.values_list("id", "type_ids")
+        return [(number, each, entity) for number, types in followed for each in types]
 
     @display(description=_("error"))
     def content(self, row: Any) -> str:
