@@ -443,13 +443,13 @@ async def test_the_end_of_a_receiver_whose_server_is_slow_is_no_strangers_messag
 async def test_frames_behind_a_slow_way_to_redis_share_its_round_trips(
     kind: str, redis_proxy: tuple[Proxy, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process sends to many others. One after the other, 100 frames take 20 s here."""
+    """A process sends to many others. One after the other, 100 frames take 10 s here."""
     monkeypatch.setattr(module, "SEND_SECONDS", 5.0)
     proxy, url = redis_proxy
     names = [a_channel() for _ in range(100)]
     with override_settings(CHANNEL_LAYERS={ALIAS: redis_layer(kind, url, prefix=uuid4().hex)}):
         async with opened(a_channel()) as here:
-            proxy.slow(0.1)
+            proxy.slow(0.05)
             accepted = proxy.accepted
             await asyncio.gather(*(here.send(name, b"word") for name in names))
             assert here.statistics()["frames_sent"] == 100
