@@ -151,9 +151,8 @@ class HandOffs:
                 continue
             if handoff.phase is BEGIN or handoff.phase is STOPPING:
                 changes.append(self._move(key, handoff))
-        if changes:
-            self._outbox.decide(changes)
-            self._start_queued(now)
+        self._outbox.decide(changes)
+        self._start_queued(now)
 
     def forget(self, key: ShardKey) -> None:
         """End this hand-off: the shard has a new home, or its home died."""
