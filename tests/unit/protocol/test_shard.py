@@ -88,6 +88,7 @@ def test_an_entity_loads_once_and_handles_one_envelope_at_a_time() -> None:
     assert deliver(shard, 3) is Verdict.QUEUED
     assert runs(shard, slot) == [1, 2, 3]
     assert looks(shard, slot) == (SlotState.IDLE, 0)
+    assert not shard.had_last_word(slot)
     assert deliver(shard, 4) is Verdict.RUN
     assert looks(shard, slot) == (SlotState.BUSY, 1)
 

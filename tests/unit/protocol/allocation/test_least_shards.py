@@ -17,6 +17,10 @@ def test_a1_1_a_new_shard_goes_to_the_region_with_the_fewest() -> None:
     assert plain().allocate("A", 3, regions(1, 1, 0), view("ABC")) == "C"
 
 
+def test_without_regions_nothing_moves() -> None:
+    assert plain().rebalance({}, set(), view("")) == []
+
+
 @pytest.mark.parametrize(
     ("strategy", "given", "chosen", "after"),
     [

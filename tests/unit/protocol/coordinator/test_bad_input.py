@@ -144,6 +144,9 @@ def test_a_strategy_that_cannot_be_found_is_told_and_the_default_takes_its_place
     assert {each.detail for each in play.notes if each.action == "strategy_failed"} == {
         "strategy raised KeyError: 'no such region'"
     }
+    strategies = play.machine.placement.strategies
+    assert not strategies.wants_locations(TYPE)
+    assert strategies.failing == {TYPE: "wants_locations raised KeyError: 'no such region'"}
 
 
 def test_a_strategy_cannot_change_what_the_coordinator_knows() -> None:

@@ -11,7 +11,8 @@ from sharding_app.protocol.allocation.external import ExternalAllocation
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.singleton import SINGLETON, OldestAllocation
 from sharding_app.protocol.allocation.strategy import Allocations, ClusterView
-from sharding_app.protocol.coordinator.effects import Note, PutInForce
+from sharding_app.protocol.allocation.workers import WORKERS
+from sharding_app.protocol.coordinator.effects import Decide, Note, PutInForce
 from sharding_app.protocol.coordinator.handoff import Phase
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
@@ -142,6 +143,35 @@ def test_a_coordinator_is_busy_until_the_wanted_number_of_workers_is_in_force() 
     machine.in_force(wanted, NumberOfWorkers(TYPE, 1, 1), 0.2)
     busy.append(machine.busy)
     assert busy == [False, True, False]
+    assert [
+        [(change.shard, change.home) for change in each.changes]
+        for each in machine.outbox.take()
+        if isinstance(each, Decide)
+    ] == [[(0, "a")]], "it gets its home at once"
+
+
+def test_a_number_of_workers_comes_in_force_once_the_last_has_stopped() -> None:
+    workers = f"{WORKERS}shop.imports"
+    play = Play([node("a", 1, types=(workers,))], rows=[ShardRow(workers, 0, 1, "a", "home")])
+    play.machine.workers_read([NumberOfWorkers(workers, 1, 2)], play.now)
+    play.play()
+    assert play.homes(workers) == {0: None}
+    play.machine.tick(0.1)
+    put = [each.before for each in play.machine.outbox.take() if isinstance(each, PutInForce)]
+    assert put == [NumberOfWorkers(workers, 1, 2)]
+
+
+def test_a_home_that_is_announced_is_not_told_once_more_to_those_who_asked() -> None:
+    play = Play([node("a", 1), node("b", 2)])
+    play.ask("a", 1)
+    play.starts_nothing.add("b")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.ask("a", 1)
+    play.starts_nothing.clear()
+    play.told.clear()
+    play.wait(1.0)
+    assert [each.home for each in play.heard("a", ShardHome)] == ["b"]
 
 
 @pytest.mark.parametrize("same_lineage", [True, False])
@@ -637,6 +667,27 @@ def test_a_shard_moves_to_its_location_once_its_node_is_up() -> None:
     assert play.homes() == {1: "a"}
     play.change("b", state="up")
     assert (play.homes(), play.now) == ({1: "b"}, 0.0)
+
+
+def test_a_reading_that_shows_nothing_new_asks_no_strategy() -> None:
+    class Counting(ExternalAllocation):
+        asked = 0
+
+        def rebalance(
+            self, allocations: Mapping[str, Sequence[int]], in_progress: Set[int], view: ClusterView
+        ) -> list[int]:
+            self.asked += 1
+            return super().rebalance(allocations, in_progress, view)
+
+    strategy = Counting()
+    play = Play([node("a", 1), node("b", 2)], strategy=strategy)
+    play.machine.locations_read(TYPE, {1: "node-b"}, play.now)
+    play.ask("a", 1)
+    before = strategy.asked
+    play.read()
+    assert strategy.asked == before
+    play.change("b", state="leaving")
+    assert strategy.asked > before
 
 
 def test_locations_that_cannot_be_read_leave_everything_where_it_is() -> None:

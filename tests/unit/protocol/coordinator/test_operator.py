@@ -156,11 +156,11 @@ def test_first_homes_are_gathered_for_a_while_and_told_in_one_line() -> None:
     outbox = Outbox(1)
     timeline = Timeline(outbox)
     for shard in range(3):
-        timeline.started((TYPE, shard), "a", float(shard))
-        timeline.tick(float(shard), busy=False)
-    timeline.tick(GATHER_PLACED_SECONDS - 0.5, busy=False)
+        timeline.started((TYPE, shard), "a", 100.0 + shard)
+        timeline.tick(100.0 + shard, busy=False)
+    timeline.tick(100.0 + GATHER_PLACED_SECONDS - 0.5, busy=False)
     assert outbox.effects == []
-    timeline.tick(GATHER_PLACED_SECONDS, busy=False)
+    timeline.tick(100.0 + GATHER_PLACED_SECONDS, busy=False)
     assert len(outbox.effects) == 1
 
 

@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharding_app.protocol.liveness.node_lease import NEVER, Lease, LeaseChange, longest_overlap, resume_check
-from sharding_app.protocol.records import Server, ShardRow
+from sharding_app.protocol.liveness.node_lease import (
+    NEVER,
+    Lease,
+    LeaseChange,
+    Return,
+    after_return,
+    longest_overlap,
+    resume_check,
+)
+from sharding_app.protocol.records import Lineage, Server, ShardRow
 
 HERE = Server(started="one", timeline=1)
 RESTARTED = Server(started="two", timeline=1)
@@ -32,6 +40,7 @@ def test_is_valid_only_when_both_locks_are_held() -> None:
     lease = Lease(2.0, 3.0)
     lease.locked(0)
     assert ping(lease, 0, 10.0) == []
+    assert ping(lease, 1, 10.0) == [], "it has no lock"
     assert not lease.is_valid(10.1)
     lease.locked(1)
     assert ping(lease, 1, 10.2) == ["valid", "settled"]
@@ -200,6 +209,21 @@ def test_a_session_on_an_older_timeline_does_not_count() -> None:
     assert lease.resume(lease.generation, 13.4)
     ping(lease, 1, 14.9)
     assert lease.valid_until == pytest.approx(15.3), "session 1 speaks to a server that was replaced"
+
+
+@pytest.mark.parametrize(
+    ("lived", "then"),
+    [
+        (None, "go_on"),
+        (Lineage("s", 2), "go_on"),
+        (Lineage("s", 1), "read_again"),
+        (Lineage("other", 2), "begin_anew"),
+    ],
+)
+def test_a_node_that_comes_back_reads_again_what_another_line_of_commits_may_lack(
+    lived: Lineage | None, then: Return
+) -> None:
+    assert after_return(lived, Lineage("s", 2)) == then
 
 
 def test_dropped_is_the_end() -> None:

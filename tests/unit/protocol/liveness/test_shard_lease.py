@@ -66,6 +66,17 @@ def test_j12_refused_is_asked_again_and_told_once() -> None:
     assert play.at(1.1) == [Granted("a")]
 
 
+def test_a_refusal_is_told_to_the_next_who_wants_it() -> None:
+    play = Play()
+    play.machine.want("a", 0.0)
+    for now in (0.0, 1.0):
+        assert play.at(now) == [Acquire(["a"])]
+        play.machine.unwant("a", now)
+        play.machine.want("a", now)
+        play.machine.answered(["a"], [], now, now)
+        assert play.at(now) == [Refused("a")]
+
+
 def test_j12_a_failure_is_no_grant_and_is_asked_again() -> None:
     play = Play()
     play.machine.want("a", 0.0)

@@ -123,6 +123,7 @@ def test_a_shard_tells_its_strategy_of_each_use_and_of_those_that_leave() -> Non
         return stopped
 
     assert use("a", "a", "b") == []
+    assert shard.recency.size == 2
     assert use("c") == ["b"], "it was used less often"
     shard.drop(shard.slots["a"])
     assert use("d") == [], "its place is free"

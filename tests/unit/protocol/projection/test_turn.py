@@ -155,3 +155,52 @@ def test_an_entity_whose_erasure_fails_waits_with_its_next_life() -> None:
     assert [type(each) for each in asked] == [Take, Changes, TellErased, PutHeld, Save]
     assert asked[3] == PutHeld(Held(1, "a", slice_of("a"), 0, failures=1, delay=1.0, error="no room"))
     assert outcome.failed == 1
+
+
+def tries_again(held: Held, **answers: object) -> tuple[list[Request], Outcome]:
+    """Take a turn with nothing new, in which an entity that has failed is due."""
+    return play(
+        turn(0, 9, [1], Limits()),
+        {
+            Take: Taken([at(0, 9)], paused=False, holds=True, age=0.0),
+            ReadDue: [held],
+            ReadErased: [],
+            Changes: Found(NEW, None, [], any=False),
+            TellErased: answers.get("told"),
+            ReadEvents: answers.get("events", []),
+        },
+    )
+
+
+def test_an_entity_whose_next_event_is_missing_is_parked() -> None:
+    held = Held(1, "a", slice_of("a"), 3, failures=1)
+    asked, outcome = tries_again(held, events=[StoredEvent(1, "a", 5, "", 1, b"", None)])
+    (put,) = [each.held for each in asked if isinstance(each, PutHeld)]
+    assert (put.next, put.parked, outcome.failed) == (3, True, 1)
+    assert "events from 3 on are not in the journal" in put.error
+
+
+def test_an_erasure_that_fails_again_waits_longer() -> None:
+    held = Held(1, "a", slice_of("a"), 0, failures=1, delay=1.0)
+    asked, outcome = tries_again(held, told="no room")
+    (put,) = [each.held for each in asked if isinstance(each, PutHeld)]
+    assert (put.next, put.failures, put.delay, outcome.failed) == (0, 2, 2.0, 1)
+    assert not any(isinstance(each, ReadEvents) for each in asked), "its next life waits behind it"
+
+
+@pytest.mark.parametrize(("waits_at", "goes_on_at"), [(None, None), (2, None), (5, 3)])
+def test_an_entity_that_waits_behind_an_erasure_goes_on_with_what_comes_after(
+    waits_at: int | None, goes_on_at: int | None
+) -> None:
+    held = [] if waits_at is None else [Held(1, "a", slice_of("a"), waits_at, failures=1)]
+    asked, _ = play(
+        turn(0, 9, [1], Limits()),
+        {
+            Take: Taken([at(0, 9)], paused=False, holds=True, age=0.0),
+            ReadDue: [],
+            ReadHeld: held,
+            Changes: Found(NEW, None, [Change(7, 1, "a", 3, 3, 6, erased=True)], any=True),
+        },
+    )
+    put = [each.held.next for each in asked if isinstance(each, PutHeld)]
+    assert put == ([] if goes_on_at is None else [goes_on_at])
