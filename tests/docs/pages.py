@@ -22,7 +22,7 @@ from sharding_app.entities.registry import messages, registry
 from sharding_app.runtime.base.config import NodeConfig
 from sharding_app.testing import modes, real
 from sharding_app.testing.cluster import MemoryCluster
-from tests.docs.snippets import Block, blocks
+from tests.docs.blocks import Block, blocks
 from tests.support.hurry import hurry
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.urls import resolve
 
 from sharding_app.dashboard.live_route import find_live_path
-from tests.docs.snippets import blocks
+from tests.docs.blocks import blocks
 from tests.support.live import ROOT
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from sharding_app.entities.registry import registry
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
-from tests.docs.snippets import blocks
+from tests.docs.blocks import blocks
 from tests.support.live import ROOT
 
 PAGE = ROOT / "docs" / "following.md"

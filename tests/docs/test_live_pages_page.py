@@ -12,7 +12,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.http.routing import websocket_urlpatterns
 from sharding_app.live.rights import may_watch
 from sharding_app.live.topics import topic_of
-from tests.docs.snippets import blocks
+from tests.docs.blocks import blocks
 from tests.support.live import ROOT
 
 PAGE = ROOT / "docs" / "live-pages.md"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.blocks import blocks
 from tests.docs.pages import Page, run_in_memory, run_on_servers
-from tests.docs.snippets import Reader, blocks
+from tests.docs.snippets import Reader
 from tests.docs.test_snippets import DOCS
 from tests.support.live import ROOT, Live
 from tests.support.scratch_project import WITH_SHARDING, ScratchProject

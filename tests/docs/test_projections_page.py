@@ -13,7 +13,7 @@ from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from sharding_app.testing import project
-from tests.docs.snippets import blocks
+from tests.docs.blocks import blocks
 from tests.integration.adapters.django.projected import Writer, run
 from tests.support.live import ROOT, until
 

@@ -15,7 +15,7 @@ from django.db import connection
 
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
-from tests.docs.snippets import blocks
+from tests.docs.blocks import blocks
 from tests.support.live import ROOT
 
 PAGE = ROOT / "docs" / "recipes.md"

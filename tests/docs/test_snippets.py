@@ -10,26 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.snippets import Reader, blocks, says, steps
-from tests.support.live import ROOT, Live
-from tests.support.scratch_project import ScratchProject
+from tests.docs.blocks import blocks, says
+from tests.support.live import ROOT
 
 DOCS = ROOT / "docs"
 WRITTEN = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
-def test_getting_started_leads_to_a_working_cart(live_servers: Live, tmp_path: Path) -> None:
-    document = DOCS / "getting-started.md"
-    with live_servers.empty_database() as live:
-        reader = Reader(ScratchProject(tmp_path / "mysite", live))
-        reader.follow(document)
-    typed = [
-        command for block in blocks(document) if block.language == "console" for command, _ in steps(block)
-    ]
-    assert len(reader.staying) == 2
-    assert len(typed) >= 9
-    headings = re.findall(r"^## (\d)\. ", document.read_text(), re.MULTILINE)
-    assert headings == list("123456")
+def test_the_tutorial_has_six_steps() -> None:
+    """CI types them in an empty environment: `.ci/check_tutorial.py`."""
+    text = (DOCS / "getting-started.md").read_text()
+    assert re.findall(r"^## (\d)\. ", text, re.MULTILINE) == list("123456")
 
 
 def test_the_cart_of_the_readme_is_the_demos() -> None:
@@ -85,5 +76,6 @@ def test_python_blocks_are_python(document: Path) -> None:
 
 def test_the_reader_notices_what_is_not_said() -> None:
     assert says("one\ntwo and more\nthree", ["one", "two...", "three"])
+    assert not says("one\ntwo and more", ["one", "two"])
     assert not says("two\none", ["one", "two"])
     assert not says("", ["anything"])

@@ -62,7 +62,7 @@ import sys
 from pathlib import Path
 import django
 from django.conf import settings
-from tests.docs.snippets import blocks
+from tests.docs.blocks import blocks
 page = {"BASE_DIR": Path(sys.argv[1])}
 for block in blocks(Path("docs/embedded.md")):
     if block.language == "python":
