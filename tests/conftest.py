@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import psycopg
 import pytest
 from django.conf import settings
 from django.db import connection
@@ -25,6 +26,7 @@ from sharding_app.embedded import DataFolder, OwnPostgres, OwnRedis, Servers, en
 from tests.groups import group, place
 from tests.support.forks import real_starts  # noqa: F401 - a fixture
 from tests.support.live import live_cluster, live_database, live_servers, live_tables  # noqa: F401 - fixtures
+from tests.support.scratch import checkpoint
 
 # A shell that runs this in the background has it ignore Ctrl-C, and so would every program that is
 # started here.
@@ -110,6 +112,14 @@ def django_db_modify_db_settings(
     servers: Servers, django_db_modify_db_settings_parallel_suffix: None
 ) -> None:
     """Have a server before the test database is made."""
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, servers: Servers) -> Iterator[None]:
+    """Drop the test databases quickly."""
+    yield
+    with psycopg.connect(servers.database_url, autocommit=True) as admin:
+        checkpoint(admin)
 
 
 @pytest.fixture
