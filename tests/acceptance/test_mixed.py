@@ -11,6 +11,7 @@ from sharding_app.torture.processes import until
 from tests.acceptance import plots
 from tests.acceptance.__main__ import SETTINGS
 from tests.acceptance.conftest import NewScenario
+from tests.acceptance.faults import FAULTS
 from tests.acceptance.mixed import Mixed
 
 pytestmark = pytest.mark.acceptance
@@ -18,7 +19,9 @@ pytestmark = pytest.mark.acceptance
 
 def test_mixed_faults(scenario: NewScenario) -> None:
     run = scenario(SETTINGS)
-    mixed = Mixed(run, print)
+    # The long runs step a clock too. It needs libfaketime, in which a process stands still for
+    # seconds on a machine with other work: it takes one lock at each look at a clock.
+    mixed = Mixed(run, print, faults=sorted(FAULTS.keys() - {"clock"}))
     mixed.begin()
     report = mixed.round(stages=3)
     assert report.events > 1000
