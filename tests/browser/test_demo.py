@@ -61,7 +61,7 @@ def numbers(browser: Browser) -> list[str]:
 
 
 def click(browser: Browser, selector: str) -> None:
-    """Click what is there now: the page renews its buttons."""
+    """Click the button that the page shows now: it renews its buttons."""
     browser.run("document.querySelector(arguments[0]).click()", selector)
 
 
