@@ -2,6 +2,7 @@
 long ones.
 """
 
+import os
 import time
 
 import pytest
@@ -19,9 +20,10 @@ pytestmark = pytest.mark.acceptance
 
 def test_mixed_faults(scenario: NewScenario) -> None:
     run = scenario(SETTINGS)
-    # The long runs step a clock too. It needs libfaketime, in which a process stands still for
-    # seconds on a machine with other work: it takes one lock at each look at a clock.
-    mixed = Mixed(run, print, faults=sorted(FAULTS.keys() - {"clock"}))
+    # Under libfaketime, which takes one lock at each look at a clock, a process of a busy machine
+    # stands still for seconds when it also waits for turns with Redis.
+    left_out = {"clock"} if os.environ.get("ACCEPTANCE_LINKS") == "channel_layer" else set[str]()
+    mixed = Mixed(run, print, faults=sorted(FAULTS.keys() - left_out))
     mixed.begin()
     report = mixed.round(stages=3)
     assert report.events > 1000
