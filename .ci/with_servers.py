@@ -20,7 +20,9 @@ def main(command: list[str]) -> int:
     """Start servers, run the command, stop the servers; return how the command ended."""
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o711)  # the servers may have to run as another user
-        with OwnPostgres(Path(place)) as postgres, OwnRedis(Path(place)) as redis:
+        own = OwnPostgres(Path(place))
+        own.server.durable = False  # tests make and empty thousands of tables
+        with own as postgres, OwnRedis(Path(place)) as redis:
             given = {**os.environ, "DATABASE_URL": postgres.url, "REDIS_URL": redis.url}
             return subprocess.run(command, env=given, check=False).returncode
 

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as examples
 
 from project.settings.urls import database, redis_host
+from sharding_app import embedded
 from sharding_app.embedded import DataFolder, OwnPostgres, OwnRedis, Servers, ensure_servers
 from tests.groups import group, place
 from tests.support.forks import real_starts  # noqa: F401 - a fixture
@@ -51,14 +52,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Be PostgreSQL's superuser where the servers are our own: some tests make roles and change the
-    server's settings. And hash passwords at once: a third of a second for each user of each test
-    was a quarter of all that the tests cost.
+    """Have servers of the tests' own, unless others are given, and be PostgreSQL's superuser there:
+    some tests make roles and change the server's settings. These servers do not wait for the disk:
+    tests make and empty thousands of tables. And hash passwords at once: a third of a second for
+    each user of each test was a quarter of all that the tests cost.
     """
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     if not os.environ.get("DATABASE_URL"):
+        settings.DATA_FOLDER = settings.DATA_FOLDER / "tests"
+        settings.DATABASES["default"].update(embedded.database(settings.DATA_FOLDER, durable=False))
         access = DataFolder(settings.DATA_FOLDER).access()
         settings.DATABASES["default"].update(database(access.admin_url))
+        if not os.environ.get("REDIS_URL"):
+            for layer in settings.CHANNEL_LAYERS.values():
+                layer["CONFIG"]["hosts"] = [redis_host(access.redis_url)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -36,6 +36,8 @@ class Access:
     secret_key: str
     place: str
     postgres_admin_password: str = ""
+    durable: bool = True
+    """Whether PostgreSQL waits for the disk."""
 
     @property
     def database_url(self) -> str:
@@ -58,7 +60,7 @@ class Access:
         return f"redis://:{self.redis_password}@{LOOPBACK}:{self.redis_port}/0"
 
 
-def _new_access() -> Access:
+def _new_access(durable: bool) -> Access:
     postgres_port = redis_port = free_port()
     while redis_port == postgres_port:
         redis_port = free_port()
@@ -70,14 +72,16 @@ def _new_access() -> Access:
         secret_key=secrets.token_urlsafe(48),
         place="",
         postgres_admin_password=secrets.token_urlsafe(24),
+        durable=durable,
     )
 
 
 class DataFolder:
-    """The files of one data folder."""
+    """The files of one data folder. `durable` counts when they are made, and stays."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path.absolute()
+        self._durable = durable
         self.access_file = self.path / "access.json"
         self.holders = self.path / "holders"
         self.unversioned = self.path / ".gitignore"
@@ -123,7 +127,7 @@ class DataFolder:
             with self.lock():
                 data = self.read(self.access_file)
                 if data is None:
-                    data = asdict(_new_access())
+                    data = asdict(_new_access(self._durable))
                     self.write(self.access_file, data)
         return Access(**data)
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: made once with a password, started durable, stopped with SIGINT (its fast, clean
+"""PostgreSQL: made once with a password, started, stopped with SIGINT (its fast, clean
 stop).
 """
 
@@ -46,6 +46,11 @@ class Postgres(Server):
     role is the superuser.
     """
 
+    durable: bool = True
+    """Whether it waits for the disk. Without, the end of the machine loses data; that of its
+    processes loses none.
+    """
+
     def __init__(self, place: Path, port: int, password: str, log: Path, account: Account) -> None:
         super().__init__(place, port, password, log, account)
         self.data = self.home / "data"
@@ -73,6 +78,8 @@ class Postgres(Server):
     def command(self) -> list[str]:
         """Return the server's command line."""
         settings = {**SETTINGS, "port": str(self.port)}
+        if not self.durable:
+            settings |= {"fsync": "off", "full_page_writes": "off"}
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
         return [str(self.programs.program("postgres")), "-D", str(self.data), *options]
 
@@ -82,8 +89,8 @@ class Postgres(Server):
         return len(lines) >= 8 and lines[0] == str(process.pid) and lines[7].strip() in {"ready", "standby"}
 
     def settle(self) -> None:
-        """Put the files of a new cluster on the disk, in the background."""
-        if self.fresh:
+        """Put the files of a new durable cluster on the disk, in the background."""
+        if self.fresh and self.durable:
             self.fresh = False
             Thread(
                 target=self._run, args=("initdb", "--sync-only", f"--pgdata={self.data}"), daemon=True

@@ -30,9 +30,13 @@ own.
 """
 
 
-def database(folder: Path) -> dict[str, Any]:
-    """Return an entry of DATABASES for the folder's PostgreSQL. Starts nothing."""
-    access = DataFolder(folder).access()
+def database(folder: Path, *, durable: bool = True) -> dict[str, Any]:
+    """Return an entry of DATABASES for the folder's PostgreSQL. Starts nothing.
+
+    Without `durable` the server of a new folder does not wait for the disk. That is for tests: a
+    power cut loses the data.
+    """
+    access = DataFolder(folder, durable=durable).access()
     return {
         "ENGINE": ENGINE,
         "NAME": DATABASE,

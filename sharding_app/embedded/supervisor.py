@@ -122,6 +122,7 @@ class Supervisor:
         server = KINDS[name](place, self.port(name, access), password, log, account)
         if isinstance(server, Postgres):
             server.administrator = ADMINISTRATOR, access.postgres_admin_password
+            server.durable = access.durable
         return server
 
     def record(self) -> None:

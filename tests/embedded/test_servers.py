@@ -24,6 +24,7 @@ import psycopg
 import pytest
 import redis
 
+from sharding_app import embedded
 from sharding_app.embedded import (
     DataFolder,
     OwnPostgres,
@@ -168,6 +169,17 @@ def test_servers_are_durable_and_ask_for_a_password(started: Path) -> None:
         assert client.ping() is True
     with redis.Redis(port=access.redis_port) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
+
+
+def test_servers_for_tests_do_not_wait_for_the_disk(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    embedded.database(data, durable=False)
+    with holder(data) as user:  # does not ask for it again
+        first_line(user)
+        with psycopg.connect(DataFolder(data).access().database_url) as connection:
+            found = [connection.execute(f"SHOW {name}").fetchone() for name in ("fsync", "full_page_writes")]
+    end_servers(data)
+    assert found == [("off",), ("off",)]
 
 
 def test_only_the_owner_reads_the_passwords(started: Path) -> None:

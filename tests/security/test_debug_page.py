@@ -16,6 +16,7 @@ from django.test import AsyncClient, Client, override_settings
 from django.urls import path
 from django.utils.html import escape
 
+from project.settings.base import DATA_FOLDER
 from project.settings.debug_page import without_secrets
 from sharding_app.embedded import DataFolder, Secret, Servers
 
@@ -82,7 +83,7 @@ def test_diffsettings_prints_no_secret(tmp_path: Path) -> None:
         env=environment,
         stdin=subprocess.DEVNULL,
     )
-    access = DataFolder(settings.DATA_FOLDER).access()
+    access = DataFolder(DATA_FOLDER).access()
     assert "DATABASES" in answer.stdout
     for secret in (
         access.postgres_password, access.redis_password, access.secret_key, access.postgres_admin_password,
