@@ -23,10 +23,11 @@ in the end. One that was rejected is final at once.
 
 *Memory.* Only what is due soon is in memory, as far as there is room (`Memory`). The shell reads
 pages of the rest. While there may be messages in the journal that are not in memory, new ones are
-not taken in directly: they are read behind the earlier ones. A pair whose first message is set
-aside for long leaves the memory, until a page has that message again. The next page has those
-behind it. Each page names such pairs, for a home that did not set them aside itself: what is staged
-meanwhile waits behind them.
+not taken in directly: they are read behind the earlier ones. Those that are staged while a page is
+being read come behind its rows, if it has left nothing out. A pair whose first message is set aside
+for long leaves the memory, until a page has that message again. The next page has those behind it.
+Each page names such pairs, for a home that did not set them aside itself: what is staged meanwhile
+waits behind them.
 
 Calls change the state and append effects to `out`, in order; the shell carries them out.
 """
@@ -243,6 +244,8 @@ class Deliveries:
         "The journal may have messages that are due and not in memory."
         self._missed = False
         "The page that is being read may lack some."
+        self._since: list[Message] = []
+        "Messages that were staged since that page began: they come behind its rows."
         self._next_due: float | None = None
         "When the first timer that is not in memory is due, as far as is known."
         self._ragged: set[Pair] = set()
@@ -266,9 +269,9 @@ class Deliveries:
     def close(self) -> None:
         """Forget everything: the shard is not at home here any more."""
         self._memory.shards -= 1
-        self._memory.rows -= len(self.messages)
+        self._memory.rows -= len(self.messages) + len(self._since)
         self._memory.bytes -= self._bytes
-        self.messages = {}
+        self.messages, self._since = {}, []
 
     @property
     def wake_at(self) -> float | None:
@@ -329,6 +332,7 @@ class Deliveries:
             self._later(next_due)
         self._ragged = self._left.union(aside or (), self._alone.values())
         self._unsure = aside is None
+        since = self._no_longer_since()
         for each in found:
             if each.id in self.messages or _pair(each) in self._left:
                 continue
@@ -338,11 +342,13 @@ class Deliveries:
             self._take_in(each)
             self._wait(each, each.due)
         self.tick(now)
+        self.staged(since, now)
 
     def unread(self) -> None:
         """Take in that the page could not be read: it is wanted still."""
         self.reading = False
         self._more = True
+        self._no_longer_since()
 
     def look(self) -> None:
         """Want a page: the journal may have rows that were not told of here."""
@@ -359,6 +365,11 @@ class Deliveries:
                     self.look()
                 else:
                     self._begin(each, now)
+            elif each.id in self.messages:
+                pass  # a page has shown it already
+            elif self.reading and not self._missed and self._has_room():
+                self._since.append(each)
+                self._weigh(each, 1)
             elif self._others_first(now):
                 self.look()  # an earlier one of its pair may be in the journal only
             elif self._ragged and _pair(each) in self._ragged:
@@ -575,10 +586,7 @@ class Deliveries:
 
     def _take_in(self, message: Message) -> None:
         self.messages[message.id] = message
-        memory, size = self._memory, len(message.args) + OVERHEAD_BYTES
-        self._bytes += size
-        memory.rows += 1
-        memory.bytes += size
+        self._weigh(message, 1)
         if message.key is not None:
             self._timers[message.entity, message.key] = message
         message.pair = pair = _pair(message)
@@ -592,6 +600,19 @@ class Deliveries:
         else:
             # One that is under way stays the first: the others go out after it.
             insort(queue, message, lo=int(queue[0].state is not QUEUED), key=lambda each: each.order)
+
+    def _weigh(self, message: Message, rows: int) -> None:
+        memory, size = self._memory, rows * (len(message.args) + OVERHEAD_BYTES)
+        self._bytes += size
+        memory.rows += rows
+        memory.bytes += size
+
+    def _no_longer_since(self) -> list[Message]:
+        """End the wait of those that were staged since a page began, and return them."""
+        since, self._since = self._since, []
+        for each in since:
+            self._weigh(each, -1)
+        return since
 
     def _wait(self, message: Message, until: float) -> None:
         message.at = until
@@ -619,10 +640,7 @@ class Deliveries:
         message.become(OVER)
         del self.messages[message.id]
         self._alone.pop(message.id, None)
-        memory, size = self._memory, len(message.args) + OVERHEAD_BYTES
-        self._bytes -= size
-        memory.rows -= 1
-        memory.bytes -= size
+        self._weigh(message, -1)
         if message.key is not None and self._timers.get((message.entity, message.key)) is message:
             del self._timers[message.entity, message.key]
         queue = self._pairs[message.pair]
@@ -647,16 +665,19 @@ class Deliveries:
             self._look_ahead(now)
         if self._more or self._missed or self._unsure:
             return True
-        return not self._memory.has_room(len(self.messages), self._bytes)
+        return not self._has_room()
 
     def _keeps_others_out(self, message: Message) -> bool:
         """Whether those behind a message take the room that others need."""
-        if self._memory.has_room(len(self.messages), self._bytes):
+        if self._has_room():
             return False
         return len(self._pairs[_pair(message)]) > 1
 
+    def _has_room(self) -> bool:
+        return self._memory.has_room(len(self.messages) + len(self._since), self._bytes)
+
     def _room(self) -> int:
-        return self._memory.room(len(self.messages), self._bytes)
+        return self._memory.room(len(self.messages) + len(self._since), self._bytes)
 
 
 def _pair(message: Message) -> Pair:

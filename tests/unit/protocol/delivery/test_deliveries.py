@@ -438,7 +438,7 @@ def test_a_new_home_sends_nothing_past_a_message_that_a_former_one_set_aside() -
     assert found.room_to_read(1.0) == 0
 
 
-def test_messages_staged_while_a_page_is_read_of_their_pair_are_read_with_the_next_one() -> None:
+def test_messages_staged_while_a_page_is_read_of_their_pair_come_behind_its_rows() -> None:
     """The page may have been read before them: one staged later still went out first."""
     found = machine(complete=False)
     found.read_begins()
@@ -448,10 +448,8 @@ def test_messages_staged_while_a_page_is_read_of_their_pair_are_read_with_the_ne
     found.staged([message("m3", 3)], 1.0)
     found.page([message("m2", 2)], more=False, next_due=None, now=1.0)
     found.staged([message("m4", 4)], 1.0)
-    assert [*found.messages] == ["m1", "m2"]
-    assert found.room_to_read(1.0) > 0
-    found.read_begins()
-    found.page([message("m3", 3), message("m4", 4)], more=False, next_due=None, now=1.0)
+    assert [*found.messages] == ["m1", "m2", "m3", "m4"]
+    assert not found.room_to_read(1.0)
     for name, behind in (("m1", ["m2"]), ("m2", ["m3"]), ("m3", ["m4"])):
         found.done(found.messages[name], 1.0)
         assert sent(found) == behind
@@ -626,16 +624,57 @@ def test_a_shard_with_a_past_wants_a_page_first_and_takes_in_nothing_before_it()
     assert not found.room_to_read(1.0)
 
 
-def test_what_is_staged_while_the_first_page_is_read_is_read_again() -> None:
+def test_what_is_staged_while_a_page_is_read_is_not_read_again() -> None:
+    """Under a steady stream of messages a shard would read all of them, page after page."""
     found = machine(complete=False)
     found.read_begins()
-    found.staged([message("m2", 2)], 1.0)
-    found.page([message("m1", 1)], more=False, next_due=None, now=1.0)
-    assert sent(found) == ["m1"]
-    assert found.room_to_read(1.0)
-    assert found.read_begins() == ["m1"]
-    found.page([message("m2", 2)], more=False, next_due=None, now=1.0)
+    found.staged([message("m2", 2), message("m3", 3), message("elsewhere", 4, target="c")], 1.0)
+    assert sent(found) == []
+    found.page([message("m1", 1), message("m2", 2)], more=False, next_due=None, now=1.0)
+    assert sent(found) == ["m1", "elsewhere"]
+    assert [*found.messages] == ["m1", "m2", "m3", "elsewhere"]
     assert not found.room_to_read(1.0)
+
+
+@pytest.mark.parametrize("why", ["more", "told", "full", "unread"])
+def test_what_is_staged_while_a_page_is_read_that_leaves_something_out_is_read_again(why: str) -> None:
+    memory = Memory(max_rows=4)
+    found = machine(complete=False, memory=memory)
+    found.read_begins()
+    if why == "full":
+        found.staged([message("m1", 1), message("m2", 2)], 1.0)
+    found.staged([message("m3", 3)], 1.0)
+    if why == "told":
+        found.look()
+    if why == "unread":
+        found.unread()
+    else:
+        found.page([message("m1", 1)], more=why == "more", next_due=None, now=1.0)
+    assert "m3" not in found.messages
+    assert memory.rows == len(found.messages)
+    for each in list(found.messages.values()):
+        found.gone(each, 1.0)
+    assert found.room_to_read(1.0)
+
+
+def test_what_is_staged_while_a_page_is_read_waits_behind_a_message_that_the_page_shows_set_aside() -> None:
+    found = machine(complete=False)
+    found.read_begins()
+    found.staged([message("m2", 2), message("elsewhere", 3, target="c")], 1.0)
+    found.page([], more=False, next_due=300.0, aside=[PAIR], now=1.0)
+    assert sent(found) == ["elsewhere"]
+    assert [*found.messages] == ["elsewhere"]
+
+
+def test_a_message_that_a_page_has_shown_before_its_commit_was_known_is_there_once() -> None:
+    found, shown = machine(complete=False), message("m1")
+    found.read_begins()
+    found.page([shown], more=False, next_due=None, now=1.0)
+    found.staged([message("m1")], 1.0)
+    assert sent(found) == ["m1"]
+    found.done(shown, 1.0)
+    assert sent(found) == []
+    assert found.messages == {}
 
 
 def test_a_page_that_could_not_be_read_is_wanted_still() -> None:

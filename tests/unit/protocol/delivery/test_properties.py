@@ -369,7 +369,9 @@ class Story:
             if each.key is None and each.state.name in ("SENT", "WRITING")
         )
         assert not [pair for pair, times in at_work.items() if times > 1], "two of one pair are under way"
-        assert self.memory.rows == len(held) <= max(self.memory.max_rows, 1), "more than there is room for"
+        # Beside those that it holds, some may wait for the page that is being read.
+        assert len(held) <= self.memory.rows <= max(self.memory.max_rows, 1), "more than there is room for"
+        assert self.memory.rows == len(held) or self.page is not None
 
     def calm_down(self) -> None:
         """Answer everything from now on: nothing is left in the end."""
