@@ -82,6 +82,7 @@ def figures(runner: NodeRunner) -> dict[str, float]:
             "messages": sum(each.messages_sent + each.messages_received for each in links),
             "frames": sum(each.frames_sent + each.acks_sent for each in links),
             "reading": node.hosting.deliverer.is_reading,
+            "pending": node.hosting.deliverer.pending,
             "entities": sum(host.entities for host in node.hosts.values()),
             "loaded": sum(
                 len(shard.slots) - shard.busy
