@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 from django.core.management.base import CommandError, OutputWrapper
 
-from sharding_app.management.commands import sharding_erase, sharding_rebalance
+from sharding_app.management.commands import sharding_rebalance
 from sharding_app.management.progress import Progress
+from sharding_app.operations import erasing
+from sharding_app.operations.erasing import NotErased
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.messages import OperatorReply, OperatorRequest, ReplyCode
 
@@ -86,13 +88,12 @@ async def erase_by_command(
     async def home(*_: object) -> Any:
         return SimpleNamespace(name="one", incarnation="n-one")
 
-    monkeypatch.setattr(sharding_erase, "joined", joined)
-    monkeypatch.setattr(sharding_erase, "AGAIN_SECONDS", pause)
-    monkeypatch.setattr(sharding_erase.Command, "_shard", shard)
-    monkeypatch.setattr(sharding_erase.Command, "_home", home)
-    return await sharding_erase.Command()._at_home(
-        "shop.Cart", "anne", 0.05, Progress(OutputWrapper(io.StringIO()), quiet=True)
-    )
+    monkeypatch.setattr(erasing, "joined", joined)
+    monkeypatch.setattr(erasing, "AGAIN_SECONDS", pause)
+    monkeypatch.setattr(erasing, "_shard", shard)
+    monkeypatch.setattr(erasing, "_home", home)
+    progress = Progress(OutputWrapper(io.StringIO()), quiet=True)
+    return await erasing._at_home("shop.Cart", "anne", "an operator", 0.05, progress)
 
 
 async def test_the_time_limit_begins_again_while_rows_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,5 +102,5 @@ async def test_the_time_limit_begins_again_while_rows_are_erased(monkeypatch: py
 
 
 async def test_an_erasure_that_does_not_get_on_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CommandError, match="It is being erased"):
+    with pytest.raises(NotErased, match="It is being erased"):
         await erase_by_command(monkeypatch, under_way(repeat(3)), pause=0.01)
