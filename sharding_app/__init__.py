@@ -33,6 +33,7 @@ from sharding_app.entities.happened import Happened as Happened
 from sharding_app.entities.many import Answer as Answer
 from sharding_app.entities.many import Answers as Answers
 from sharding_app.entities.messages import message as message
+from sharding_app.entities.personal import Personal as Personal
 from sharding_app.entities.projections import Projection as Projection
 from sharding_app.entities.projections import on as on
 from sharding_app.entities.projections import on_batch as on_batch
@@ -56,6 +57,7 @@ from sharding_app.errors import PartiallyApplied as PartiallyApplied
 from sharding_app.errors import ProjectionError as ProjectionError
 from sharding_app.errors import Rejected as Rejected
 from sharding_app.errors import ShardingError as ShardingError
+from sharding_app.errors import SubjectErased as SubjectErased
 from sharding_app.errors import Unavailable as Unavailable
 from sharding_app.errors import UnreadableEvent as UnreadableEvent
 from sharding_app.errors import UnreadableState as UnreadableState
@@ -84,6 +86,9 @@ if TYPE_CHECKING:
     from sharding_app.entities.sharding.singletons import SingletonProxy as SingletonProxy
     from sharding_app.entities.sharding.workers import ShardedDaemonProcess as ShardedDaemonProcess
     from sharding_app.entities.sharding.workers import Workers as Workers
+    from sharding_app.operations.subjects import SubjectErasure as SubjectErasure
+    from sharding_app.operations.subjects import aerase_subject as aerase_subject
+    from sharding_app.operations.subjects import erase_subject as erase_subject
     from sharding_app.protocol.allocation.consistent_hashing import (
         ConsistentHashAllocation as ConsistentHashAllocation,
     )
@@ -104,8 +109,11 @@ _LATER = {
     "SetActiveEntityLimit": "entities.sharding.queries",
     "ShardedDaemonProcess": "entities.sharding.workers",
     "SingletonProxy": "entities.sharding.singletons",
+    "SubjectErasure": "operations.subjects",
     "ThresholdAllocation": "protocol.allocation.threshold",
     "Workers": "entities.sharding.workers",
+    "aerase_subject": "operations.subjects",
+    "erase_subject": "operations.subjects",
 }
 "The module below this package for each name that is imported when it is first asked for."
 

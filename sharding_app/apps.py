@@ -55,7 +55,16 @@ class ShardingConfig(AppConfig):
 
 
 def _register_checks() -> None:
-    for name in ("settings", "channel_layer", "types", "views", "retention", "platform", "databases"):
+    for name in (
+        "settings",
+        "channel_layer",
+        "types",
+        "views",
+        "retention",
+        "personal",
+        "platform",
+        "databases",
+    ):
         checks.register(_check(name), "sharding")
     # A hint, which would stand at each command of a project that is well.
     checks.register(_check("live_updates"), "sharding", deploy=True)

@@ -24,6 +24,7 @@ from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.errors import LOST, explain
 from sharding_app.embedded import started
 from sharding_app.entities.registry import messages, registry
+from sharding_app.errors import DeclarationError
 from sharding_app.settings.live_updates import check_live_updates as check_live_updates
 from sharding_app.settings.load import MEMORY_LAYER, get_problems, get_settings
 from sharding_app.settings.schema import Settings
@@ -103,6 +104,22 @@ def check_retention(app_configs: Apps = None, **_: Any) -> Messages:
                 _warning("W015", text, f"Add delete_events=True, or leave {' and '.join(kept)} out.")
             )
     return found
+
+
+def check_personal(app_configs: Apps = None, **_: Any) -> Messages:
+    """Check that there are keys for the personal data of the declared types."""
+    settings = _sound_settings()
+    if settings is None or settings.personal_keys:
+        return []
+    try:
+        names = [each.name for each in registry.all().values() if each.holds_personal]
+    except DeclarationError:
+        return []  # another check tells it
+    if not names:
+        return []
+    text = f"{', '.join(names)} have personal data (Personal), and SHARDING['PERSONAL_KEYS'] is empty: it cannot be stored."
+    hint = 'Generate a key: python -c "import secrets; print(secrets.token_urlsafe(32))". Keep it secret, and never lose it.'
+    return [_error("E015", text, hint)]
 
 
 def check_databases(app_configs: Apps = None, **_: Any) -> Messages:

@@ -12,6 +12,7 @@
      +-- InvalidCall           wrong command or arguments (also a TypeError)
      +-- InvalidEntityId       not an id (also a TypeError and a ValueError)
      +-- NotSerializable       a value that cannot be sent or stored exactly (also a ValueError)
+     |    +-- SubjectErased    ... since it belongs to a person who was erased
      +-- UnreadableEvent       the journal has an event that this code cannot read
      |    +-- HistoryTooLong   ... or more events than a recovery may read
      +-- UnreadableState       a stored state that this code cannot read
@@ -51,6 +52,7 @@ __all__ = [
     "Rejected",
     "ShardingError",
     "Stored",
+    "SubjectErased",
     "Unavailable",
     "UnreadableEvent",
     "UnreadableState",
@@ -92,6 +94,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "event_unreadable": "nothing",
     "history_too_long": "nothing",
     "state_unreadable": "nothing",
+    "subject_erased": "nothing",
     "events_gone": "nothing",
     "entity_erased": "nothing",
     "projection": "nothing",
@@ -225,6 +228,16 @@ class NotSerializable(ShardingError, ValueError):
     kind = "not_storable"
 
 
+class SubjectErased(NotSerializable):
+    """A command stored personal data of a person who was erased (`erase_subject`): nothing of it is
+    stored.
+
+    Erasing is for good. A person who comes back needs another id.
+    """
+
+    kind = "subject_erased"
+
+
 class UnreadableEvent(ShardingError):
     """The journal has an event that this code cannot read or apply; the entity does not start.
 
@@ -301,6 +314,7 @@ _KINDS: dict[str, type[ShardingError]] = {
         InvalidCall,
         InvalidEntityId,
         NotSerializable,
+        SubjectErased,
         UnreadableEvent,
         HistoryTooLong,
         UnreadableState,

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
@@ -28,6 +29,8 @@ from sharding_app.adapters.django.leases import lease_factory
 from sharding_app.adapters.django.outside import DjangoOutside
 from sharding_app.adapters.django.projecting import DjangoPart
 from sharding_app.adapters.django.transactional import DjangoTogether
+from sharding_app.adapters.personal.journal import SealedJournal, SealedTogether
+from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.conninfo import from_django_settings
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.leases import PostgresLeases
@@ -40,6 +43,7 @@ from sharding_app.embedded import started
 from sharding_app.entities import gateway
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
+from sharding_app.ports.journal import Journal
 from sharding_app.ports.lease import Leases
 from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
@@ -157,6 +161,11 @@ def _listen(settings: Settings) -> Listen:
     )
 
 
+def personal_vault(settings: Settings) -> Vault | None:
+    """Return the ciphers of personal data; None: the settings have no keys for them."""
+    return Vault(settings.personal_secrets) if settings.personal_keys else None
+
+
 def node_ports(
     settings: Settings, watchdog: Watchdog, clock: BootClock
 ) -> Callable[[Incarnation], NodePorts]:
@@ -189,8 +198,12 @@ def node_ports(
                 watchdog,
             )
 
-        set_parts(lambda projection: DjangoPart(settings.database, projection, owner=incarnation))
+        vault = personal_vault(settings)
+        set_parts(
+            lambda projection: DjangoPart(settings.database, projection, owner=incarnation, vault=vault)
+        )
         journal = PostgresJournal(direct, owner=incarnation, connections=settings.journal_connections)
+        sealed = SealedJournal(journal, vault)
         store = PostgresStore(direct, owner=incarnation)
 
         def leases(path: str) -> Leases:
@@ -202,14 +215,17 @@ def node_ports(
 
         return NodePorts(
             store=store,
-            journal=journal,
+            journal=cast(Journal, sealed),
             leases=leases,
-            together=DjangoTogether(
-                settings.database,
-                journal,
-                owner=incarnation,
-                threads=settings.transaction_threads,
-                lock_timeout_seconds=settings.transaction_lock_timeout_seconds,
+            together=SealedTogether(
+                DjangoTogether(
+                    settings.database,
+                    journal,
+                    owner=incarnation,
+                    threads=settings.transaction_threads,
+                    lock_timeout_seconds=settings.transaction_lock_timeout_seconds,
+                ),
+                sealed,
             ),
             transport=_transport(settings, store, listens=True),
             clock=clock,
@@ -322,7 +338,7 @@ def _use(portal: Portal) -> None:
 def make_gateway() -> ClusterGateway:
     """Return the gateway of this process."""
     settings = get_settings()
-    outside = DjangoOutside(settings.database)
+    outside = DjangoOutside(settings.database, personal_vault(settings))
     return ClusterGateway(portal(), outside, max_message_bytes=settings.link_max_message_bytes)
 
 

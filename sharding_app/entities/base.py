@@ -112,6 +112,8 @@ class Entity:
     #: Its surroundings: stop, passivate, sender, timers.
     context: EntityContext
     settings: ClassVar[ShardingSettings]
+    #: True: the entity's id is a person's, and `erase_subject` erases it with the person's data.
+    erased_with_subject: ClassVar[bool] = False
     #: ``Cart.ref(id)``: the address of an entity; in one of them ``self.ref``: its own.
     ref: ClassVar[_Ref] = _Ref()
     sync: ClassVar[_Sync] = _Sync()

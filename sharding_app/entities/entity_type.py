@@ -29,6 +29,7 @@ from sharding_app.entities.codecs.state import AttributeState, OwnState
 from sharding_app.entities.event_codec import Apply, EventCodec, Happening
 from sharding_app.entities.handler import Handler
 from sharding_app.entities.handlers import Command
+from sharding_app.entities.personal import holds_personal
 from sharding_app.entities.refs import EntityRef, ref_class
 from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import (
@@ -217,6 +218,15 @@ class EntityType:
             if base in self._scopes:
                 found.update(self.hints(base, base, f"{self.cls.__qualname__}'s state"))
         return {name: object if kind is Any else kind for name, kind in found.items()}
+
+    @functools.cached_property
+    def holds_personal(self) -> bool:
+        """Whether events, state or arguments of the type may have personal data."""
+        stored: list[Any] = [spec.resolve() for spec in self.event_codec.declared()]
+        stored += [*self.state_types.values(), self.own_snapshot]
+        for handler in self.commands.values():
+            stored += [annotation for _, annotation, _ in handler.signature()]
+        return any(map(holds_personal, stored))
 
     @property
     def own_snapshot(self) -> Any:

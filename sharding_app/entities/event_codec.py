@@ -15,6 +15,7 @@ import msgspec
 
 from sharding_app.entities.codecs.values import Exact, json_text
 from sharding_app.entities.events import EventSpec, event_spec
+from sharding_app.entities.personal import revived
 from sharding_app.errors import DeclarationError, InvalidCall, UnreadableEvent
 from sharding_app.redaction import told, told_reading
 
@@ -213,7 +214,7 @@ class EventCodec:
         read = msgspec.json.Decoder(dict[str, Any]).decode
 
         def upcast(data: bytes | str) -> Any:
-            fields = read(data)
+            fields = revived(read(data))
             for upcaster in steps:
                 fields = upcaster(fields)
             return final(json_text(fields))

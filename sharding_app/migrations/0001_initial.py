@@ -150,6 +150,24 @@ class Migration(migrations.Migration):
                     },
                 ),
                 migrations.CreateModel(
+                    name="Subject",
+                    fields=[
+                        ("id", models.BinaryField(primary_key=True, serialize=False)),
+                        ("mark", models.BinaryField()),
+                        ("wrapped", models.BinaryField(null=True)),
+                        ("at", models.DateTimeField()),
+                        ("erased_at", models.DateTimeField(null=True)),
+                        ("finished_at", models.DateTimeField(null=True)),
+                    ],
+                    options={
+                        "db_table": "sharding_subject",
+                        "abstract": False,
+                        "required_db_vendor": "postgresql",
+                        "base_manager_name": "objects",
+                        "default_permissions": ("view",),
+                    },
+                ),
+                migrations.CreateModel(
                     name="Node",
                     fields=[
                         ("incarnation", models.TextField(primary_key=True, serialize=False)),

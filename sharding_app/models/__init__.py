@@ -12,7 +12,7 @@ from sharding_app.models.cluster import (
     Node,
     Shard,
 )
-from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot
+from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot, Subject
 from sharding_app.models.projections import HeldEntity, ProjectionPosition, ProjectionVersion
 from sharding_app.models.readonly import ReadOnlyError
 
@@ -33,4 +33,5 @@ __all__ = [
     "RememberedEntity",
     "Shard",
     "Snapshot",
+    "Subject",
 ]

@@ -76,6 +76,23 @@ class RememberedEntity(ReadOnlyModel):
         return self.entity
 
 
+class Subject(ReadOnlyModel):
+    """The key of a person's data, or the mark of a person who was erased."""
+
+    id = models.BinaryField(primary_key=True)
+    mark = models.BinaryField()
+    wrapped = models.BinaryField(null=True)
+    at = models.DateTimeField()
+    erased_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_subject"
+
+    def __str__(self) -> str:
+        return "erased" if self.erased_at else "personal data"
+
+
 class Message(ReadOnlyModel):
     """A message or a timer on its way."""
 

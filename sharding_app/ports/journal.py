@@ -83,6 +83,10 @@ class RowRefused(Exception):
         self.index = index
 
 
+class SubjectGone(RowRefused):
+    """As `RowRefused`: the row has personal data of a subject that was erased."""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     type_id: int
     entity: str

@@ -110,7 +110,7 @@ def _wrong(key: str, value: object) -> Problem | None:
 def _shown(key: str, value: object) -> str:
     return (
         type(value).__name__
-        if key in ("KEYS", "STEERING_KEYS", "METRICS_TOKEN")
+        if key in ("KEYS", "STEERING_KEYS", "PERSONAL_KEYS", "METRICS_TOKEN")
         else f"{value!r} ({type(value).__name__})"
     )
 
@@ -150,13 +150,19 @@ def _clashes(settings: Settings) -> list[Problem]:
         problems.append(
             Problem("SHARDING['DEAF_AFTER_SECONDS'] must be at least twice ECHO_INTERVAL_SECONDS.")
         )
-    if settings.encrypt and find_spec("cryptography") is None:
-        problems.append(
+    if find_spec("cryptography") is None:
+        problems += [
             Problem(
-                "SHARDING['ENCRYPT'] needs the package cryptography.",
-                'Run: pip install "django-sharding-app[encrypt]"',
+                f"SHARDING[{key!r}] needs the package cryptography.",
+                f'Run: pip install "django-sharding-app[{extra}]"',
             )
-        )
+            for key, extra, wanted in (
+                ("ENCRYPT", "encrypt", settings.encrypt),
+                ("PERSONAL_KEYS", "personal", settings.personal_keys),
+            )
+            if wanted
+        ]
+    problems += _key_problems("PERSONAL_KEYS", settings.personal_keys)
     problems += _key_problems("KEYS", settings.keys)
     problems += _key_problems("STEERING_KEYS", settings.steering_keys)
     if set(settings.keys) & set(settings.steering_keys):

@@ -156,6 +156,10 @@ class Settings:
         "Secrets that sign operators' requests to nodes: erase, shut down, move. A process without "
         "them can ask and tell entities, but cannot send such requests. Rotate them like `KEYS`.",
         secret=True, default_text="as `KEYS`")
+    personal_keys: tuple[str, ...] = _knob((), "Servers",
+        "Secrets that protect the keys of [personal data](personal-data.md). The first one wraps new keys, "
+        "all of them unwrap. Without the secret that wrapped a key, the data under it cannot be read: put a "
+        "new secret in front, and keep the others.", secret=True)
 
     node_name: str = _knob("", "Nodes",
         "Name of this node in lists and logs. `sharding_node --name` takes precedence; "
@@ -495,6 +499,10 @@ class Settings:
     def type_defaults(self) -> ShardingSettings:
         """The settings of a type that sets none itself."""
         return self._part(ShardingSettings)
+
+    @property
+    def personal_secrets(self) -> tuple[bytes, ...]:
+        return tuple(key.encode() for key in self.personal_keys)
 
     @property
     def sealing_keys(self) -> tuple[bytes, ...]:

@@ -25,6 +25,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.personal import revived
 from sharding_app.entities.remote import Bound, Unbound
 from sharding_app.entities.staging import Record, StagedMessage
 from sharding_app.errors import InvalidCall, NotSerializable, ShardingError
@@ -75,8 +76,8 @@ class Scenario:
 
     @property
     def state(self) -> Any:
-        """The entity's state, as plain data."""
-        return msgspec.json.decode(self._host.state())
+        """The entity's state, as plain data; personal values are `Personal`."""
+        return revived(msgspec.json.decode(self._host.state()))
 
     @property
     def sent(self) -> list[Bound]:

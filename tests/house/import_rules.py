@@ -55,7 +55,7 @@ ROOMS = (
             f"sharding_app.adapters.{adapter}",
             (f"sharding_app.adapters.{adapter}", "sharding_app.protocol", "sharding_app.ports"),
         )
-        for adapter in ("postgres", "channels", "direct", "memory")
+        for adapter in ("postgres", "channels", "direct", "memory", "personal")
     ),
 )
 

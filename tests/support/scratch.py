@@ -21,7 +21,7 @@ FILES = (
 )
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "message", "lease", "decision",
-    "location", "change", "projection", "position", "filled", "held",
+    "location", "change", "projection", "position", "filled", "held", "subject",
 )  # fmt: skip
 
 

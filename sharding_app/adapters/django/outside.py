@@ -13,6 +13,8 @@ from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.django.sealing import sealed_args
+from sharding_app.adapters.personal.vault import Vault
 from sharding_app.entities import transactions
 from sharding_app.entities.registry import registry
 from sharding_app.entities.staging import StagedMessage
@@ -23,8 +25,9 @@ from sharding_app.protocol.ids import shard_of
 class DjangoOutside:
     """`client.gateway.Outside` on Django's connection to the cluster's database."""
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, vault: Vault | None = None) -> None:
         self._alias = alias
+        self._vault = vault
 
     def store(self, message: StagedMessage, wake: Callable[[], None]) -> None:
         transactions.refuse_other(
@@ -33,14 +36,14 @@ class DjangoOutside:
         # Without a savepoint: after a failure the caller's transaction cannot go on anyway.
         with transaction.atomic(using=self._alias, savepoint=False):
             with connections[self._alias].cursor() as cursor:
-                _insert(cursor, message)
+                _insert(cursor, message, sealed_args(cursor, self._vault, message))
             transaction.on_commit(wake, using=self._alias, robust=True)
 
     async def store_async(self, message: StagedMessage, wake: Callable[[], None]) -> None:
         await sync_to_async(self.store)(message, wake)
 
 
-def _insert(cursor: CursorWrapper, message: StagedMessage) -> None:
+def _insert(cursor: CursorWrapper, message: StagedMessage, args: bytes) -> None:
     known = run_query(cursor, "type_outside", {"name": message.target_type})
     if not known:
         raise Unavailable(
@@ -62,7 +65,7 @@ def _insert(cursor: CursorWrapper, message: StagedMessage) -> None:
             "target_type": message.target_type,
             "target": message.target,
             "command": message.command,
-            "args": message.args,
+            "args": args,
             "at": message.at,
             "delay": message.delay,
             "key": message.key,

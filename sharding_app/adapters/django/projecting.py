@@ -23,6 +23,8 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
 from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.django.sealing import opened_events
+from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.connection import application_name
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.entity_type import EntityType
@@ -140,8 +142,10 @@ class DjangoPart:
         owner: str = "",
         limits: Limits | None = None,
         lock_timeout_seconds: float = 2.0,
+        vault: Vault | None = None,
     ) -> None:
         self.projection = projection
+        self.vault = vault
         self._alias = alias
         self._limits = limits or Limits(chunk=projection.batch_size)
         self._begin = {
@@ -429,7 +433,12 @@ class _Shell:
             "limits": [count for _, count in wanted],
             "bytes": PAGE_BYTES,
         }
-        return [StoredEvent(*row) for row in self._rows("projection_events", params)]
+        rows = self._rows("projection_events", params)
+        events = [
+            StoredEvent(type_id, entity, seq, name, version, payload.encode(), at)
+            for type_id, entity, seq, name, version, payload, at in rows
+        ]
+        return opened_events(self._cursor, self._part.vault, events)
 
     def _feed(self, request: Feed) -> str | None:
         def feed() -> None:

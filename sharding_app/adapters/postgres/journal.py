@@ -512,6 +512,9 @@ class PostgresJournal:
     async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
         return await self._decide("turn", message, claim, {"new": new, "command": command, "args": args})
 
+    async def subject_rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return await self._rows(query, params)
+
     async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
         wanted = {"home": home, "late": late_seconds, "limit": limit}
         return [

@@ -59,6 +59,14 @@ class Declared:
 
 def make_ready(wanted: Any) -> None:
     """Resolve every record class that `wanted` mentions, so that a codec can be made for it."""
+    for _ in mentioned(wanted):
+        pass
+
+
+def mentioned(wanted: Any) -> Iterator[Any]:
+    """Yield an annotation and all that it mentions, with the fields of record classes, which are
+    resolved on the way.
+    """
     seen: set[int] = set()
     waiting: list[Any] = [wanted]
     while waiting:
@@ -66,6 +74,7 @@ def make_ready(wanted: Any) -> None:
         if id(part) in seen:
             continue
         seen.add(id(part))
+        yield part
         waiting += get_args(part)
         if not isinstance(part, type):
             continue

@@ -46,6 +46,12 @@ def enc_hook(value: Any) -> Any:
     raise NotImplementedError(f"a {type(value).__qualname__} cannot be stored or sent")
 
 
+def _store_hook(value: Any) -> Any:
+    """As `enc_hook`, for a document that is stored."""
+    as_stored = getattr(type(value), "__sharding_store__", None)
+    return enc_hook(value) if as_stored is None else as_stored(value)
+
+
 def dec_hook(wanted: Any, value: Any) -> Any:
     """The counterpart of `enc_hook` for annotations that msgspec does not know."""
     if wanted is object:
@@ -58,7 +64,7 @@ def dec_hook(wanted: Any, value: Any) -> Any:
 
 
 pack = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
-json_text = msgspec.json.Encoder(enc_hook=enc_hook).encode
+json_text = msgspec.json.Encoder(enc_hook=_store_hook).encode
 
 
 def unpacker(wanted: Any) -> Callable[[Any], Any]:

@@ -2,7 +2,7 @@ DROP TABLE @schema@.sharding_cluster, @schema@.sharding_coordinator, @schema@.sh
     @schema@.sharding_shard, @schema@.sharding_event, @schema@.sharding_snapshot, @schema@.sharding_remembered, @schema@.sharding_message,
     @schema@.sharding_lease, @schema@.sharding_decision, @schema@.sharding_location,
     @schema@.sharding_change, @schema@.sharding_projection, @schema@.sharding_position, @schema@.sharding_filled,
-    @schema@.sharding_held;
+    @schema@.sharding_held, @schema@.sharding_subject;
 DROP FUNCTION @schema@.sharding_fence_v1();
 DROP FUNCTION @schema@.sharding_follow_v1(integer[], boolean);
 DROP FUNCTION @schema@.sharding_uses_messages_v1();

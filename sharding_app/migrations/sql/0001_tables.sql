@@ -168,6 +168,19 @@ CREATE INDEX sharding_message_aside ON sharding_message (type_id, shard, entity,
 -- For operators: what was set aside after a failure, timers too.
 CREATE INDEX sharding_message_failing ON sharding_message (type_id, due) WHERE error <> '' AND NOT parked;
 
+-- The keys of personal data: a row for each person, found by a mark of the person's id. The row with an empty mark has the
+-- key that makes marks. An erased row has no key, and stays: no other key is made for the person.
+CREATE TABLE sharding_subject (
+    id bytea PRIMARY KEY CHECK (octet_length(id) = 16),
+    mark bytea NOT NULL UNIQUE,
+    wrapped bytea,
+    at timestamptz NOT NULL DEFAULT now(),
+    erased_at timestamptz,
+    finished_at timestamptz,
+    CHECK ((wrapped IS NULL) = (erased_at IS NOT NULL)),
+    CHECK (finished_at IS NULL OR erased_at IS NOT NULL)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_cost_delay = 0);
+
 CREATE TABLE sharding_lease (
     name text COLLATE "C" PRIMARY KEY,
     owner text COLLATE "C",

@@ -7,6 +7,7 @@ from typing import Any
 
 from sharding_app.operations.schema.shapes import Shape
 
+PERSONAL: Shape = {"is": "custom", "name": "Personal"}
 _WIDER = {("int", "float"), ("int", "decimal")}
 """Pairs of scalars of which the second reads all that the first wrote."""
 
@@ -14,6 +15,12 @@ _WIDER = {("int", "float"), ("int", "decimal")}
 def unreadable(old: Shape, new: Shape, where: str = "") -> Iterator[str]:
     """Yield each place of `new` that cannot read what `old` wrote, with the reason."""
     if old == new or new in ("any", "raw"):
+        return
+    if new == PERSONAL and _kind(old) != "union":
+        yield (
+            f"{where or 'it'} was {told(old)} and is Personal: what is stored stays readable, but no key covers it, so an"
+            " erasure does not reach it"
+        )
         return
     if _kind(old) == "union":
         for each in old["of"]:
@@ -72,6 +79,8 @@ def told(shape: Shape) -> str:
     if isinstance(shape, str):
         return shape
     kind = shape["is"]
+    if kind == "custom":
+        return str(shape["name"])
     if kind == "union":
         return " | ".join(told(each) for each in shape["of"])
     if kind == "list":

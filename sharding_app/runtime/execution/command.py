@@ -78,6 +78,7 @@ from sharding_app.runtime.journal.commits import (
     StepCommit,
     StepFailed,
     number_rows,
+    why_refused,
 )
 from sharding_app.runtime.journal.durable_state import DurableState
 from sharding_app.runtime.journal.retention import Retention
@@ -560,7 +561,7 @@ class Command(LastCommit):
         except ShardsFenced as fenced:
             raise StepFailed(NotCommitted.FENCED) from fenced
         except RowRefused as refused:
-            raise StepFailed(NotCommitted.REFUSED, refused.reason) from refused
+            raise StepFailed(why_refused(refused), refused.reason) from refused
         self.services.writer.committed(rows)
         return at
 
@@ -679,7 +680,7 @@ class Command(LastCommit):
                     owner.fenced(slot)
                 return False
             except RowRefused as refused:
-                self.not_committed(NotCommitted.REFUSED, refused.reason)
+                self.not_committed(why_refused(refused), refused.reason)
                 return False
 
     def _message_changes(self, staging: Staging) -> MessageChanges | None:

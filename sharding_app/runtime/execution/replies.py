@@ -17,6 +17,7 @@ from sharding_app.errors import (
     PartiallyApplied,
     Rejected,
     ShardingError,
+    SubjectErased,
     Unavailable,
     to_wire,
 )
@@ -133,6 +134,8 @@ class Replies:
             )
         if why is NotCommitted.REFUSED:
             return NotSerializable(f"{what}: Postgres refused its events: {detail}")
+        if why is NotCommitted.ERASED:
+            return SubjectErased(f"{what}: {detail}")
         if why is NotCommitted.SUPERSEDED:
             return Unavailable(
                 f"{what}: an earlier commit of this entity failed; nothing of this one is stored"

@@ -31,7 +31,7 @@ from sharding_app.ports.journal import (
 from sharding_app.protocol.histogram import ROWS, Histogram
 from sharding_app.redaction import traceable
 from sharding_app.runtime.journal.backlog import RETRY_MAX_SECONDS, Backlog
-from sharding_app.runtime.journal.commits import Commit, NotCommitted, OnCommit, tell_committed
+from sharding_app.runtime.journal.commits import Commit, NotCommitted, OnCommit, tell_committed, why_refused
 from sharding_app.runtime.telemetry.meter import Hottest
 
 logger = logging.getLogger("sharding.journal")
@@ -231,7 +231,7 @@ class Appender:
         others.
         """
         if len(batch) == 1:
-            self._fail(batch, batch, NotCommitted.REFUSED, refused.reason)
+            self._fail(batch, batch, why_refused(refused), refused.reason)
             return
         if refused.index is not None:
             first = 0
@@ -242,7 +242,7 @@ class Appender:
                     rest = batch[number:]
                     # Otherwise it waits behind an earlier commit.
                     if not (self._stuck.holds(commit.slot) or self._locked.holds(commit)):
-                        rest = self._fail([commit], rest, NotCommitted.REFUSED, refused.reason)
+                        rest = self._fail([commit], rest, why_refused(refused), refused.reason)
                     await self._write(rest)
                     return
         middle = len(batch) // 2

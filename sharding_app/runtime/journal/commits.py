@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from sharding_app.entities.staging import Record
 from sharding_app.ports.deliveries import MessageChanges
-from sharding_app.ports.journal import EventRow, fast_maker
+from sharding_app.ports.journal import EventRow, RowRefused, SubjectGone, fast_maker
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.shard import Shard, Slot
 from sharding_app.redaction import traceable
@@ -28,12 +28,18 @@ class NotCommitted(Enum):
     "Its shard has a newer epoch: it lives elsewhere."
     REFUSED = "refused"
     "The server refused one of its rows."
+    ERASED = "erased"
+    "A row has personal data of a subject that was erased."
     SUPERSEDED = "superseded"
     "An earlier commit failed, so its numbers no longer follow."
     UNAVAILABLE = "unavailable"
     "The connection was lost before the commit."
     TAKEN = "taken"
     "The message that its command carries had taken effect before, or is not due."
+
+
+def why_refused(refused: RowRefused) -> NotCommitted:
+    return NotCommitted.ERASED if isinstance(refused, SubjectGone) else NotCommitted.REFUSED
 
 
 Follower = Callable[[NotCommitted | None], None]

@@ -18,6 +18,7 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_shutdown": ["--all"],
     "sharding_remove_data": ["--yes"],
     "sharding_erase": ["shop.Cart", "alice", "--yes"],
+    "sharding_erase_subject": ["ann", "--yes"],
     "sharding_remove_journal": ["shop.Cart", "--yes-delete-the-journal-of", "shop.Cart"],
     "sharding_rescale": ["imports", "--workers", "3"],
     "sharding_projection": [],

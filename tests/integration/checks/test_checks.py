@@ -15,7 +15,7 @@ from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
 from project.settings.urls import database
-from sharding_app import EventSourced, ShardingSettings, checks, view
+from sharding_app import DurableState, EventSourced, Personal, ShardingSettings, checks, view
 from sharding_app import message as declare_message
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
@@ -367,6 +367,19 @@ def test_settings_that_delete_no_event_are_told(no_tests_types: None) -> None:
         assert "checks.Kept has keep_events_days and keep_events without delete_events" in kept.msg
         with override_settings(SHARDING={"SNAPSHOT_EVERY": 100, "DELETE_EVENTS": True}):
             assert checks.check_retention() == []
+
+
+def test_personal_data_needs_keys() -> None:
+    with registry.isolated():
+
+        class Person(DurableState, name="checks.Person"):
+            names: list[Personal[str]]
+
+        (found,) = checks.check_personal()
+        assert ids([found]) == ["sharding.E015"]
+        assert "checks.Person" in found.msg
+        with override_settings(SHARDING={"PERSONAL_KEYS": ["Xk2mP9vQ4wL7tR1zB8nH5cJ3"]}):
+            assert checks.check_personal() == []
 
 
 def test_each_check_has_its_place_on_the_page() -> None:

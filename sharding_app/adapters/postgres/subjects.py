@@ -1,0 +1,31 @@
+"""The rows of subjects, for an operator's process: one connection, which commits each statement."""
+
+from typing import Any
+
+import psycopg
+
+from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.sql import QUERIES
+
+
+class Subjects:
+    """`with Subjects(...) as subjects`. All methods raise psycopg.Error."""
+
+    def __init__(self, conninfo: Conninfo) -> None:
+        self._conninfo = conninfo
+        self._connection: psycopg.Connection[tuple[Any, ...]]
+
+    def __enter__(self) -> "Subjects":
+        parameters = command_parameters(self._conninfo, "deletion")
+        self._connection = psycopg.connect(**parameters, autocommit=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        return self._connection.execute(QUERIES[query], params).fetchall()
+
+    def clean(self) -> None:
+        """Free the row that held an erased key: its page is written anew."""
+        self._connection.execute("VACUUM sharding_subject")
