@@ -106,6 +106,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "unknown_projection": "nothing",
     "wrong_context": "nothing",
     "call_cycle": "nothing",
+    "deadlock": "nothing",
     "declaration_error": "nothing",
     "sharding_error": "unknown",
 }

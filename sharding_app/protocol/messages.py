@@ -516,13 +516,58 @@ class Entities(Message, tag=37):
     entities: list[EntityState]
 
 
+# -- Calls that wait long: best effort, sent again each second ------------------------------------
+
+
+class Wait(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A call that one entity waits for and another has not answered."""
+
+    caller: Incarnation
+    "The process of the entity that waits. With `request` it names the call."
+    request: int
+    home: Incarnation
+    "The process of the entity that is called."
+    type: str
+    entity: str
+    command: str
+
+
+class WaitProbe(Message, tag=38):
+    """To the home of the last call of `way`: follow the calls on which its entity depends
+    (`protocol.deadlock`).
+    """
+
+    type: str
+    entity: str
+    "The entity at which the probe began. It is where the way has to end."
+    way: Annotated[list[Wait], msgspec.Meta(min_length=1)]
+    "The calls that the probe has followed."
+    known: list[Wait] = []
+    "In the second round: the circle that the first one found."
+
+
+class Busy(Message, tag=39):
+    """To the process of callers whose time is nearly over: the reason why they still wait."""
+
+    requests: list[int]
+    command: str
+    "The command that the entity handles."
+    seconds: Finite
+    running: bool = False
+    "It is the callers' own command; otherwise theirs wait behind it."
+    calls: list[str] = []
+    "The calls that it waits for, as 'type/id.command'."
+    rows: bool = False
+    "It writes rows of a user's in a transaction."
+
+
 AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an alias on 3.11)
     Deliver, Answer, Failed, Done, HandBack,
     Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
     BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Announcement, Suspect, Echo,
     Left,
     GetShardRegionState, ShardRegionState, GetNodeStats, NodeStats, OperatorRequest, OperatorReply,
-    GetEntities, Entities,
+    GetEntities, Entities, WaitProbe, Busy,
 ]  # fmt: skip
 
 

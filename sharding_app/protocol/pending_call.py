@@ -6,6 +6,7 @@ import msgspec
 
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.messages import Busy
 
 
 class Reply(Protocol):
@@ -41,5 +42,7 @@ class PendingCall(msgspec.Struct, eq=False):
     home: Incarnation | None = None
     "The home at which it is outstanding; None while it waits here."
     epoch: Epoch = 0
+    busy: Busy | None = None
+    "The last word of its home about the reason why it waits."
     size: int = 0
     "About the bytes that it holds; its region counts them from `RegionRoutes.submit` on."

@@ -218,6 +218,16 @@ class Shard(Generic[S]):
             slot.mailbox.pop()
             slot.mailbox = slot.mailbox or None
 
+    def withdraw_call(self, slot: S, source: Incarnation, request: int) -> Work | None:
+        """Take one call out of the mailbox; None: it does not wait there."""
+        for work in slot.mailbox or ():
+            if work[0] == source and work[1].request == request:
+                if slot.mailbox is not None:
+                    slot.mailbox.remove(work)
+                    slot.mailbox = slot.mailbox or None
+                return work
+        return None
+
     def put_first(self, slot: S, work: Work) -> None:
         """Put back an envelope that was taken out of a busy slot's mailbox and could not begin.
 

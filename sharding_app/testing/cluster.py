@@ -166,6 +166,7 @@ class MemoryCluster:
         node = self.nodes[name] = Node(
             incarnation, config, self._node_ports(incarnation), self._list(), self.server.cluster_id
         )
+        node.hosting.waits.askers[self.client.incarnation] = self.client.region_client
         await self._quickly(node.start())
         return node
 

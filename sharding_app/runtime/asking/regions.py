@@ -20,7 +20,7 @@ from sharding_app.protocol.coordinator.terms import era_of
 from sharding_app.protocol.following import MARGIN_SECONDS
 from sharding_app.protocol.histogram import Histogram
 from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
-from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack, NoHome, ShardHome
+from sharding_app.protocol.messages import Answer, AnyMessage, Busy, Done, Failed, HandBack, NoHome, ShardHome
 from sharding_app.protocol.pending_call import PendingCall, Reply
 from sharding_app.protocol.region import AskHomes, Forward, RegionLimits, RegionRoutes, Total, outstanding_at
 from sharding_app.runtime.asking.outbox import Outbox
@@ -201,6 +201,8 @@ class RegionClient:
                 self.homes_told(
                     message.type, message.home, zip(message.shards, message.epochs, strict=True), message.term
                 )
+            case Busy():
+                self._told_why(source, message)
             case NoHome():
                 self.no_home(message.type, message.reason, message.shards)
             case _:
@@ -281,6 +283,23 @@ class RegionClient:
                 slow.add(pending.home)
         return slow
 
+    def calls_by_chain(self) -> dict[tuple[str, ...], list[PendingCall]]:
+        """Return the open calls of entities, by the chain of entities that led to them."""
+        found: dict[tuple[str, ...], list[PendingCall]] = {}
+        for pending in self.pending.values():
+            if pending.call.chain and not pending.call.tell:
+                found.setdefault(pending.call.chain, []).append(pending)
+        return found
+
+    def waits_for(self, pending: PendingCall) -> bool:
+        """Tell whether a caller still waits for that call, and a home has it."""
+        reply = pending.reply
+        return (
+            self.pending.get(pending.request) is pending
+            and pending.home is not None
+            and not (pending.told or reply is None or reply.done())
+        )
+
     def close(self) -> None:
         """Fail all open calls, and all later ones."""
         self._closed = True
@@ -313,6 +332,12 @@ class RegionClient:
             self._resolve(pending)
             if error is not None:
                 self._refusals.failed(pending, error)
+
+    def _told_why(self, source: Incarnation, message: Busy) -> None:
+        """Keep the reason why calls wait, for the errors of their callers."""
+        for pending in map(self.pending.get, message.requests):
+            if pending is not None and pending.home == source:
+                pending.busy = message
 
     def _let_go(self, late: list[PendingCall]) -> None:
         """Give up replies that are long overdue, so that routes do not wait for them.

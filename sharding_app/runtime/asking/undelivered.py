@@ -18,7 +18,7 @@ from sharding_app.errors import (
     from_wire,
 )
 from sharding_app.protocol.builtin_commands import EVENTS
-from sharding_app.protocol.messages import Failed
+from sharding_app.protocol.messages import Busy, Failed
 from sharding_app.protocol.pending_call import PendingCall
 
 logger = logging.getLogger("sharding.region")
@@ -113,7 +113,23 @@ class Refusals:
             extra={"action": "ask_timeout", "entity_type": call.type, "command": call.command},
         )  # fmt: skip
         what = f"no answer from {call.type!r} {call.entity!r} to {call.command!r} within {waited:.3g} s"
+        if pending.busy is not None:
+            what += f"; shortly before, {_busy_text(pending.busy)}"
         fail(pending, AskTimeout(what))
+
+
+def _busy_text(busy: Busy) -> str:
+    """Say what kept an entity from an answer, by the last word of its home."""
+    text = "it was at work on this" if busy.running else f"it was busy with {busy.command!r}"
+    text += f" for {busy.seconds:.2g} s"
+    if busy.calls:
+        text += ", which waits for " + " and ".join(busy.calls)
+    if busy.rows:
+        text += (
+            ", which writes rows of yours (in_transaction=) and waits for PostgreSQL: does an open transaction,"
+            " perhaps the caller's own, hold a lock on one of them?"
+        )
+    return text
 
 
 def fail(pending: PendingCall, error: ShardingError) -> None:

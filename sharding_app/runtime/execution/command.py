@@ -138,6 +138,10 @@ class Command(LastCommit):
     "A snapshot is due after its commit."
     then: Callable[[], None] | None = None
     "Called at the end of the handler: the object is out of date."
+    began = 0.0
+    "When a handler that may wait has begun, or a transaction with rows of the user."
+    writes_rows = False
+    "A transaction with rows of the user is under way."
     staged: Staging | None = None
     "Set for a command that changes messages, or that something follows."
     reply: bytes | None = None
@@ -281,6 +285,7 @@ class Command(LastCommit):
         entity: Any = slot.entity
         staging = Staging(self._commit_step)
         self.phase = PHASES[self.phase][RUNNING]
+        self.began = owner.now()
         services.waiting[slot] = self
         task = asyncio.current_task()
         try:
@@ -520,6 +525,8 @@ class Command(LastCommit):
             self.message_changes = self._message_changes(staging)
         self.phase = PHASES[self.phase][COMMITTING]
         task = asyncio.current_task()
+        self.began = self.began or services.owner.now()
+        services.storing[slot] = self
         try:
             self.at = await self._append_together(self.rows, staging.in_transaction, self.message_changes)
         except StepFailed as failed:
@@ -535,6 +542,9 @@ class Command(LastCommit):
                 self._abandon()
         else:
             self.committed()
+        finally:
+            if services.storing.get(slot) is self:
+                del services.storing[slot]
 
     async def _append_together(
         self,
@@ -551,6 +561,7 @@ class Command(LastCommit):
         await self.slot.commits_settled()
         if generation != self.slot.generation:
             raise StepFailed(NotCommitted.SUPERSEDED)
+        self.writes_rows = True
         try:
             at = await together(rows, [sendable(each) for each in functions], changes)
         except MessagesGone as gone:
@@ -562,6 +573,8 @@ class Command(LastCommit):
             raise StepFailed(NotCommitted.FENCED) from fenced
         except RowRefused as refused:
             raise StepFailed(why_refused(refused), refused.reason) from refused
+        finally:
+            self.writes_rows = False
         self.services.writer.committed(rows)
         return at
 
@@ -999,6 +1012,8 @@ class Services:
         self.followed: Mapping[tuple[int, ShardId], object] = {}
         "The shards with entities that are followed, of any type."
         self.waiting: dict[Resident, Command] = {}
+        self.storing: dict[Resident, Command] = {}
+        "Commands whose last commit is a transaction with rows of the user."
         "Commands that are asked about, or whose handlers wait."
         self.staging = Staging(commit_too_late)
         "Of commands that do not wait: one after the other uses it."

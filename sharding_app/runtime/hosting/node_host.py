@@ -45,6 +45,7 @@ from sharding_app.runtime.hosting.following import Following
 from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES
 from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
 from sharding_app.runtime.hosting.type_host import REPLY_ROOM_BYTES, TypeHost
+from sharding_app.runtime.hosting.waits import Waits
 from sharding_app.runtime.journal.loader import Permits
 from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.runtime.projections.waking import Waking
@@ -113,6 +114,7 @@ class NodeHost:
             max_bytes=node.config.links.max_message_bytes - REPLY_ROOM_BYTES, now=ports.clock.now,
             run=lambda job: node.run(job, "followers", vital=False), on_commit=node.writer.on_commit,
         )  # fmt: skip
+        self.waits = Waits(node.incarnation, self.hosts, node.region_client, node.try_send, node.may_handle)
         # The cluster of a test has no workers.
         run = [each for each in projections.all().values() if workers_of(each) in node.types]
         self.waking = Waking(run, node.ask, node.writer.on_commit)
@@ -356,6 +358,7 @@ class NodeHost:
 
     def tick(self, now: float) -> None:
         self.deliverer.tick(now)
+        self.waits.tick(now)
         for host in self.hosts.values():
             host.entity_life.tick(now)
             host.early.tick(now)

@@ -38,6 +38,7 @@ from sharding_app.protocol.messages import (
     RegisterAck,
     ReplyCode,
     Suspect,
+    WaitProbe,
 )
 from sharding_app.protocol.records import Lineage, Member, MemberState, Server, TypeConfig
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
@@ -307,6 +308,8 @@ class Node(Process):
                 self.try_send(source, state)
             case GetNodeStats():
                 self.try_send(source, read_stats(self, message.request))
+            case WaitProbe():
+                self.hosting.waits.receive(message)
             case GetEntities():
                 self.try_send(source, read_entities(self, message))
             case OperatorRequest():

@@ -71,6 +71,7 @@ ALSO = {
     "bake_and_stall": PartiallyApplied,
     "hand_on": EntityFailed,
     "go_round": EntityFailed,
+    "cross": EntityFailed,
     "set_and_fail": EntityFailed,
     "set_out_in_steps": PartiallyApplied,
     "set_out_and_fail": EntityFailed,

@@ -27,7 +27,7 @@ from sharding_app.runtime.node.process import Process as Asking
 from sharding_app.runtime.node.process import cluster_of
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.outside import store
-from sharding_app.testing.simulation.particular import WAY, way_from
+from sharding_app.testing.simulation.particular import CROSSING, WAY, way_from
 from sharding_app.testing.simulation.promises import BESIDE, Call
 from sharding_app.testing.simulation.senders import orders
 from sharding_app.testing.simulation.virtual_node import ASK_SECONDS, WINDOW_SECONDS, SimClock, config_of
@@ -97,7 +97,7 @@ STORES = frozenset(
 )  # fmt: skip
 """Commands whose tokens are events once they are answered with success."""
 MUST_FAIL = frozenset({"fail", "reject", "go_round", "set_and_fail", "set_out_and_fail"})
-NEVER_STORED = MUST_FAIL | {"set_badly"}
+NEVER_STORED = MUST_FAIL | {"set_badly", "cross"}
 WITHOUT_TOKENS = frozenset({"total", "total_slowly", "total_surely", BESIDE, "rest", "quit", "put_off"})
 ATTEMPTS = 4
 RETRY_WITHIN_SECONDS = WINDOW_SECONDS * 0.9
@@ -378,6 +378,8 @@ class Caller:
         tokens = tuple(self._token() for _ in range(wanted))
         if command == "go_round":
             return Said(tokens, (), (WAY[-1], *tokens))
+        if command == "cross":
+            return Said(tokens, (), (CROSSING[entity_id], *tokens))
         if command in ONE:
             what, key = ONE[command]
             target = key or f"{entity_type.name}/{entity_id}"

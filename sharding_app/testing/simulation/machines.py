@@ -101,6 +101,7 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("entity", "runs", "rest"),
         ("entity", "runs", "terminated"),
         ("chain of calls", "closes", "refused"),
+        ("crossing chains of calls", "close", "one refused"),
         ("handler", "lasts too long", "given up"),
         ("timer", "set", "rung"),
         ("remembered", "does not start", "told"),

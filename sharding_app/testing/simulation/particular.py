@@ -29,6 +29,7 @@ BAKES_SECONDS = 1.3
 STALLS_SECONDS = 6.0
 """Longer than anything waits."""
 HANDED_ON_SECONDS = 0.3
+CROSSES_SECONDS = 0.5
 RINGS_SECONDS = 0.6
 
 # These classes are for virtual clusters only: a real process must not find them among its types.
@@ -130,6 +131,18 @@ with registry.isolated():
                     call_refused(token, error)
                     raise
 
+        @command
+        async def cross(self, to: str, token: str) -> tuple[int, str]:
+            """Call one that calls this one by a chain of its own: one of the two is refused."""
+            with seen(self):
+                await asyncio.sleep(CROSSES_SECONDS)
+                try:
+                    await Relay.ref(to).total()
+                except Unavailable as error:
+                    call_refused(token, error)
+                    raise
+                return told(self)
+
     class Alarm(Ledger, name="sim.Alarm"):
         """Rings when its time is over, unless it was set again, put off, or dropped before."""
 
@@ -212,6 +225,10 @@ WAY = tuple(f"relay-{number}" for number in range(3))
 def way_from(entity_id: str) -> tuple[str, ...]:
     """Return the relays through which this one hands on."""
     return WAY[WAY.index(entity_id) + 1 :]
+
+
+CROSSING = {"relay-0": "relay-1", "relay-1": "relay-0"}
+"""Relays that call each other, by chains of their own."""
 
 
 class VirtualGateway:

@@ -78,7 +78,7 @@ def ends(entity: Entity, how: Ending) -> None:
 
 def call_refused(token: str, error: ShardingError) -> None:
     """Report why an entity may not make a call."""
-    if observer is not None and error.code == "call_cycle":
+    if observer is not None and error.code in ("call_cycle", "deadlock"):
         observer.cycle_refused(token)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from sharding_app.ports.transport import TransportError
+from sharding_app.protocol import deadlock
 from sharding_app.protocol.call import Call
+from sharding_app.protocol.deadlock import Circle, Standing
 from sharding_app.protocol.direct import handshake
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.link.link import Link
 from sharding_app.protocol.link.receiver import LinkReceiver
 from sharding_app.protocol.link.sender import LinkSender
-from sharding_app.protocol.messages import AnyMessage, Deliver, Frame
+from sharding_app.protocol.messages import AnyMessage, Deliver, Frame, WaitProbe
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.protocol.region import RegionRoutes, Route
 from sharding_app.protocol.shard import Shard, Verdict
@@ -278,6 +280,20 @@ def _says_nothing_of_its_parts(real: Any) -> Any:
     return give_up
 
 
+def _every_probe_refuses(original: Any) -> Any:
+    """Each probe finds its circle, whatever the names in it: all calls of it are refused."""
+
+    def follow(me: Standing, probe: WaitProbe) -> list[WaitProbe] | Circle:
+        last = probe.way[-1]
+        if (last.caller, last.request) in me.queued and (me.type, me.entity) > (probe.type, probe.entity):
+            calls = probe.known[len(probe.way) : len(probe.way) + 1] or me.calls
+            return [WaitProbe(probe.type, probe.entity, [*probe.way, each], probe.known) for each in calls]
+        found: list[WaitProbe] | Circle = original(me, probe)
+        return found
+
+    return follow
+
+
 DELIVERY: dict[str, Mistake] = {
     "resend_off": Mistake((5, 8, 10), LinkSender, "due", _no_resends),
     "deduplication_off": Mistake((5, 8, 10), LinkReceiver, "take", _delivers_again),
@@ -306,6 +322,8 @@ DELIVERY: dict[str, Mistake] = {
     "mailbox_without_limit": Mistake((9,), Shard, "deliver", _no_limit),
     "asks_never_time_out": Mistake((8,), RegionClient, "_time_out", lambda _: nothing),
     "circles_are_not_refused": Mistake((3, 8), call_chain, "refuse_cycle", lambda _: nothing),
+    "crossing_calls_wait_for_each_other": Mistake((8,), deadlock, "begin", lambda _: lambda _me: []),
+    "both_crossing_calls_are_refused": Mistake((8,), deadlock, "follow", _every_probe_refuses),
     "entities_call_without_ids": Mistake((5,), RegionClient, "ask", _without_its_id),
     "given_up_without_a_word_of_its_parts": Mistake((3,), Command, "give_up", _says_nothing_of_its_parts),
     "shards_wait_for_their_handlers": Mistake((10,), ShardLife, "_force", lambda _: nothing),

@@ -1,13 +1,18 @@
-"""Entities that call each other in calm: a chain ends, a circle is refused at once (promise 8)."""
+"""Entities that call each other in calm: a chain ends, and a circle is refused (promise 8).
+
+One within a chain is refused at once. Of one between two chains one call is refused soon, and the
+other chain ends.
+"""
 
 from __future__ import annotations
 
 from sharding_app.errors import EntityFailed
 from sharding_app.testing.simulation.harness import Stage
-from sharding_app.testing.simulation.particular import RELAY
+from sharding_app.testing.simulation.particular import CROSSING, RELAY
 from sharding_app.testing.simulation.promises import PromiseBroken
 
 ENDS_SECONDS = 1.5
+FOUND_SECONDS = 3.5
 
 
 def chains(stage: Stage) -> None:
@@ -24,3 +29,14 @@ def chains(stage: Stage) -> None:
         detail = f"a circle of calls ended with {circle.error!r}, {circle.value!r}"
         world.broke(PromiseBroken(8, "errors_are_true", detail, circle.entity))
     world.transition("chain of calls", "closes", "refused")
+
+    pair = [each for each in world.cast.entities if each[0] is RELAY and each[1] in CROSSING]
+    crossing = stage.calls(pair, "cross")
+    ended = "a circle between two chains of calls ends"
+    stage.until(lambda: all(each.ended is not None for each in crossing), FOUND_SECONDS, ended, promise=8)
+    refused = [each for each in crossing if each.given and each.given[0] in world.witness.cycles_refused]
+    served = [each for each in crossing if each.acknowledged]
+    if not stage.is_over and not (len(refused) == len(served) == 1):
+        detail = f"two calls that waited for each other ended with {[each.error for each in crossing]!r}"
+        world.broke(PromiseBroken(8, "errors_are_true", detail, crossing[0].entity))
+    world.transition("crossing chains of calls", "close", "one refused")
