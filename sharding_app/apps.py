@@ -61,6 +61,7 @@ def _register_checks() -> None:
         "types",
         "views",
         "retention",
+        "snapshots",
         "personal",
         "platform",
         "databases",

@@ -4,9 +4,12 @@ Checks without a database tag read settings and declarations only. Those tagged 
 server; they run with `check --database` and `migrate`, for the cluster's alias.
 """
 
+import ast
 import importlib.metadata
+import inspect
 import ipaddress
 import os
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 from urllib.parse import urlsplit
@@ -104,6 +107,52 @@ def check_retention(app_configs: Apps = None, **_: Any) -> Messages:
                 _warning("W015", text, f"Add delete_events=True, or leave {' and '.join(kept)} out.")
             )
     return found
+
+
+def check_snapshots(app_configs: Apps = None, **_: Any) -> Messages:
+    """Check that snapshots hold what appliers set."""
+    settings = _sound_settings()
+    if settings is None:
+        return []
+    found: Messages = []
+    for each in registry.all().values():
+        merged = each.settings.over(settings.type_defaults)
+        if each.kind != "event_sourced" or not (merged.snapshot_every or merged.snapshot_when):
+            continue
+        try:
+            held = None if each.own_snapshot is not None else each.state_types
+        except DeclarationError:
+            continue  # another check tells it
+        if held is None:
+            continue
+        lost = {
+            name: applier.__qualname__
+            for applier in each.appliers
+            for name in _attributes_set_by(applier)
+            if name not in held and not hasattr(inspect.getattr_static(each.cls, name, None), "__set__")
+        }
+        for name, applier in lost.items():
+            text = f"{applier} sets self.{name}, which {each.name} does not annotate: its snapshots lack it."
+            hint = f"Annotate it in the class body, '{name}: ...', or compute it from attributes that are."
+            found.append(_warning("W016", text, hint))
+    return found
+
+
+def _attributes_set_by(method: Callable[..., Any]) -> list[str]:
+    """Return the attributes of `self` that a method's own lines assign; none without its source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
+    except (OSError, TypeError, SyntaxError):
+        return []
+    of_self = next(iter(inspect.signature(method).parameters), "self")
+    return [
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == of_self
+    ]
 
 
 def check_personal(app_configs: Apps = None, **_: Any) -> Messages:

@@ -82,6 +82,8 @@ class EntityType:
         self._name = name
         self._scopes = scopes
         self._declared = (commands, appliers)
+        #: The methods that change the state by an event.
+        self.appliers = tuple(appliers.values())
         #: Called with each new instance, before its first message.
         self.on_start = on_start
         #: Commands that a singleton calls by itself, by name.

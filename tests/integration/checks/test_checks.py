@@ -15,7 +15,16 @@ from django.db.utils import ConnectionHandler
 from django.test import override_settings
 
 from project.settings.urls import database
-from sharding_app import DurableState, EventSourced, Personal, ShardingSettings, checks, view
+from sharding_app import (
+    DurableState,
+    EventSourced,
+    Personal,
+    ShardingSettings,
+    applies,
+    checks,
+    event,
+    view,
+)
 from sharding_app import message as declare_message
 from sharding_app.adapters.postgres import probe
 from sharding_app.adapters.postgres.conninfo import from_django_settings
@@ -367,6 +376,52 @@ def test_settings_that_delete_no_event_are_told(no_tests_types: None) -> None:
         assert "checks.Kept has keep_events_days and keep_events without delete_events" in kept.msg
         with override_settings(SHARDING={"SNAPSHOT_EVERY": 100, "DELETE_EVENTS": True}):
             assert checks.check_retention() == []
+
+
+@event
+class Counted:
+    """An event for a class below."""
+
+
+def test_what_a_snapshot_lacks_is_told(no_tests_types: None) -> None:
+    with registry.isolated():
+
+        class Forgets(EventSourced, name="checks.Forgets"):
+            settings = ShardingSettings(snapshot_every=10)
+            held: int = 0
+            pair: tuple[int, int] = (0, 0)
+
+            def __init__(self) -> None:
+                self.lost, self.cache = 0, 0
+
+            @property
+            def either(self) -> int:
+                return self.held
+
+            @either.setter
+            def either(self, value: int) -> None:
+                self.held = value
+
+            @applies(Counted)
+            def on_counted(self, happened: Counted) -> None:
+                self.held += 1
+                self.either = 2
+                self.lost += 1
+                (self.pair, self.also), happened.__dict__["x"] = ((1, 2), 3), 4
+
+        class Holds(EventSourced, name="checks.Holds"):
+            lost: int = 0
+
+            @applies(Counted)
+            def on_counted(self, happened: Counted) -> None:
+                self.lost, self.other = 1, 2
+
+        first, second = checks.check_snapshots()
+        assert ids([first, second]) == ["sharding.W016"] * 2
+        assert "on_counted sets self.lost, which checks.Forgets does not annotate" in first.msg
+        assert "sets self.also" in second.msg
+        with override_settings(SHARDING={"SNAPSHOT_EVERY": 100}):
+            assert sum("self.other" in each.msg for each in checks.check_snapshots()) == 1
 
 
 def test_personal_data_needs_keys() -> None:
