@@ -78,6 +78,11 @@ class Vault:
             raise CannotOpen from None
 
 
+def names_of(secrets: Sequence[bytes]) -> list[bytes]:
+    """Return the names that keys bear which these secrets have wrapped."""
+    return [_name(each) for each in secrets]
+
+
 def row_of(sealed: bytes) -> bytes:
     """Return the id of the row that holds the key of a ciphertext."""
     return sealed[1 : 1 + ID_BYTES]

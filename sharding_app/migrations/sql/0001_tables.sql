@@ -181,6 +181,10 @@ CREATE TABLE sharding_subject (
     CHECK (finished_at IS NULL OR erased_at IS NOT NULL)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_cost_delay = 0);
 
+-- Erasures that did not come to their end.
+CREATE INDEX sharding_subject_unfinished ON sharding_subject (erased_at)
+    WHERE erased_at IS NOT NULL AND finished_at IS NULL;
+
 CREATE TABLE sharding_lease (
     name text COLLATE "C" PRIMARY KEY,
     owner text COLLATE "C",

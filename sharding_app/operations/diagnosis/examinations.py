@@ -9,6 +9,7 @@ from sharding_app.operations.diagnosis import (
     layers,
     messages,
     nodes,
+    personal,
     postgres,
     projections,
     settings,
@@ -30,7 +31,7 @@ OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
 EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed, postgres.migrations, postgres.settings, postgres.rights,
     postgres.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
-    nodes.refused_here, *_CLUSTER, journals.examine,
+    nodes.refused_here, *_CLUSTER, journals.examine, personal.examine,
 )  # fmt: skip
 
 

@@ -55,6 +55,10 @@ class DatabaseLook:
     sessions: tuple[Session, ...] = ()
     prepared: tuple[Prepared, ...] = ()
     slots: tuple[ReplicationSlot, ...] = ()
+    locked_keys: int = 0
+    "Keys of personal data, of those looked at, that no secret of this process unwraps."
+    unfinished_erasures: int = 0
+    "Persons whose key is gone and whose own entities may be there."
     unvacuumed: tuple[str, ...] = ()
     "Tables of ours for which autovacuum is switched off."
     missing_migrations: tuple[str, ...] = ()

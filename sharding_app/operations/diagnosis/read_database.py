@@ -9,6 +9,7 @@ from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from sharding_app.adapters.django.database import run_query, steady_reads
+from sharding_app.adapters.personal.vault import names_of
 from sharding_app.operations.database_health import read_health
 from sharding_app.operations.diagnosis.look import (
     Clock,
@@ -17,6 +18,7 @@ from sharding_app.operations.diagnosis.look import (
     ReplicationSlot,
     Session,
 )
+from sharding_app.settings.load import get_settings
 
 _SETTINGS = (
     "autovacuum", "default_transaction_read_only", "fsync", "full_page_writes", "max_connections",
@@ -44,6 +46,8 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         )
         unvacuumed = tuple(name for (name,) in run_query(cursor, "doctor_unvacuumed"))
         place = run_query(cursor, "doctor_place")[0][0]
+        names = names_of(get_settings().personal_secrets)
+        locked, unfinished = (0, 0) if missing else run_query(cursor, "doctor_subjects", {"names": names})[0]
         superuser, public_may_connect = run_query(cursor, "doctor_rights")[0]
         health = read_health(alias)
     return DatabaseLook(
@@ -55,6 +59,8 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         prepared=prepared,
         slots=slots,
         unvacuumed=unvacuumed,
+        locked_keys=locked,
+        unfinished_erasures=unfinished,
         health=health,
         missing_migrations=missing,
         unknown_migrations=unknown,

@@ -24,6 +24,7 @@ from sharding_app import (
 )
 from sharding_app.models import Decision, Event, Message, Snapshot, Subject
 from sharding_app.operations import subjects
+from sharding_app.operations.diagnosis.read_database import read_database
 from sharding_app.operations.erasing import NotErased
 from sharding_app.settings.load import get_settings
 from tests.integration.adapters.django.projected import part, run
@@ -172,5 +173,6 @@ def test_without_the_secret_nothing_is_stored_and_nothing_reads_as_erased() -> N
     Buyer.ref("ann").sync.register(Personal(NAME, "ann"))
     with connection.cursor() as cursor:
         cursor.execute("UPDATE sharding_subject SET wrapped = overlay(wrapped placing '\\x00000000' from 2)")
+    assert read_database("default", "default").locked_keys == 2
     with pytest.raises(NotSerializable, match="PERSONAL_KEYS"):
         Buyer.ref("bob").sync.register(Personal(OTHER, "bob"))
