@@ -60,6 +60,10 @@ PLACE_BITS = 40
 """Of a number of this node's, below the epoch: both fit into the column."""
 PAGE_SHARDS = 100
 """Most shards of one page."""
+FEW_SHARDS = 20
+"""Shards of a page after one that was full. Of each shard the server reads and orders more than the
+page takes, so a page of many shards that have much to send costs it several times as much.
+"""
 PAGE_ROWS = 1000
 CLOCK_SECONDS = 30.0
 """A timer waits at most this long before the server's clock is estimated anew."""
@@ -173,6 +177,7 @@ class Deliverer:
         self._wanting: dict[Home, None] = {}
         "Homes that want a page."
         self._reading = False
+        self._page_shards = PAGE_SHARDS
         self._in_doubt: set[str] = set()
         "Messages of which is not known whether they are stored."
         self._resumed = asyncio.Event()
@@ -527,7 +532,7 @@ class Deliverer:
         held: list[str] = []
         alone: list[str] = []
         limit = 0
-        for home in list(self._wanting)[:PAGE_SHARDS]:
+        for home in list(self._wanting)[: self._page_shards]:
             del self._wanting[home]
             room = home.deliveries.room_to_read(self._server_now())
             if room:
@@ -549,6 +554,8 @@ class Deliverer:
                 return False
             raise  # the next wake-up reads them
         self.clock.heard(page.now.timestamp(), self._now())
+        full = len(page.messages) >= min(limit, PAGE_ROWS)
+        self._page_shards = FEW_SHARDS if full else PAGE_SHARDS
         found: dict[ShardKey, list[Pending]] = {}
         for row in (each for each in page.messages if each.id not in self._in_doubt):
             found.setdefault((row.type_id, row.shard), []).append(row)

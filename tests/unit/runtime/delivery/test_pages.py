@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from sharding_app.ports.deliveries import Page, ShardKey
+from sharding_app.ports.deliveries import Page, Pending, ShardKey
 from sharding_app.runtime.base.config import DeliverySettings
+from sharding_app.runtime.delivery import deliverer
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from tests.unit.runtime.delivery.shop import Owner
 
@@ -18,18 +19,24 @@ QUIET, FULL = (1, 0), (1, 1)
 
 
 class Pages:
-    """A journal that has nothing to tell but where there is more, and when."""
+    """A journal that tells where there is more, and when; `rows` are those of the first pages."""
 
-    def __init__(self, later: dict[ShardKey, datetime], *more: Collection[ShardKey]) -> None:
+    def __init__(
+        self,
+        later: dict[ShardKey, datetime],
+        *more: Collection[ShardKey],
+        rows: Sequence[list[Pending]] = (),
+    ) -> None:
         self.later = later
         self.more = [*more]
+        self.rows = [*rows]
         self.asked: list[list[ShardKey]] = []
 
     async def due(self, shards: Sequence[ShardKey], *_: object) -> Page:
         self.asked.append(sorted(shards))
         more = frozenset(self.more.pop(0)) if self.more else frozenset()
         later = {key: due for key, due in self.later.items() if key in shards}
-        return Page(NOW, [], more, later, [])
+        return Page(NOW, self.rows.pop(0) if self.rows else [], more, later, [])
 
 
 async def read(pages: Pages) -> Deliverer:
@@ -60,3 +67,15 @@ async def test_a_shard_does_not_wake_for_the_timer_of_another() -> None:
     waking = {key: home.deliveries.wake_at for key, home in made._homes.items()}
     assert waking == {QUIET: None, FULL: pytest.approx((NOW + timedelta(hours=1)).timestamp(), abs=2)}
     made.forget(*FULL)
+
+
+async def test_a_page_after_a_full_one_is_of_few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each shard the server reads more than a full page takes."""
+    row = Pending(
+        "m1", 1, 0, "a", 1, 0, "shop.Target", "b", "take", b"", NOW, None, None, None, None, 0, None, False
+    )
+    pages = Pages({}, {QUIET, FULL}, {QUIET, FULL}, {QUIET, FULL}, rows=[[], [row], []])
+    monkeypatch.setattr(deliverer, "FEW_SHARDS", 1)
+    monkeypatch.setattr(deliverer, "PAGE_ROWS", 1)
+    await read(pages)
+    assert pages.asked[:4] == [[QUIET, FULL], [QUIET, FULL], [QUIET], [QUIET, FULL]]
