@@ -15,6 +15,7 @@ import itertools
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable
+from operator import contains
 from typing import NamedTuple
 
 import msgspec
@@ -79,12 +80,12 @@ def token_of(value: object) -> Token | None:
 
 def in_any_json(documents: Iterable[bytes]) -> bool:
     """Tell whether any of these JSON documents has a token."""
-    return any(_JSON_MARK in each for each in documents)
+    return any(map(contains, documents, itertools.repeat(_JSON_MARK)))
 
 
 def in_any_packed(documents: Iterable[bytes]) -> bool:
     """Tell whether any of these MessagePack documents may have a token."""
-    return any(_PACKED_MARK in each for each in documents)
+    return any(map(contains, documents, itertools.repeat(_PACKED_MARK)))
 
 
 def rewritten(document: bytes, change: Change) -> bytes:

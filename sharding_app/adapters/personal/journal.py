@@ -83,9 +83,9 @@ class SealedJournal:
         """Return what an append may store. Raises SubjectGone, RowRefused, JournalUnavailable."""
         sends = () if changes is None else changes.sends
         if not (
-            in_any_json(row.payload for row in rows)
-            or in_any_packed(row.reply for row in rows if row.reply is not None)
-            or in_any_packed(row.args for row in sends)
+            in_any_json([row.payload for row in rows])
+            or in_any_packed([row.reply for row in rows if row.reply is not None])
+            or in_any_packed([row.args for row in sends])
         ):
             return rows, changes
         documents = [Document(row.payload, event_place(row.type_id, row.entity, row.seq)) for row in rows]
