@@ -21,9 +21,10 @@ from django.db import connection
 from pytest_django.fixtures import Settings
 
 from manage import needs_servers
+from project.settings.base import DATA_FOLDER
 from project.settings.urls import database, redis_host
 from project.shop.administrator import FILE, after_migrate
-from sharding_app.embedded import Secret, Servers
+from sharding_app.embedded import DataFolder, Secret, Servers
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "python3 -m venv .venv && .venv/bin/python -m pip install -qr requirements.txt && .venv/bin/python manage.py runcluster"
@@ -175,10 +176,16 @@ def test_what_a_layer_needs_is_imported_before_a_loop_runs_or_never(redis_url: s
 
 @pytest.mark.both_ways
 @pytest.mark.django_db
-def test_the_database_is_a_real_and_durable_postgres() -> None:
+def test_the_database_is_a_real_postgres_that_waits_for_each_commit() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('fsync'), current_setting('full_page_writes')")
-        assert cursor.fetchone() == ("on", "on")
+        cursor.execute("SELECT version(), current_setting('synchronous_commit')")
+        version, waits = cursor.fetchone()
+    assert version.startswith("PostgreSQL ")
+    assert waits == "on"
+
+
+def test_the_demo_waits_for_the_disk() -> None:
+    assert DataFolder(DATA_FOLDER).access().durable
 
 
 def test_a_database_url_is_read_whole() -> None:
