@@ -34,7 +34,8 @@ assert await Bell.ref("a").ring() == 2
 
 
 @pytest.mark.parametrize(
-    ("name", "asking"), [("entities", 9), ("persistence", 5), ("retries", 5), ("schema-evolution", 4)]
+    ("name", "asking"),
+    [("coming-from-akka", 4), ("entities", 9), ("persistence", 5), ("retries", 5), ("schema-evolution", 4)],
 )
 def test_a_page_about_entities_runs(name: str, asking: int) -> None:
     page = Page(DOCS / f"{name}.md")

@@ -1,5 +1,5 @@
-"""Every setting of the reference has its counterpart on the settings page, or a line that says why
-it needs none.
+"""Every setting of the reference has its counterpart on the page for those who come from there, or
+a line that says why it needs none.
 """
 
 import dataclasses
@@ -19,9 +19,9 @@ from sharding_app import (
     WindowClimbing,
 )
 from sharding_app.settings.load import FIELDS
-from tests.docs.settings_table import PAGE
 
 NAMES = Path(__file__).with_name("reference_settings.txt").read_text().splitlines()
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "coming-from-akka.md"
 SECTION = PAGE.read_text().partition("## The reference's settings")[2]
 ROWS = re.findall(r"^\| (?!there \|)([^|]+?) \| (.+?) \|$", SECTION, re.MULTILINE)
 
