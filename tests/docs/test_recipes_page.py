@@ -13,6 +13,11 @@ import pytest
 from django.apps import apps
 from django.db import connection
 
+from sharding_app.adapters.postgres.conninfo import from_django_settings
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
+from sharding_app.adapters.postgres.probe import looks_pooled
+from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.entities.projections import projections
 from sharding_app.entities.registry import registry
 from tests.docs.blocks import blocks
@@ -44,6 +49,31 @@ def names(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]
 
 def test_the_page_has_tests() -> None:
     assert len(TESTS) == 7
+
+
+def shown(word: str) -> dict[str, Any]:
+    """The settings of the one block with this word."""
+    (block,) = [each for each in blocks(PAGE) if each.language == "python" and word in each.text]
+    settings: dict[str, Any] = {}
+    exec(block.text, settings)  # noqa: S102  (our own page)
+    return settings
+
+
+def test_several_servers_are_reached_while_the_first_is_silent() -> None:
+    """An attempt at one server ends before the attempt of the quickest line does."""
+    database = shown("connect_timeout")["DATABASES"]["default"]
+    found = from_django_settings(database)
+    assert found["target_session_attrs"] == "read-write"
+    assert len(found["host"].split(",")) == len(found["port"].split(",")) == 3
+    for connects in (PostgresLifelineSession, PostgresStore, PostgresJournal):
+        assert found["connect_timeout"] < inspect.signature(connects).parameters["connect_seconds"].default
+
+
+def test_nodes_do_not_go_through_the_pooler() -> None:
+    settings = shown("LIFELINE_DATABASE")
+    databases, direct = settings["DATABASES"], settings["SHARDING"]["LIFELINE_DATABASE"]
+    assert looks_pooled(from_django_settings(databases["default"]))
+    assert not looks_pooled(from_django_settings(databases[direct]))
 
 
 @pytest.mark.parametrize("name", TESTS)
