@@ -30,7 +30,7 @@ def chains(stage: Stage) -> None:
         world.broke(PromiseBroken(8, "errors_are_true", detail, circle.entity))
     world.transition("chain of calls", "closes", "refused")
 
-    pair = [each for each in world.cast.entities if each[0] is RELAY and each[1] in CROSSING]
+    pair = [(RELAY, each) for each in CROSSING]
     crossing = stage.calls(pair, "cross")
     ended = "a circle between two chains of calls ends"
     stage.until(lambda: all(each.ended is not None for each in crossing), FOUND_SECONDS, ended, promise=8)
