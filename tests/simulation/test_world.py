@@ -3,7 +3,7 @@
 import pytest
 
 from sharding_app.testing.simulation import workload
-from sharding_app.testing.simulation.promises import Call, Entry
+from sharding_app.testing.simulation.promises import BESIDE, Call, Entry
 from sharding_app.testing.simulation.tails import Tails
 from sharding_app.testing.simulation.workload import ENTITIES
 from sharding_app.testing.simulation.world import World
@@ -45,19 +45,20 @@ def call(world: World, command: str) -> Call:
     return calls[known]
 
 
-def ask(world: World) -> object:
+def ask(world: World, query: str = "total") -> object:
     """Have a client ask until there is an answer."""
-    asked = call(world, "total")
+    asked = call(world, query)
     for _ in range(20):
         if asked.acknowledged:
             break
-        asked = call(world, "total")
+        asked = call(world, query)
     assert asked.error is None
     return asked.value
 
 
+@pytest.mark.parametrize("query", ["total", BESIDE])
 def test_a_home_that_has_not_heard_of_a_promotion_answers_from_what_is_lost_until_its_lease_is_over(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
     with calm_world(lambda _: ENTITIES) as world:
         monkeypatch.setattr(workload, "observer", world.witness)
@@ -69,7 +70,7 @@ def test_a_home_that_has_not_heard_of_a_promotion_answers_from_what_is_lost_unti
         assert home is not None
         world.conditions.cut_off[home.config.name] = None
         world.server.fail_over()
-        assert ask(world) == lost
+        assert ask(world, query) == lost
         assert world.scheduler.run(until=lambda: not world.is_valid(home), deadline=world.now + 5)
         assert ask(world) == kept
         assert world.failure is None

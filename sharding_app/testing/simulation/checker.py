@@ -493,6 +493,15 @@ class Witness:
             if instance is not None:
                 self.world.registry.ends(instance)
 
+    def answers_beside(self, entity: Entity) -> None:
+        """Note that a concurrent query is answered: a home without news of a promotion does so from
+        what is lost.
+        """
+        made, node = type(entity)._sharding_type, self.world.running_node()
+        if made is not None and node is not None and not self.world.overlaps.excuses(node.incarnation):
+            name = f"{made.name}/{entity.entity_id}"
+            self._tails.handles(name, aware=self.world.has_heard(node), now=self.world.now)
+
     @recorded
     def stops(self, entity: Entity, how: Ending) -> None:
         self.world.registry.stops(entity, how)

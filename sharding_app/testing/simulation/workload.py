@@ -45,6 +45,10 @@ class Observer(Protocol):
 
     def handling_ends(self, handle: object) -> None: ...
 
+    def answers_beside(self, entity: Entity) -> None:
+        """Note that a concurrent query is answered, which no instance handles."""
+        ...
+
     def stops(self, entity: Entity, how: Ending) -> None:
         """Note that the entity ends with the handler that runs."""
         ...
@@ -168,6 +172,8 @@ with registry.isolated():
 
         @query(concurrent=True)
         def total_beside(self) -> tuple[int, str]:
+            if observer is not None:
+                observer.answers_beside(self)
             return told(self)  # of a copy, perhaps: no instance handles this
 
         @query(fenced=True)
