@@ -188,13 +188,25 @@ def _beginning_again(
         names = [each.name for each in projection.sources]
         types = sorted(row[0] for row in run_query(cursor, "projection_types", {"names": names}))
         run_query(cursor, "projection_follow", {"types": types, "wanted": True})
-        run_query(cursor, "projection_lock", {"id": number})
+        _hold_positions(cursor, number)
         yield bool(rows[0][2])
         cursor.execute(_text("projection_forget"), {"id": number})
         cursor.execute(_text("projection_begin_again"), {"id": number, "types": types})
         _let_types_go(cursor, sorted(set(rows[0][1]) - set(types)))
         if is_elsewhere:
             pause(name, version)
+
+
+def _hold_positions(cursor: CursorWrapper, number: int) -> None:
+    """Lock all positions of a version to the end of the transaction.
+
+    A statement that has waited for a turn does not see a position that this turn has divided off,
+    and that another turn may have taken by then. So it is repeated until it finds no more: a
+    position is divided only by a turn that holds it.
+    """
+    held, found = None, run_query(cursor, "projection_lock", {"id": number})
+    while found != held:
+        held, found = found, run_query(cursor, "projection_lock", {"id": number})
 
 
 def _clear_of(projection: ProjectionType) -> Callable[[], object]:
@@ -218,7 +230,7 @@ def remove(name: str, version: int) -> None:
         rows = run_query(cursor, "projection_find", {"name": name, "version": version})
         number = _known(name, version, rows)
         params = {"id": number}
-        run_query(cursor, "projection_lock", params)
+        _hold_positions(cursor, number)
         cursor.execute(_text("projection_forget"), params)
         cursor.execute(_text("projection_remove"), params)
         _let_types_go(cursor, rows[0][1])

@@ -217,8 +217,12 @@ class Operator:
         """Do it in a transaction that holds all positions of a version."""
 
         def steps() -> Steps[None]:
-            for first in sorted(self._tables.positions.get(name, ())):
-                yield Lock(("position", name, first))
+            # A turn that was waited for may have divided a position: the new one is locked then.
+            held: dict[int, None] = {}
+            while new := sorted(self._tables.positions.get(name, {}).keys() - held.keys()):
+                for first in new:
+                    yield Lock(("position", name, first))
+                    held[first] = None
             yield Pause.COMMIT
             work()
 

@@ -460,6 +460,41 @@ def test_a_turn_that_has_waited_knows_who_waits_by_then(writer: Writer) -> None:
     is_exact()
 
 
+def test_a_reset_waits_for_a_position_that_was_divided_off_while_it_waited(writer: Writer) -> None:
+    """Else the turn of another part writes rows and a position beside the reset."""
+    run(part())
+    turn, other = (Writer(dict(wiring.conninfo("default"))) for _ in range(2))
+    turn.connection.execute("SELECT FROM sharding_position FOR UPDATE")
+    free: list[list[Any]] = []
+
+    def clear(_: object) -> None:
+        found = other.connection.execute("SELECT first_slice FROM sharding_position FOR UPDATE SKIP LOCKED")
+        free.append(found.fetchall())
+        other.commit()
+
+    def reset() -> None:
+        try:
+            Payments.reset()
+        finally:
+            connection.close()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Payments, "clear", clear)
+        thread = threading.Thread(target=reset)
+        thread.start()
+        in_time(waits_for_a_lock)
+        turn.connection.execute("UPDATE sharding_position SET last_slice = 63")
+        turn.connection.execute(
+            "INSERT INTO sharding_position (projection_id, first_slice, last_slice, position)"
+            " SELECT projection_id, 64, 127, position FROM sharding_position"
+        )
+        turn.commit()
+        thread.join()
+    turn.close()
+    other.close()
+    assert free == [[]]
+
+
 def test_a_worker_of_former_sources_does_not_go_on_after_a_reset(writer: Writer) -> None:
     work = part()
     writer.append("a", 1)
