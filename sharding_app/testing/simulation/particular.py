@@ -227,8 +227,9 @@ def way_from(entity_id: str) -> tuple[str, ...]:
     return WAY[WAY.index(entity_id) + 1 :]
 
 
-CROSSING = {"relay-0": "relay-4", "relay-4": "relay-0"}
-"""Relays of two shards, mostly of two nodes, that call each other by chains of their own."""
+PAIRS = ("relay-0", "relay-1"), ("relay-2", "relay-4")
+"""Relays that call each other by chains of their own: of one shard, and of two."""
+CROSSING = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
 
 
 class VirtualGateway:

@@ -6,10 +6,13 @@ other chain ends.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sharding_app.errors import EntityFailed
 from sharding_app.testing.simulation.harness import Stage
-from sharding_app.testing.simulation.particular import CROSSING, RELAY
+from sharding_app.testing.simulation.particular import PAIRS, RELAY
 from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.topology import Named
 
 ENDS_SECONDS = 1.5
 FOUND_SECONDS = 3.5
@@ -30,7 +33,12 @@ def chains(stage: Stage) -> None:
         world.broke(PromiseBroken(8, "errors_are_true", detail, circle.entity))
     world.transition("chain of calls", "closes", "refused")
 
-    pair = [(RELAY, each) for each in CROSSING]
+    for pair in PAIRS:
+        _cross(stage, [(RELAY, each) for each in pair])
+
+
+def _cross(stage: Stage, pair: Sequence[Named]) -> None:
+    world = stage.world
     crossing = stage.calls(pair, "cross")
     ended = "a circle between two chains of calls ends"
     stage.until(lambda: all(each.ended is not None for each in crossing), FOUND_SECONDS, ended, promise=8)
