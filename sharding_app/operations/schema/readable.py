@@ -18,8 +18,8 @@ def unreadable(old: Shape, new: Shape, where: str = "") -> Iterator[str]:
         return
     if new == PERSONAL and _kind(old) != "union":
         yield (
-            f"{where or 'it'} was {told(old)} and is Personal: what is stored stays readable, but no key covers it, so an"
-            " erasure does not reach it"
+            f"{where or 'it'} was {told(old)} and is Personal: values that are stored stay readable, but no key"
+            " covers them, so an erasure does not reach them"
         )
         return
     if _kind(old) == "union":

@@ -102,7 +102,7 @@ def found(*changes: tuple[str, str]) -> list[Finding]:
         ("@upcasts(Closed, from_version=1)\n", "", r"Closed: records of version 1 cannot be read"),
         ("    total: int\n", "    total: int\n    count: int\n", r"snapshot shop.Till: count is new.*snapshot_version = 2"),
         ("    amount: Decimal\n", "    amount: Personal[Decimal]\n",
-            r"Paid: amount was decimal and is Personal: what is stored stays readable, .*an erasure does not reach it\..*@upcasts"),
+            r"Paid: amount was decimal and is Personal: values that are stored stay readable, .*an erasure does not reach them\..*@upcasts"),
         ("    total: int\n", "    total: str\n", r"snapshot shop.Till: total was int and is str"),
         ("    cents: int = 0", '    cents: str = ""', r"state shop.Price: cents was int and is str.*define snapshot"),
         ("def pay(", "def charge(", r"command shop.Till.pay: it is removed, and durable messages and timers may wait"),
