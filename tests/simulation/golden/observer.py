@@ -5,11 +5,12 @@ changes, in order.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from sharding_app.adapters.memory.message_rows import MessageRows
 from sharding_app.adapters.memory.server import COORDINATOR_LOCK
 from sharding_app.adapters.memory.sessions import Session
 from sharding_app.adapters.memory.steps import Steps, Told
@@ -19,6 +20,9 @@ from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.protocol.messages import AnyMessage, Echo
 from sharding_app.protocol.records import Member, ShardRow
+from sharding_app.runtime.hosting.entities import EntityLife
+from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.runtime.journal.commits import Resident
 from sharding_app.runtime.links.links import Links
 from sharding_app.testing.simulation.world import World
 from tests.simulation.golden import words
@@ -60,6 +64,7 @@ class Observer:
     def watching(self) -> Iterator[None]:
         network, server = self._world.network, self._world.server
         send, execute, hand_over = network.send, server.execute, Links._hand_over
+        finish, let_go = TypeHost.finished, EntityLife._let_go
 
         def sent(client: str, channel: str, data: bytes) -> None:
             frame = decode_frame(data)
@@ -73,6 +78,17 @@ class Observer:
             if source == links.incarnation:
                 self._messages(source, source, messages)
             hand_over(links, source, messages)
+
+        def finished(host: TypeHost, slot: Resident) -> None:
+            stops, entity = slot.passivating, slot.entity
+            finish(host, slot)
+            if stops and entity is not None and slot.entity is not entity:
+                self._dropped(host.me, slot)
+
+        def went(life: EntityLife, slot: Resident) -> None:
+            assert isinstance(life._host, TypeHost)
+            self._dropped(life._host.me, slot)
+            let_go(life, slot)
 
         def executed(session: Session, kind: str, request: Callable[[], Steps[Any]], told: Told) -> None:
             def heard(outcome: object, failed: bool) -> None:
@@ -90,6 +106,8 @@ class Observer:
             patch.object(network, "send", sent),
             patch.object(server, "execute", executed),
             patch.object(Links, "_hand_over", handed_over),
+            patch.object(TypeHost, "finished", finished),
+            patch.object(EntityLife, "_let_go", went),
         ):
             yield
 
@@ -125,6 +143,9 @@ class Observer:
             if not isinstance(message, Echo) and said not in self._said:
                 self._said.add(said)
                 self.line(*said)
+
+    def _dropped(self, who: Incarnation, slot: Resident) -> None:
+        self.line(who, f"drops {slot.id} from memory")
 
     def _written(self, who: str) -> None:
         """Write down what has changed since the last look: one transaction, or what the server did
@@ -178,6 +199,7 @@ class Observer:
                 rows["sharding_event", f"{names[type_id]}/{entity}/{seq}"] = words.columns(
                     event, words.OF_AN_EVENT
                 )
+        rows |= _messages(server.messages, names)
         for (type_id, number), entities in journal.remembered.items():
             rows |= {("sharding_remembered", f"{names[type_id]}/{number}/{each}"): {} for each in entities}
         for (type_id, entity), snapshots in journal.snapshots.items():
@@ -199,6 +221,16 @@ class Observer:
 def _members(members: Iterable[Member], *more: str) -> Rows:
     names = *words.OF_A_NODE, *more
     return {("sharding_node", each.incarnation): words.columns(each, names) for each in members}
+
+
+def _messages(messages: MessageRows, names: Mapping[int, str]) -> Rows:
+    rows = (each.row for each in messages.rows.values())
+    return {
+        ("sharding_message", f"{names[row.type_id]}/{row.entity}/{row.seq}.{row.position}"): words.columns(
+            row, words.OF_A_MESSAGE
+        )
+        for row in rows
+    }
 
 
 def _key(row: ShardRow) -> str:

@@ -15,13 +15,15 @@ TOP = """\
 The real nodes, coordinator, regions and links wrote each script below, in one run of the
 [simulation](simulation.md) in which nothing is left to chance and nothing fails but what the script
 needs. The first line compares this page and the files in `tests/simulation/scripts/` with the code.
-The second line writes them anew, after a change of the protocol. Nothing here is edited by hand.
+The second line writes them and their pictures anew, after a change of the protocol. Nothing here is
+edited by hand.
 
 ```console
 $ python -m pytest tests/simulation/test_golden.py
 $ python -m pytest tests/simulation/test_golden.py --rewrite-golden
 ```
 
+[The protocol in pictures](protocol.md) explains the most important ones, and draws them.
 The [tables](tables.md) and the [links](links.md) have pages of their own. The rules behind the
 scripts are listed in the [architecture](architecture.md#contracts-between-the-machines).
 """

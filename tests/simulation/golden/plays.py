@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sharding_app.entities.base import EventSourced
 from sharding_app.protocol.messages import BeginHandOffAck
-from tests.simulation.golden.scene import MOMENT_SECONDS, Cart, Scene, WishList, scene
+from tests.simulation.golden.scene import MOMENT_SECONDS, Basket, Cart, Couple, Scene, WishList, scene
 
 Play = Callable[[Scene], None]
 PLAYS: dict[str, Callable[[], str]] = {}
@@ -293,6 +293,44 @@ def retried_command(here: Scene) -> None:
     here.part("web starts again and repeats the command.")
     here.start_web()
     here.ask("alice", "pen", "order-1")
+
+
+@play(nodes=2, of=Couple)
+def durable_message(here: Scene) -> None:
+    """A durable message, from its stage to its end
+
+    A command sends a message to another entity. The row of the message is written by the append
+    that writes the event. The home of the sender reads the row and delivers it. The append of the
+    target deletes the row and writes the effect, in one transaction. So a second delivery finds no
+    row, and stores nothing.
+    """
+    here.live_in("carl", here.nodes[1])
+    here.ask("alice", "book")
+    here.part("web calls alice, in n1, whose command sends a message to carl, in n2.")
+    here.answered(here.call("alice", "add_for_both", "pen"))
+    here.part("The same. n2 is killed when the row of the message is stored.")
+    answer = here.call("alice", "add_for_both", "cup")
+    here.until(lambda: bool(here.world.server.messages.rows))
+    here.nodes[1].crash()
+    here.answered(answer)
+    here.until(lambda: not here.world.server.messages.rows)
+
+
+@play(nodes=2, of=Basket)
+def passivation(here: Scene) -> None:
+    """An entity leaves the memory, and comes back
+
+    The home drops an entity to which no message comes for three seconds. Its shard stays there, and
+    no row changes. The next message has the entity loaded again. An entity may also ask for it: a
+    message that waits meanwhile gets a new object, behind the commit of the former one.
+    """
+    here.ask("alice", "book")
+    here.part("No message comes for alice.")
+    here.rest(3.0)
+    here.at_once("web calls again.")
+    here.ask("alice", "pen")
+    here.at_once("A command of alice asks to stop when it is over, and another one waits behind it.")
+    here.answered(here.call("alice", "add_and_stop", "cup"), here.call("alice", "add", "hat"))
 
 
 @play(nodes=2, of=WishList)

@@ -62,6 +62,13 @@ with registry.isolated():
             self.persist(ItemAdded(sku))
             return len(self.items)
 
+        @command
+        async def add_and_stop(self, sku: str) -> int:
+            await sleep(0.02)
+            self.persist(ItemAdded(sku))
+            self.context.passivate()
+            return len(self.items)
+
         @query
         def count(self) -> int:
             return len(self.items)
@@ -74,6 +81,21 @@ with registry.isolated():
         """A remembered one."""
 
         settings = ShardingSettings(number_of_shards=3, remember_entities=True)
+
+    class Couple(Cart, name="shop.Couple"):
+        """One whose items another one has too."""
+
+        @command
+        def add_for_both(self, sku: str) -> int:
+            """Add, and have carl add the same."""
+            self.persist(ItemAdded(sku))
+            self.send(Couple.ref("carl").add, sku)
+            return len(self.items)
+
+    class Basket(Cart, name="shop.Basket"):
+        """One that leaves the memory when no message comes."""
+
+        settings = ShardingSettings(number_of_shards=3, passivate_after_seconds=3)
 
 
 class Halfway(Random):

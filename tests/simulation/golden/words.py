@@ -19,6 +19,7 @@ Rows = dict[Key, Fields]
 OF_A_NODE = ("age", "state", "asked", "deaf")
 OF_A_SHARD = ("epoch", "home", "step")
 OF_AN_EVENT = ("shard", "epoch", "name", "payload", "command_id", "reply", "partial")
+OF_A_MESSAGE = ("shard", "epoch", "target", "command", "args")
 OF_A_DECISION = ("action", "subject", "detail")
 UNSAID = frozenset({"born_ms", "deadline_ms", "trace", "text"})
 """Fields of messages that are not the same in each run, and words for people."""
