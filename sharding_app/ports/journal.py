@@ -298,6 +298,14 @@ class Journal(Protocol):
         """Read the number of an entity's last event; 0: there is none."""
         ...
 
+    async def is_home(self, type_id: int, shard: ShardId, epoch: Epoch, home: Incarnation) -> bool:
+        """Tell whether the shard's row names that home and epoch.
+
+        A server of another lineage is not asked: it may have the same row, and lack the last events
+        that the home has in memory.
+        """
+        ...
+
     async def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
         """Read the first `limit` ids that begin with a prefix and lie behind another id, in the
         order of their UTF-8: those of entities with at least one event.

@@ -353,6 +353,19 @@ async def test_the_number_of_the_last_event(world: World) -> None:
     assert await journal.last_seq(number, "nobody") == 0
 
 
+async def test_the_home_of_a_shard_is_looked_up_by_its_epoch(world: World) -> None:
+    number = await homed(world, {0: 2})
+    journal = world.journal()
+    assert await journal.is_home(number, 0, 2, "home")
+    for other in (
+        (number, 0, 1, "home"),
+        (number, 0, 2, "n-other"),
+        (number, 1, 2, "home"),
+        (number + 1, 0, 2, "home"),
+    ):
+        assert not await journal.is_home(*other)
+
+
 def snapshot(number: int, entity: str, seq: int, **changes: object) -> Snapshot:
     fields: dict[str, object] = {"shard": 0, "epoch": 1, "state": b'{"n": %d}' % seq} | changes
     return Snapshot(number, entity, seq, **fields)  # type: ignore[arg-type] # made up by the tests
@@ -691,6 +704,8 @@ async def test_nothing_is_done_on_a_server_of_another_lineage(world: World) -> N
             await journal.append([event_row(type_id, "a", 2)])
         with pytest.raises(JournalUnavailable):
             await journal.read(type_id, ["a"])
+        with pytest.raises(JournalUnavailable):
+            await journal.is_home(type_id, 0, 1, "home")
     journal.live_in(server.lineage)
     await journal.append([event_row(type_id, "a", 2)])
     assert [each.seq for each in (await journal.read(type_id, ["a"]))["a"].events] == [1, 2]

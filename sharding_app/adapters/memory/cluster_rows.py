@@ -204,6 +204,10 @@ class ClusterRows:
 
     # -- Homes -------------------------------------------------------------------------------------
 
+    def is_home(self, type_id: int, shard: ShardId, epoch: Epoch, home: Incarnation) -> bool:
+        rows = (row for row in self.shards.values() if self.type_ids[row.type] == type_id)
+        return any((row.shard, row.epoch, row.home) == (shard, epoch, home) for row in rows)
+
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
         return [
             msgspec.structs.replace(row, uses_messages=self._uses_messages(self.type_ids[row.type]))

@@ -127,6 +127,9 @@ class MemoryJournal:
     async def last_seq(self, type_id: int, entity: str) -> int:
         return await self._recovered("last_seq", lambda: self._rows.last_seq(type_id, entity))
 
+    async def is_home(self, type_id: int, shard: ShardId, epoch: Epoch, home: Incarnation) -> bool:
+        return await self._read("is_home", lambda: self._server.cluster.is_home(type_id, shard, epoch, home))
+
     async def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
         return await self._recovered("ids", lambda: self._rows.ids(type_id, prefix, after, limit))
 

@@ -295,6 +295,10 @@ class PostgresJournal:
         rows = await self._recovered("last_seq", {"type_id": type_id, "entity": entity})
         return int(rows[0][0]) if rows else 0
 
+    async def is_home(self, type_id: int, shard: ShardId, epoch: Epoch, home: Incarnation) -> bool:
+        wanted = {"type_id": type_id, "shard": shard, "epoch": epoch, "home": home}
+        return bool(await self._rows("is_home", wanted))
+
     async def ids(self, type_id: int, prefix: str, after: str, limit: int) -> list[str]:
         if not all(is_entity_id(each) for each in (prefix, after) if each):
             return []

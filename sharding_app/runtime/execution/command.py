@@ -138,6 +138,8 @@ class Command(LastCommit):
     "A snapshot is due after its commit."
     then: Callable[[], None] | None = None
     "Called at the end of the handler: the object is out of date."
+    elsewhere = False
+    "A fenced query: its shard has another home, or has gone."
     began = 0.0
     "When a handler that may wait has begun, or a transaction with rows of the user."
     writes_rows = False
@@ -295,6 +297,9 @@ class Command(LastCommit):
             await self._steps_settled()
             if self.phase is not GIVEN_UP:
                 self.value = self._encoded(handler, result, staging)
+                if handler.fenced:
+                    # A part of the handler's run: its object stays, and the next message waits.
+                    self.elsewhere = not await owner.at_home(slot)
         except RAISED as error:
             if ends_job(error, task, cancelled=owner.closing):
                 self._ends()
@@ -315,6 +320,11 @@ class Command(LastCommit):
 
     async def _conclude(self, handler: Handler, staging: Staging) -> None:
         """Store the records that a handler which waited has staged last, and reply."""
+        if self.elsewhere:
+            self.hand_back()
+            if self.is_current():
+                self.services.owner.fenced(self.slot)
+            return
         if not self.is_current():
             self._abandon(ran=True)
             return
@@ -337,7 +347,8 @@ class Command(LastCommit):
         else:
             if self.services.is_memory and not handler.is_query:
                 self.services.note_change(self.slot)
-            await self._answer_at_home(handler)
+            self.answer_seen()
+            self.services.owner.finished(self.slot)
 
     def _ends(self) -> bool:
         """Note that the handler has ended. False: the command was given up before."""
@@ -807,21 +818,6 @@ class Command(LastCommit):
             self.answer()
         else:
             self._after_tail(self.answer)
-
-    async def _answer_at_home(self, handler: Handler) -> None:
-        """Answer a command that waited and persisted nothing; a fenced one, if its shard is
-        here.
-        """
-        owner, slot = self.services.owner, self.slot
-        if handler.fenced and not await owner.at_home(slot):
-            self.hand_back()
-            if self.is_current():
-                owner.fenced(slot)
-        elif not self.is_current():
-            self._abandon()
-        else:
-            self.answer_seen()
-            owner.finished(slot)
 
     def _after_tail(self, send: Callable[[], None]) -> None:
         """Send a reply when the commits of its state are through.

@@ -86,5 +86,7 @@ class Owner(Protocol):
         """Tell followers that the state of an in-memory entity may have changed."""
 
     async def at_home(self, slot: Resident) -> bool:
-        """Ask the store whether the slot's shard is still at home here."""
+        """Ask the journal whether the slot's shard is still at home here, until it answers or the
+        shard has gone.
+        """
         ...

@@ -499,5 +499,10 @@ class TypeHost:
             execution.replies.answer(source, message, value)
 
     async def at_home(self, slot: Resident) -> bool:
-        row = await self.row_of(slot.shard.number)
-        return row is not None and row.home == self.me and row.epoch == slot.shard.epoch
+        shard = slot.shard
+        while not slot.is_gone:
+            try:
+                return await self.journal.is_home(self.type_id, shard.number, shard.epoch, self.me)
+            except JournalUnavailable:
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        return False

@@ -30,7 +30,7 @@ LINES: dict[str, frozenset[str]] = {
     "journal": frozenset({"open_journal", "append", "secure"}),
     "reads": frozenset(
         {
-            "open_reads", "read", "read_from", "read_last", "read_snapshot", "last_seq", "locked", "outcome", "settle", "remember", "recall",
+            "open_reads", "read", "read_from", "read_last", "read_snapshot", "last_seq", "is_home", "locked", "outcome", "settle", "remember", "recall",
             "remembered_shards", "trimmable", "due", "overdue", *OF_MESSAGES, *DELETIONS,
         }
     ),

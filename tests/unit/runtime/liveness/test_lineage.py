@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command, event
+from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command, event, query
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.call import Call
@@ -473,6 +473,10 @@ class Notes(EventSourced, name="lineage.Notes"):
     def note(self, number: int) -> None:
         self.persist(Noted(number))
 
+    @query(fenced=True)
+    def surely(self) -> list[int]:
+        return self.numbers
+
     @applies(Noted)
     def on_noted(self, happened: Noted) -> None:
         self.numbers.append(happened.number)
@@ -561,6 +565,26 @@ def test_a_handler_that_runs_meanwhile_stores_nothing_and_its_command_comes_agai
                 assert await later == 3
                 assert Slow.most == 1
                 assert numbers(cluster) == {"a": [1, 2, 3]}
+
+    on_virtual_time(main())
+
+
+def test_a_fenced_query_does_not_tell_what_a_promotion_has_lost() -> None:
+    """The promoted server has the same row of the shard, and the home has not yet heard of it."""
+
+    async def main() -> None:
+        async with MemoryCluster([Notes], nodes=1) as cluster:
+            with cluster.in_use():
+                for number in (1, 2):
+                    await hurried(Notes.ref("a").note(number))
+                cluster.server.stop()
+                del next(iter(cluster.server.journal.events.values()))[2]
+                cluster.server.timeline += 1
+                cluster.server.start()
+                asked = asyncio.ensure_future(Notes.ref("a", timeout=60).surely())
+                while not asked.done():
+                    await travel(0.01)
+                assert await asked == [1]
 
     on_virtual_time(main())
 
