@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from sharding_app.testing import simulation
+from tests.simulation.mistakes import MISTAKES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
@@ -21,11 +22,21 @@ def reported() -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for path in Path(simulation.__path__[0]).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("PromiseBroken"):
-                match node.args:
-                    case [ast.Constant(int(number)), ast.Constant(str(name)), *_]:
-                        found[name] = number
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        of_file = 0
+        named: list[str] = []
+        for node in calls:
+            function = ast.unparse(node.func)
+            if not function.endswith(("PromiseBroken", "._broke")):
+                continue
+            match node.args:
+                case [ast.Constant(int(number)), ast.Constant(str(name)), *_]:
+                    found[name] = number
+                case [ast.Constant(int(number)), ast.Name(), *_]:
+                    of_file = number
+                case [ast.Constant(str(name)), *_]:
+                    named.append(name)
+        found |= dict.fromkeys(named, of_file)
     return found
 
 
@@ -47,8 +58,28 @@ def test_what_is_named_is_there() -> None:
             assert (ROOT / name).exists(), name
         elif name.endswith(".py"):
             assert (Path(simulation.__path__[0]) / name).exists(), name
-        elif name not in {"command_id", "sharding_remove_journal", "sharding_simulate", "use_lease"}:
+        elif name not in {
+            "command_id",
+            "sharding_remove_journal",
+            "sharding_simulate",
+            "use_lease",
+            *MISTAKES,
+        }:
             assert name in promises, name
+
+
+def test_the_table_of_proofs_is_whole() -> None:
+    """Each name of the simulation stands once, at its number, with a mistake that it finds."""
+    rows = re.findall(r"^\| \[(\d+)\]\(#.*\) \| (.*) \| (.*) \|$", PAGE, re.MULTILINE)
+    assert [number for number, _, _ in rows] == ["0", *(number for number, _ in SECTIONS)]
+    told = {name: int(number) for number, names, _ in rows for name in re.findall(r"`(\w+)`", names)}
+    assert {name: number for name, number in told.items() if name != "liveness"} == reported()
+    for number, _, planted in rows:
+        found = re.findall(r"`(\w+)`", planted)
+        if found:
+            assert all(int(number) in MISTAKES[each].promises for each in found), number
+        else:
+            assert not any(int(number) in each.promises for each in MISTAKES.values()), number
 
 
 def test_every_promise_that_the_simulation_reports_is_on_the_page() -> None:
