@@ -19,7 +19,7 @@ from sharding_app.adapters.django.database import bounded_reads, journal_alias, 
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.projections import Projection, ProjectionType, projections
 from sharding_app.errors import AskTimeout, ProjectionError
-from sharding_app.protocol.projection.slices import slice_of
+from sharding_app.protocol.projection.slices import SLICES, slice_of
 from sharding_app.redaction import told
 
 FIRST_PAUSE_SECONDS = 0.002
@@ -122,8 +122,19 @@ def _let_go_on(name: str, version: int, type_name: str, entity: str, number: int
     params = {"name": name, "version": version, "type": type_name, "entity": entity, "number": number}
     # A turn under way may be trying the entity again: it would write its own outcome over this.
     with transaction.atomic(using=journal_alias()):
-        _rows("projection_lock_slice", {"name": name, "version": version, "slice": slice_of(entity)})
+        _hold_position(name, version, slice_of(entity))
         return bool(_rows("projection_retry", params))
+
+
+def _hold_position(name: str, version: int, number: int) -> None:
+    """Lock the position of a slice to the end of the transaction.
+
+    A statement that has waited for a turn does not see the position that this turn has divided off.
+    So it is repeated until it finds one, as often as the slices can be divided in two.
+    """
+    for _ in range(SLICES.bit_length()):
+        if _rows("projection_lock_slice", {"name": name, "version": version, "slice": number}):
+            return
 
 
 def reset(

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -460,27 +461,29 @@ def test_a_turn_that_has_waited_knows_who_waits_by_then(writer: Writer) -> None:
     is_exact()
 
 
-def test_a_reset_waits_for_a_position_that_was_divided_off_while_it_waited(writer: Writer) -> None:
-    """Else the turn of another part writes rows and a position beside the reset."""
-    run(part())
+def beside_a_division(
+    order: Callable[[], object], begin: Callable[[Callable[[], None]], AbstractContextManager[None]]
+) -> list[Any]:
+    """Give an order that waits for a turn, which divides its position; return the positions that
+    another turn could take when the order does its work.
+    """
     turn, other = (Writer(dict(wiring.conninfo("default"))) for _ in range(2))
     turn.connection.execute("SELECT FROM sharding_position FOR UPDATE")
-    free: list[list[Any]] = []
+    free: list[Any] = []
 
-    def clear(_: object) -> None:
+    def look() -> None:
         found = other.connection.execute("SELECT first_slice FROM sharding_position FOR UPDATE SKIP LOCKED")
-        free.append(found.fetchall())
+        free.append(sorted(found.fetchall()))
         other.commit()
 
-    def reset() -> None:
+    def ordered() -> None:
         try:
-            Payments.reset()
+            order()
         finally:
             connection.close()
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Payments, "clear", clear)
-        thread = threading.Thread(target=reset)
+    with begin(look):
+        thread = threading.Thread(target=ordered)
         thread.start()
         in_time(waits_for_a_lock)
         turn.connection.execute("UPDATE sharding_position SET last_slice = 63")
@@ -492,7 +495,46 @@ def test_a_reset_waits_for_a_position_that_was_divided_off_while_it_waited(write
         thread.join()
     turn.close()
     other.close()
-    assert free == [[]]
+    (found,) = free
+    return list(found)
+
+
+def test_a_reset_waits_for_a_position_that_was_divided_off_while_it_waited(writer: Writer) -> None:
+    """Else the turn of another part writes rows and a position beside the reset."""
+    run(part())
+
+    @contextmanager
+    def in_clear(look: Callable[[], None]) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Payments, "clear", lambda _: look())
+            yield
+
+    assert beside_a_division(Payments.reset, in_clear) == []
+
+
+@pytest.mark.parametrize(("entity", "others"), [("a", []), ("b", [(64,)])])
+def test_a_retry_waits_for_the_position_that_has_its_slice_by_then(
+    writer: Writer, entity: str, others: list[Any]
+) -> None:
+    """Else a turn that is trying the entity writes its own outcome over the retry's."""
+    run(part())
+    real = control._rows
+
+    @contextmanager
+    def at_the_retry(look: Callable[[], None]) -> Iterator[None]:
+        def rows(query: str, params: dict[str, Any]) -> list[Any]:
+            if query == "projection_retry":
+                look()
+            return real(query, params)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(control, "_rows", rows)
+            yield
+
+    def retry() -> None:
+        control.retry("projected.Payments", 1, "projected.Account", entity)
+
+    assert beside_a_division(retry, at_the_retry) == others
 
 
 def test_a_worker_of_former_sources_does_not_go_on_after_a_reset(writer: Writer) -> None:
