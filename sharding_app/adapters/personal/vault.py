@@ -46,9 +46,11 @@ class Vault:
 
     def new_key(self, row: bytes) -> bytes:
         """Make a key and return it wrapped, for the row of that id."""
-        nonce = os.urandom(_NONCE_BYTES)
-        wrapped = self._wrapping[self._first].encrypt(nonce, os.urandom(KEY_BYTES), b"key" + row)
-        return b"".join((_VERSION, self._first, nonce, wrapped))
+        return self._wrapped(os.urandom(KEY_BYTES), row)
+
+    def rewrapped(self, wrapped: bytes, row: bytes) -> bytes:
+        """Return the same key, wrapped by the first secret. Raises KeyUnreadable."""
+        return self._wrapped(self.unwrap(wrapped, row), row)
 
     def unwrap(self, wrapped: bytes, row: bytes) -> bytes:
         """Return the key. Raises KeyUnreadable."""
@@ -62,6 +64,11 @@ class Vault:
             return cipher.decrypt(nonce, data, b"key" + row)
         except InvalidTag:
             raise KeyUnreadable from None
+
+    def _wrapped(self, key: bytes, row: bytes) -> bytes:
+        nonce = os.urandom(_NONCE_BYTES)
+        wrapped = self._wrapping[self._first].encrypt(nonce, key, b"key" + row)
+        return b"".join((_VERSION, self._first, nonce, wrapped))
 
     def seal(self, key: bytes, row: bytes, data: bytes, place: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)

@@ -19,6 +19,7 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_remove_data": ["--yes"],
     "sharding_erase": ["shop.Cart", "alice", "--yes"],
     "sharding_erase_subject": ["ann", "--yes"],
+    "sharding_rewrap_keys": ["--check"],
     "sharding_remove_journal": ["shop.Cart", "--yes-delete-the-journal-of", "shop.Cart"],
     "sharding_rescale": ["imports", "--workers", "3"],
     "sharding_projection": [],
