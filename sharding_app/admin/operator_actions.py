@@ -44,17 +44,27 @@ def steer(request: HttpRequest, action: str, admin: ReadOnlyAdmin) -> HttpRespon
             request, admin, {"title": chosen.title, "refused": str(error), "given": given}, status=status
         )
     if plan.fields is None:
-        hidden = {"csrfmiddlewaretoken", *(["target"] if plan.targets else [])}
+        asked = [*(["target"] if plan.targets else []), *(["confirm"] if plan.confirm else [])]
+        hidden = {"csrfmiddlewaretoken", *asked}
         plan.fields = [(name, given.get(name, "")) for name in given if name not in hidden]
     if request.method != "POST":
         return _page(request, admin, {"title": plan.title, "plan": plan, "action": action, "given": given})
+    if plan.confirm and given.get("confirm") != plan.confirm:
+        unconfirmed = {
+            "title": plan.title,
+            "plan": plan,
+            "action": action,
+            "given": given,
+            "unconfirmed": True,
+        }
+        return _page(request, admin, unconfirmed, status=409)
     if plan.request is not None:
         plan.request.by = request.user.get_username()
     # The intent is written first: what happens next may end this process, or raise.
     entry = _log(request, admin, plan)
     done, text = _carry_out(plan, request.user.get_username())
     if entry is not None:
-        entry.change_message = f"{plan.title}: {text}"
+        entry.change_message = f"{plan.logged or plan.title}: {text}"
         entry.save(update_fields=["change_message"])
     messages.add_message(request, messages.SUCCESS if done else messages.WARNING, f"{plan.title}: {text}")
     return HttpResponseRedirect(admin.base() + plan.back)
@@ -86,7 +96,9 @@ def _log(request: HttpRequest, admin: ReadOnlyAdmin, plan: Plan) -> LogEntry | N
     cluster = Cluster.objects.first()
     if cluster is None:
         return None
-    return admin.log_change(request, cluster, f"{plan.title}: {_('requested, not answered yet')}")
+    return admin.log_change(
+        request, cluster, f"{plan.logged or plan.title}: {_('requested, not answered yet')}"
+    )
 
 
 def _page(request: HttpRequest, admin: ReadOnlyAdmin, context: View, status: int = 200) -> HttpResponse:

@@ -41,6 +41,7 @@ class Rights:
     retry_message: bool = False
     discard_message: bool = False
     steer_projection: bool = False
+    erase_subject: bool = False
     events: bool = False
     "May open the table of events in the admin."
 
@@ -56,5 +57,6 @@ class Rights:
             retry_message=user.has_perm("sharding.retry_message"),
             discard_message=user.has_perm("sharding.discard_message"),
             steer_projection=user.has_perm("sharding.steer_projection"),
+            erase_subject=user.has_perm("sharding.erase_subject"),
             events=user.has_perm("sharding.view_event"),
         )

@@ -59,6 +59,7 @@ class Migration(migrations.Migration):
                                 "steer_projection",
                                 "Can pause, resume and reset projections, retry and skip their events",
                             ),
+                            ("erase_subject", "Can erase persons"),
                         ),
                         "abstract": False,
                         "required_db_vendor": "postgresql",

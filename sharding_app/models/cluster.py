@@ -31,6 +31,7 @@ class Cluster(ReadOnlyModel):
             ("retry_message", "Can run and retry messages and timers"),
             ("discard_message", "Can discard messages and timers"),
             ("steer_projection", "Can pause, resume and reset projections, retry and skip their events"),
+            ("erase_subject", "Can erase persons"),
         )
 
     def __str__(self) -> str:

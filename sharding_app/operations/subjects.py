@@ -30,6 +30,15 @@ from sharding_app.wiring import conninfo, personal_vault
 TIMEOUT_SECONDS = 30.0
 
 
+INTERRUPTIONS = (ServerError, CommandError, NoKeys, NotErased)
+"""After any of them the erasure is finished by another call."""
+
+
+def reason(error: Exception) -> str:
+    """Say in a sentence why an erasure did not end."""
+    return f"{explain(error) if isinstance(error, ServerError) else str(error).rstrip('.')}."
+
+
 class SubjectErasure(NamedTuple):
     """The result of an erasure, and what is left to do."""
 
@@ -60,12 +69,10 @@ def erase_subject(
         )
     try:
         return erased(conninfo(get_settings().lifeline_database), subject, by, timeout, lambda _: None)
-    except ServerError as error:
+    except INTERRUPTIONS as error:
         raise Unavailable(
-            f"the person may be erased in part: {explain(error)}. Call erase_subject() again"
+            f"the person may be erased in part: {reason(error)} Call erase_subject() again"
         ) from error
-    except (CommandError, NoKeys, NotErased) as error:
-        raise Unavailable(f"the person may be erased in part: {error} Call erase_subject() again") from error
 
 
 async def aerase_subject(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy as _
 
-from sharding_app.admin.operator_plans import entities, messages, nodes, projections, shards
+from sharding_app.admin.operator_plans import entities, messages, nodes, projections, shards, subjects
 from sharding_app.admin.operator_plans.plan import Plan
 from sharding_app.operations.cache import Look
 
@@ -37,4 +37,5 @@ ACTIONS: dict[str, Action] = {
     "projection-reset": Action("sharding.steer_projection", _("Reset a projection"), projections.reset),
     "projection-retry": Action("sharding.steer_projection", _("Retry an entity"), projections.retry),
     "projection-skip": Action("sharding.steer_projection", _("Skip an event"), projections.skip),
+    "erase-subject": Action("sharding.erase_subject", _("Erase a person"), subjects.erase),
 }

@@ -40,6 +40,10 @@ class Plan:
     targets: list[View] = field(default_factory=list)
     "Nodes to choose from."
     danger: bool = False
+    confirm: str = ""
+    "The user types this before it is carried out."
+    logged: str = ""
+    "Its title in the admin's history, where that of the page has what must not stay."
 
 
 def type_row(look: Look, given: QueryDict) -> TypeRow:
