@@ -105,6 +105,7 @@ STORED: Final[Mapping[str, Stored]] = {
     "not_cleared": "nothing",
     "unknown_projection": "nothing",
     "wrong_context": "nothing",
+    "state_changed": "nothing",
     "call_cycle": "nothing",
     "deadlock": "nothing",
     "declaration_error": "nothing",

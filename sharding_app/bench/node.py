@@ -36,7 +36,7 @@ def bench_config(name: str) -> NodeConfig:
     """
     config = node_config(name)
     alone = msgspec.structs.replace(config.coordinator, min_members=1, min_members_of_role={})
-    return dataclasses.replace(config, coordinator=alone, candidate=True)
+    return dataclasses.replace(config, coordinator=alone, candidate=True, check_state=False)
 
 
 async def run_node(name: str) -> None:

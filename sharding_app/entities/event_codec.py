@@ -50,6 +50,7 @@ class EventCodec:
             self._add(cls)
         #: By class; filled as the classes are first seen.
         self.happenings: dict[type, Happening] = {}
+        self._around: Callable[[Apply], Apply] | None = None
         self._readers: dict[tuple[str, int], Callable[[Any], Any]] = {}
 
     def _add(self, cls: type) -> None:
@@ -77,6 +78,12 @@ class EventCodec:
             waiting += cls.__subclasses__()
         return [found[name] for name in sorted(found)]
 
+    def surround(self, around: Callable[[Apply], Apply]) -> None:
+        """Run all appliers inside of `around` from now on, in development and in tests."""
+        if self._around is not around:
+            self._around = around
+            self.happenings.clear()
+
     def happening(self, event: object) -> Happening:
         """Return how that event is stored and applied, or raise `InvalidCall` if no method applies
         it.
@@ -94,7 +101,10 @@ class EventCodec:
             if base in self._appliers:
                 self._add(cls)
                 codec = Exact(spec.resolve(), f"{self._what}: event {spec.name}")
-                made = Happening(spec.name, spec.version, codec.encode, self._appliers[base])
+                apply = self._appliers[base]
+                if self._around is not None:
+                    apply = self._around(apply)
+                made = Happening(spec.name, spec.version, codec.encode, apply)
                 self.happenings[cls] = made
                 return made
         raise InvalidCall(

@@ -69,6 +69,10 @@ class Handler:
         self.encode_result = lambda result: self._result().encode(result)
         self.decode_result = lambda raw: self._result().decode(raw)
 
+    def again(self) -> Handler:
+        """Return another handler of the same declaration."""
+        return Handler(self._entity_type, self._declared, self._owner)
+
     def __repr__(self) -> str:
         return f"<{self._declared.word} {self._entity_type.cls.__qualname__}.{self.name}>"
 

@@ -540,6 +540,7 @@ class Settings:
             unguarded=not (development or self.keys or self.steering_keys),
             recovery_rate=self.recovery_rate,
             strategy_of=lambda _: self.allocation,
+            check_state=development,
         )
 
     def quotes_errors(self, *, otherwise: bool) -> bool:

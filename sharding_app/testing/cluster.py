@@ -87,7 +87,7 @@ class MemoryCluster:
         """Create it with these entity classes (default: all declared) and defaults of types."""
         self.loop = asyncio.get_running_loop()
         self.clock = LoopClock(self.loop)
-        self.config = config or NodeConfig()
+        self.config = config or NodeConfig(check_state=True)
         self.nodes: dict[str, Node] = {}
         "By name; those that are up."
         self.write_failures = WriteFailures()

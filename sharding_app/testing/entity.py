@@ -29,6 +29,7 @@ from sharding_app.entities.personal import revived
 from sharding_app.entities.remote import Bound, Unbound
 from sharding_app.entities.staging import Record, StagedMessage
 from sharding_app.errors import InvalidCall, NotSerializable, ShardingError
+from sharding_app.runtime.execution.state_guard import differing, fingerprint
 from sharding_app.testing.local import LocalHost, Timer, bound
 
 T = TypeVar("T")
@@ -199,11 +200,13 @@ class _Host(LocalHost):
         """Check that the state equals the one that the journal gives."""
         if self.entity_type.kind != "event_sourced":
             return
-        now, folded = self.state(), self.entity_type.dump_state(self._recovered())
+        now, folded = self.state(), self.entity_type.dump_state(recovered := self._recovered())
         if now != folded:
+            parts = fingerprint(self.entity_type, self.entity), fingerprint(self.entity_type, recovered)
+            names = ", ".join(map(repr, differing(self.entity_type, self.entity, *parts)))
             raise AssertionError(
                 f"its state is {now.decode()}, but its events give {folded.decode()}:"
-                " it is changed outside its @applies methods"
+                f" {names or 'it'} is changed outside its @applies methods, or these depend on more than the event"
             )
 
     def _append(self, records: list[Record]) -> None:

@@ -4,6 +4,7 @@ channel layer.
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 from collections.abc import Iterator
 
@@ -58,7 +59,7 @@ class RealNode:
         watchdog = Watchdog(clock, settings.handler_warning_seconds)
         watchdog.start()
         self._runner = NodeRunner(
-            wiring.node_config("test"),
+            dataclasses.replace(wiring.node_config("test"), check_state=True),
             wiring.entity_types(settings),
             wiring.node_ports(settings, watchdog, clock),
             wiring.new_incarnation,

@@ -65,6 +65,8 @@ def dec_hook(wanted: Any, value: Any) -> Any:
 
 pack = msgspec.msgpack.Encoder(enc_hook=enc_hook).encode
 json_text = msgspec.json.Encoder(enc_hook=_store_hook).encode
+canonical_json = msgspec.json.Encoder(enc_hook=_store_hook, order="deterministic").encode
+"""Equal values have equal texts: sets and dicts are sorted. It fails for a set that cannot be."""
 
 
 def unpacker(wanted: Any) -> Callable[[Any], Any]:
@@ -178,7 +180,7 @@ def culprit(
     error: Exception | None,
 ) -> str:
     """Return which field of `value` cannot be stored, and why, as the tail of a sentence."""
-    for name, part in _parts(value):
+    for name, part in parts(value):
         try:
             data = write(part)
             again = msgspec.json.decode(data) if write is json_text else msgspec.msgpack.decode(data)
@@ -193,8 +195,8 @@ def culprit(
             again = read(write(value))
         except ERRORS as inner:
             return f": {reason(inner)}"
-        fields = dict(_parts(again))
-        for name, part in _parts(value):
+        fields = dict(parts(again))
+        for name, part in parts(value):
             if name not in fields or not same(part, fields[name]):
                 was, became = _short(part), _short(fields.get(name))
                 return (
@@ -223,10 +225,11 @@ def holds_nul(value: Any) -> bool:
         return any(holds_nul(key) or holds_nul(item) for key, item in value.items())
     if isinstance(value, (list, tuple, set, frozenset)):
         return any(map(holds_nul, value))
-    return any(holds_nul(part) for _, part in _parts(value))
+    return any(holds_nul(part) for _, part in parts(value))
 
 
-def _parts(value: Any) -> list[tuple[str, Any]]:
+def parts(value: Any) -> list[tuple[str, Any]]:
+    """Return the fields or keys of a value with their values; none for other values."""
     if isinstance(value, msgspec.Struct):
         fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
         return [(name, part) for name, part in fields if part is not msgspec.UNSET]

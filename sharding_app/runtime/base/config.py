@@ -122,6 +122,8 @@ class NodeConfig:
     """
     shard_leases: LeaseTerms = field(default_factory=LeaseTerms)
     deliveries: DeliverySettings = field(default_factory=DeliverySettings)
+    check_state: bool = False
+    "Find state that is changed outside of appliers: in development and in tests."
     followers: int = 20_000
     "Questions of followers that may wait on a node, and entities that a process may follow."
     strategy_of: Callable[[str], ShardAllocationStrategy] = lambda _: _DEFAULT_STRATEGY

@@ -70,6 +70,7 @@ from sharding_app.runtime.execution.message_changes import (
 from sharding_app.runtime.execution.message_handler import MessageHandler
 from sharding_app.runtime.execution.owner import Owner
 from sharding_app.runtime.execution.replies import Replies
+from sharding_app.runtime.execution.state_guard import StateGuard
 from sharding_app.runtime.journal.commits import (
     Commit,
     LastCommit,
@@ -976,6 +977,7 @@ class Services:
         max_reply_bytes: int,
         max_args_bytes: int,
         max_state_bytes: int,
+        check_state: bool = False,
         together: Together | None = None,
     ) -> None:
         self.type = entity_type
@@ -1002,6 +1004,9 @@ class Services:
         self.commands: dict[str, Handler] = dict(entity_type.commands)
         if entity_type.receives:
             self.commands[MESSAGE] = cast(Handler, MessageHandler(entity_type))
+        if check_state and entity_type.kind == "event_sourced":
+            guarded = StateGuard(entity_type).guarded
+            self.commands = {name: guarded(handler) for name, handler in self.commands.items()}
         self.is_memory = entity_type.kind == "memory"
         self.is_pipelined = bool(entity_type.settings.pipelined)
         self.pipeline_limit = pipeline_limit

@@ -16,6 +16,7 @@ from sharding_app.protocol.shard import Slot
 from sharding_app.protocol.supervision import Directive, Failures, Supervision
 from sharding_app.redaction import traceable
 from sharding_app.runtime.execution.owner import Owner
+from sharding_app.runtime.execution.state_guard import is_state_changed
 from sharding_app.runtime.telemetry.meter import Meter
 
 logger = logging.getLogger("sharding.entity")
@@ -60,6 +61,8 @@ class HandlerFailures:
 
     def directive(self, error: BaseException) -> Directive:
         """Return the supervision's decision about the object."""
+        if is_state_changed(error):
+            return "restart"
         return self._supervision.directive(error, self._otherwise)
 
     def delay(self, slot: Slot) -> float:

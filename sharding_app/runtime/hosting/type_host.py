@@ -109,7 +109,7 @@ class TypeHost:
             command_window_seconds=config.command_window_seconds, pipeline_limit=config.mailbox_size,
             max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
             max_args_bytes=args_limit(config.links.max_message_bytes),
-            max_state_bytes=config.max_state_bytes, together=ports.together,
+            max_state_bytes=config.max_state_bytes, check_state=config.check_state, together=ports.together,
         )  # fmt: skip
         self.loader = tracing.part(Loader)(
             entity_type, type_id, ports.journal, self.entity_life.new, self.entity_life.loaded, recoveries,

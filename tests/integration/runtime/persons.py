@@ -67,6 +67,7 @@ class Sale(EventSourced, name="entities.Sale"):
 
     def __init__(self) -> None:
         self.bids, self.names, self.greeted = {}, {}, []
+        self.welcomed: list[Personal[str]] = []
 
     @command
     def bid(self, bidder: str, name: str, amount: int) -> int:
@@ -84,7 +85,7 @@ class Sale(EventSourced, name="entities.Sale"):
 
     @command
     def greet(self, guest: Personal[str]) -> None:
-        self.greeted.append(guest)
+        self.welcomed.append(guest)
 
     @command
     def leave_memory(self) -> None:
@@ -96,7 +97,7 @@ class Sale(EventSourced, name="entities.Sale"):
 
     @query
     def greetings(self) -> list[str]:
-        return [each.or_else("(erased)") for each in self.greeted]
+        return [each.or_else("(erased)") for each in (*self.greeted, *self.welcomed)]
 
     @applies(BidPlaced)
     def on_bid(self, happened: BidPlaced) -> None:

@@ -57,7 +57,7 @@ def test_state_that_is_changed_past_the_events_is_found() -> None:
         def on_added(self, happened: Added) -> None:
             """Forgotten here, done there."""
 
-    with pytest.raises(AssertionError, match="it is changed outside its @applies methods"):
+    with pytest.raises(AssertionError, match="'count' is changed outside its @applies methods"):
         given().when(Careless.step)
 
 

@@ -203,7 +203,8 @@ class Bell(EventSourced, name="entities.Bell"):
 
     def receive(self, message: object) -> object:
         assert isinstance(message, Ring)
-        self.rung += message.times
+        for _ in range(message.times):
+            self.persist(Added("ring", 1))
         return None
 
 

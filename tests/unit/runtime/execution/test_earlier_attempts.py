@@ -37,7 +37,7 @@ class Trimmed(Cart, name="entities.RetriedCart"):
 class Steps(EventSourced, name="entities.Steps"):
     """Handlers that await in between, and say how often they ran."""
 
-    runs: int = 0
+    runs = 0
     count: int = 0
     pause: float = 0.0
 
