@@ -88,10 +88,10 @@ class Writer:
         self._out = out
         self._hash = hashlib.sha256()
 
-    def begin(self, header: Header) -> None:
+    def begin(self, header: msgspec.Struct) -> None:
         self._out.write(_encode(header) + b"\n")
 
-    def write(self, row: Row) -> None:
+    def write(self, row: msgspec.Struct) -> None:
         line = _encode(row) + b"\n"
         self._hash.update(line)
         self._out.write(line)

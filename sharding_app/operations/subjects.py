@@ -114,6 +114,11 @@ def own_types() -> list[str]:
     return [each.name for each in _hosted() if each.cls.erased_with_subject]
 
 
+def types_with_data() -> list[str]:
+    """Return the types that have personal data."""
+    return [each.name for each in _hosted() if each.holds_personal]
+
+
 def to_rebuild() -> tuple[str, ...]:
     """Return the projections that follow a type with personal data."""
     return tuple(

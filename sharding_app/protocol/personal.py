@@ -90,12 +90,17 @@ def in_any_packed(documents: Iterable[bytes]) -> bool:
 
 def rewritten(document: bytes, change: Change) -> bytes:
     """Return a JSON document with other tokens. One without tokens is returned as it is."""
+    return replaced(document, lambda number, token: in_json(change(number, token)))
+
+
+def replaced(document: bytes, show: Callable[[int, Token], bytes]) -> bytes:
+    """Return a JSON document with other JSON in the place of its tokens."""
     if _JSON_MARK not in document:
         return document
     count = itertools.count()
 
     def written(found: re.Match[bytes]) -> bytes:
-        return in_json(change(next(count), Token(found[1].decode(), _bytes(found[2]))))
+        return show(next(count), Token(found[1].decode(), _bytes(found[2])))
 
     return _JSON_TOKEN.sub(written, document)
 
@@ -104,15 +109,20 @@ def repacked(document: bytes, change: Change) -> bytes:
     """Return a MessagePack document with other tokens. One without tokens is returned as it is."""
     if _PACKED_MARK not in document:
         return document
+    return _pack(unpacked(document, lambda number, token: in_msgpack(change(number, token))))
+
+
+def unpacked(document: bytes, show: Callable[[int, Token], object]) -> object:
+    """Decode a MessagePack document, with other values in the place of its tokens."""
     count = itertools.count()
 
     def extension(code: int, data: memoryview) -> object:
         token = _token(bytes(data)) if code == EXTENSION else None
         if token is None:
             return msgspec.msgpack.Ext(code, bytes(data))
-        return in_msgpack(change(next(count), token))
+        return show(next(count), token)
 
-    return _pack(msgspec.msgpack.decode(document, ext_hook=extension))
+    return msgspec.msgpack.decode(document, ext_hook=extension)
 
 
 def _token(data: bytes) -> Token | None:

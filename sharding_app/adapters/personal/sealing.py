@@ -80,7 +80,9 @@ KEY_MISSING = (
 )
 
 
-class _Key(NamedTuple):
+class SubjectKey(NamedTuple):
+    """The row of a subject, and the key that stands in it."""
+
     row: bytes
     key: bytes | None
     "None: its subject was erased."
@@ -121,7 +123,9 @@ def opened(vault: Vault | None, documents: Sequence[Document]) -> Steps[list[byt
     return [each.changed(_opening(there, keys, each.place)) for each in documents]
 
 
-def keys_of(vault: Vault | None, subjects: Iterable[str], *, make: bool = True) -> Steps[dict[str, _Key]]:
+def keys_of(
+    vault: Vault | None, subjects: Iterable[str], *, make: bool = True
+) -> Steps[dict[str, SubjectKey]]:
     """Return the keys of subjects, and make those that are missing. Raises NoKeys."""
     there = _there(vault)
     index = yield from index_key(there)
@@ -146,10 +150,12 @@ def index_key(vault: Vault) -> Steps[bytes]:
     return _unwrapped(vault, rows[0][1], INDEX)
 
 
-def _found(vault: Vault, marks: dict[bytes, str]) -> Steps[dict[str, _Key]]:
+def _found(vault: Vault, marks: dict[bytes, str]) -> Steps[dict[str, SubjectKey]]:
     rows = yield Ask("subject_find", {"marks": list(marks)})
     return {
-        marks[bytes(mark)]: _Key(bytes(row), None if wrapped is None else _unwrapped(vault, wrapped, row))
+        marks[bytes(mark)]: SubjectKey(
+            bytes(row), None if wrapped is None else _unwrapped(vault, wrapped, row)
+        )
         for row, mark, wrapped in rows
     }
 
@@ -183,7 +189,7 @@ def _subjects(document: Document) -> list[str]:
     return [each.subject for each in plains if each.subject]
 
 
-def _sealing(vault: Vault, keys: dict[str, _Key], place: str) -> Change:
+def _sealing(vault: Vault, keys: dict[str, SubjectKey], place: str) -> Change:
     def change(number: int, token: Token) -> Token:
         if token.kind != PERSONAL:
             return token
@@ -192,7 +198,7 @@ def _sealing(vault: Vault, keys: dict[str, _Key], place: str) -> Change:
             return token  # a value without a subject, older than its annotation
         if found.key is None:
             return ERASED_TOKEN
-        return Token(SEALED, vault.seal(found.key, found.row, token.data, _at(place, number)))
+        return Token(SEALED, vault.seal(found.key, found.row, token.data, value_place(place, number)))
 
     return change
 
@@ -205,14 +211,15 @@ def _opening(vault: Vault, keys: dict[bytes, bytes], place: str) -> Change:
         if key is None:
             return ERASED_TOKEN
         try:
-            return Token(PERSONAL, vault.open(key, token.data, _at(place, number)))
+            return Token(PERSONAL, vault.open(key, token.data, value_place(place, number)))
         except CannotOpen:
             return Token(BROKEN)
 
     return change
 
 
-def _at(place: str, number: int) -> bytes:
+def value_place(place: str, number: int) -> bytes:
+    """Return the place of one value in a document: its ciphertext opens nowhere else."""
     return f"{number}/{place}".encode()
 
 

@@ -27,7 +27,7 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_archive": ["shop.Cart", "--older-than", "90"],
 }
 """With what makes each of them do something."""
-OF_A_FILE = ("sharding_export", "sharding_import")
+OF_A_FILE = ("sharding_export", "sharding_export_subject", "sharding_import")
 """They look at their file first, and ask no server about one that cannot be used."""
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 

@@ -1,0 +1,168 @@
+"""All that is stored about a person, readable: the answer to an access request.
+
+Contract: the timeline has the line that says who asked before the first value is read. No other
+person's value is opened. What is stored while the command reads may be in it or not.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from sharding_app.adapters.personal.revealing import Revealing
+from sharding_app.adapters.personal.sealing import (
+    MESSAGE_PLACE,
+    NO_KEYS,
+    Document,
+    NoKeys,
+    SubjectKey,
+    answered,
+    event_place,
+    keys_of,
+    reply_place,
+    state_place,
+)
+from sharding_app.adapters.personal.vault import Vault
+from sharding_app.adapters.postgres.connection import Conninfo
+from sharding_app.adapters.postgres.deletion import UnknownTypes
+from sharding_app.adapters.postgres.subjects import Subjects
+from sharding_app.adapters.postgres.transfer import KnownType, StoredRow, StoredSnapshot, Transfer
+from sharding_app.entities import identifiers
+from sharding_app.operations.erasing import Progress
+from sharding_app.operations.journal_file import raw
+from sharding_app.operations.subjects import own_types, types_with_data
+from sharding_app.settings.load import get_settings
+from sharding_app.wiring import personal_vault
+
+PAGE_MESSAGES = 500
+TOLD_ROWS = 5000
+
+
+class PersonLine(msgspec.Struct, tag_field="row", tag="person", frozen=True):
+    """The first line."""
+
+    subject: str
+    cluster: str
+
+
+class EventLine(msgspec.Struct, tag_field="row", tag="event", frozen=True, omit_defaults=True):
+    type: str
+    entity: str
+    seq: int
+    at: str
+    name: str
+    payload: msgspec.Raw
+    command: str | None = None
+    reply: msgspec.Raw | None = None
+
+
+class SnapshotLine(msgspec.Struct, tag_field="row", tag="snapshot", frozen=True):
+    type: str
+    entity: str
+    seq: int
+    at: str
+    state: msgspec.Raw
+
+
+class MessageLine(msgspec.Struct, tag_field="row", tag="message", frozen=True, omit_defaults=True):
+    """A durable message or a timer that waits."""
+
+    type: str
+    entity: str
+    target_type: str
+    target: str
+    command: str
+    args: msgspec.Raw
+    due: str
+    key: str | None = None
+
+
+Line = PersonLine | EventLine | SnapshotLine | MessageLine
+
+
+class Erased(Exception):
+    """The person was erased: no value can be read."""
+
+
+def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterator[Line]:
+    """Read all about a person. Raises Erased, NoKeys, psycopg.Error."""
+    name = identifiers.entity_id(subject)
+    vault = personal_vault(get_settings())
+    if vault is None:
+        raise NoKeys(NO_KEYS)
+    with Subjects(where) as subjects, Transfer(where, read_only=True) as transfer:
+        key = answered(
+            keys_of(vault, [name], make=False), lambda ask: subjects.rows(ask.query, ask.params)
+        ).get(name)
+        if key is not None and key.key is None:
+            raise Erased
+        who = f"person {key.row.hex()[:8]}" if key is not None else "a person without a key"
+        subjects.rows("subject_note", {"action": "subject_exported", "detail": f"{who}, by {by}"})
+        yield PersonLine(name, transfer.cluster_id())
+        reader = _Reader(vault, key, name, progress)
+        own = own_types()
+        for type_name in dict.fromkeys((*own, *types_with_data())):
+            try:
+                known = transfer.type(type_name)
+            except UnknownTypes:
+                continue  # no node has hosted it yet
+            yield from reader.of_type(transfer, known, is_own=type_name in own)
+        yield from reader.of_messages(subjects, own)
+
+
+class _Reader:
+    """Reads rows, and keeps those that are about the person."""
+
+    def __init__(self, vault: Vault, key: SubjectKey | None, subject: str, progress: Progress) -> None:
+        self._revealing = Revealing(vault, key)
+        self._subject = subject
+        self._progress = progress
+        self._rows = 0
+
+    def of_type(self, transfer: Transfer, known: KnownType, *, is_own: bool) -> Iterator[Line]:
+        for snapshot in transfer.snapshots(known.number):
+            yield from self._snapshot(known, snapshot, own=is_own and snapshot.entity == self._subject)
+        for event in transfer.events(known.number):
+            yield from self._event(known, event, own=is_own and event.entity == self._subject)
+
+    def of_messages(self, subjects: Subjects, own: list[str]) -> Iterator[Line]:
+        after = ""
+        while True:
+            page = subjects.rows("subject_messages", {"after": after, "limit": PAGE_MESSAGES})
+            for message, name, entity, target_type, target, command, args, due, key in page:
+                after, before = message, self._looked()
+                is_own = (name in own and entity == self._subject) or (
+                    target_type in own and target == self._subject
+                )
+                document = Document(bytes(args), MESSAGE_PLACE, is_packed=True)
+                shown = msgspec.Raw(self._revealing.document(document, own=is_own))
+                if is_own or self._revealing.values > before:
+                    yield MessageLine(name, entity, target_type, target, command, shown, due, key)
+            if len(page) < PAGE_MESSAGES:
+                return
+
+    def _event(self, known: KnownType, row: StoredRow, *, own: bool) -> Iterator[Line]:
+        before = self._looked()
+        place = known.number, row.entity, row.seq
+        payload = self._revealing.document(Document(row.payload.encode(), event_place(*place)), own=own)
+        reply = None
+        if row.reply is not None:
+            document = Document(bytes(row.reply), reply_place(*place), is_packed=True)
+            reply = msgspec.Raw(self._revealing.document(document, own=own))
+        if own or self._revealing.values > before:
+            yield EventLine(
+                known.config.name, row.entity, row.seq, row.at, row.name, raw(payload.decode()), row.command, reply
+            )  # fmt: skip
+
+    def _snapshot(self, known: KnownType, row: StoredSnapshot, *, own: bool) -> Iterator[Line]:
+        before = self._looked()
+        document = Document(row.state.encode(), state_place(known.number, row.entity, row.seq))
+        state = self._revealing.document(document, own=own)
+        if own or self._revealing.values > before:
+            yield SnapshotLine(known.config.name, row.entity, row.seq, row.at, raw(state.decode()))
+
+    def _looked(self) -> int:
+        """Count a row that is looked at; return the values that were shown before it."""
+        self._rows += 1
+        if self._rows % TOLD_ROWS == 0:
+            self._progress(f"{self._rows} rows looked at")
+        return self._revealing.values

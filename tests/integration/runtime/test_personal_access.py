@@ -1,0 +1,135 @@
+"""`sharding_export_subject`: all about one person in plain, and nothing of another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+from collections.abc import Iterator
+from datetime import timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+
+from sharding_app import Personal, erase_subject
+from sharding_app.models import Decision, Snapshot
+from sharding_app.operations import access
+from tests.integration.runtime.persons import Buyer, Sale, Wallet
+from tests.support.live import until
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.sharding_real]
+
+KEYS = ["Xk2mP9vQ4wL7tR1zB8nH5cJ3"]
+NAME, OTHER = "Annabel Quixote", "Robert of the Lake"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keys() -> Iterator[None]:
+    with override_settings(SHARDING={**settings.SHARDING, "PERSONAL_KEYS": KEYS, "KEYS": KEYS}):
+        yield
+
+
+def export(subject: str, path: Path) -> list[dict[str, Any]]:
+    call_command(
+        "sharding_export_subject", subject, "--to", str(path), "--yes", stdout=StringIO(), stderr=StringIO()
+    )
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def store() -> None:
+    Buyer.ref("ann", command_id="once").sync.register(Personal(NAME, "ann"))
+    Buyer.ref("bob").sync.register(Personal(OTHER, "bob"))
+    Wallet.ref("w").sync.open(Personal(NAME, "ann"))
+    Wallet.ref("v").sync.open(Personal(OTHER, "bob"))
+    Sale.ref("lamp").sync.bid("bob", OTHER, 5)
+    Sale.ref("lamp").sync.bid("ann", NAME, 7)
+    Sale.ref("chair").sync.bid("bob", OTHER, 5)
+    Sale.ref("lamp").greet.later(timedelta(hours=1), Personal(NAME, "ann"))
+    Sale.ref("chair").greet.later(timedelta(hours=1), Personal(OTHER, "bob"))
+    until(lambda: Snapshot.objects.count() == 1, 10, "the snapshot of the lamp")
+
+
+def test_it_has_all_of_one_person_in_plain_and_marks_for_others(tmp_path: Path) -> None:
+    store()
+    path = tmp_path / "ann.jsonl"
+    first, *rows, end = export("ann", path)
+    assert (first["row"], first["subject"]) == ("person", "ann")
+    named = {(row["row"], row["type"], row["entity"]): row for row in rows}
+    assert set(named) == {
+        ("event", "entities.Buyer", "ann"),
+        ("event", "entities.Wallet", "w"),
+        ("event", "entities.Sale", "lamp"),
+        ("snapshot", "entities.Sale", "lamp"),
+        ("message", "entities.Sale", "lamp"),
+    }
+    buyer = named["event", "entities.Buyer", "ann"]
+    assert buyer["payload"] == {"name": NAME}
+    assert NAME in json.dumps(buyer["reply"])
+    assert named["event", "entities.Sale", "lamp"]["payload"] == {"bidder": "ann", "name": NAME, "amount": 7}
+    assert named["snapshot", "entities.Sale", "lamp"]["state"]["names"] == {
+        "bob": "(another person)",
+        "ann": NAME,
+    }
+    assert NAME in json.dumps(named["message", "entities.Sale", "lamp"]["args"])
+    text = path.read_text()
+    assert OTHER not in text
+    assert "sealed" not in text
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert end == {"row": "end", "rows": 5, "sha256": hashlib.sha256(b"".join(lines[1:-1])).hexdigest()}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(CommandError, match="line 1"):
+        call_command("sharding_import", str(path), stdout=StringIO(), stderr=StringIO())
+
+
+def test_the_timeline_says_who_asked_before_the_first_value_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store()
+    noted: list[int] = []
+    real = access._Reader
+
+    def reader(*args: Any) -> Any:
+        noted.append(Decision.objects.filter(action="subject_exported").count())
+        return real(*args)
+
+    monkeypatch.setattr(access, "_Reader", reader)
+    export("ann", tmp_path / "ann.jsonl")
+    export("ann", tmp_path / "again.jsonl")
+    assert noted == [1, 2]
+    one, two = Decision.objects.filter(action="subject_exported")
+    assert one.detail == two.detail, "two requests about one person can be told to be that"
+    assert one.detail.startswith("person ")
+    assert one.detail.endswith("(sharding_export_subject)")
+    assert "ann" not in one.detail.replace("person", "").split()
+
+
+def test_who_was_erased_or_is_not_known_is_said_and_leaves_no_file(tmp_path: Path) -> None:
+    store()
+    erase_subject("ann")
+    for subject, said in (("ann", "was erased"), ("eve", "Nothing is stored about 'eve'")):
+        path = tmp_path / f"{subject}.jsonl"
+        with pytest.raises(CommandError, match=said):
+            export(subject, path)
+        assert not path.exists()
+
+
+def test_it_needs_a_yes_the_keys_and_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "ann.jsonl"
+    with pytest.raises(CommandError, match="Add --yes"):
+        call_command("sharding_export_subject", "ann", "--to", str(path))
+    with (
+        override_settings(SHARDING={**settings.SHARDING, "PERSONAL_KEYS": []}),
+        pytest.raises(CommandError, match="PERSONAL_KEYS"),
+    ):
+        export("ann", path)
+    assert not path.exists()
+    path.write_text("kept")
+    with pytest.raises(CommandError, match="exists"):
+        export("ann", path)
+    assert path.read_text() == "kept"
