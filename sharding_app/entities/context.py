@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ParamSpec, Protocol, overload
 
 from sharding_app.entities.remote import Remote
@@ -26,6 +27,13 @@ class EntityContext(Protocol):
     @property
     def sender(self) -> Any:
         """The sender of the current message: a ref, or None."""
+
+    def now(self) -> datetime:
+        """Return the date, in UTC. In tests it is the test's.
+
+        When a durable timer calls a command, its time has come by this clock too. Appliers read no
+        clock: give the date to an event.
+        """
 
     def stop(self) -> None:
         """Stop this entity after the current message; the next message starts it again."""

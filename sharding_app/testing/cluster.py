@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
@@ -45,6 +46,8 @@ from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.runtime.base.config import LifelineSettings, NodeConfig, NodePorts, ProcessPorts
 from sharding_app.runtime.base.interfaces import LifelineCallbacks, Listener, NoListener, Together
 from sharding_app.runtime.base.threads import PlainThreads, Threads
+from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.runtime.journal.commits import Resident
 from sharding_app.runtime.liveness.lifeline import Lifeline
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process
@@ -56,6 +59,11 @@ from sharding_app.testing.together import MemoryTogether
 
 OWN_LIMIT_SECONDS = 2.0
 LEAVE_SECONDS = 30.0
+IN_FULL_SECONDS = 60.0
+SETTLE_SECONDS = 2.0
+"Passes in full after whatever was due, and again as long as anything is under way."
+BEFORE_SECONDS = 1.0
+"""A jump ends this long before the next timer, which then comes due as any other."""
 
 EntityId = str | int | UUID
 
@@ -96,7 +104,12 @@ class MemoryCluster:
         over = defaults or ShardingSettings()
         self.types = {each.name: each.renamed(each.name, each.settings.over(over)) for each in declared}
         self._faults = DeadProcesses()
-        self.server = MemoryServer(now=self.loop.time, faults=self._faults)
+        loop = self.loop
+        self.server = MemoryServer(
+            now=loop.date if isinstance(loop, TravelLoop) else loop.time,
+            steady=loop.time,
+            faults=self._faults,
+        )
         self.network = MemoryNetwork(faults=self._faults)
         client, ports = dataclasses.replace(self.config, name="client"), self._ports("p-client")
         self.client = Process("p-client", client, ports, self._list(), self.server.cluster_id)
@@ -274,6 +287,79 @@ class MemoryCluster:
             self._writes_wait.set_result(None)
             self._writes_wait = None
 
+    # -- Time --------------------------------------------------------------------------------------
+
+    def date(self) -> datetime:
+        """Return the cluster's date, which stamps events and makes durable timers due."""
+        return self.server.date()
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass, on a `TravelLoop`. All timers of entities run in order and at their time,
+        and so does passivation.
+
+        A minute passes in full. Of more only the first seconds, and those around whatever is due;
+        over the rest the date jumps, as long as nothing is under way.
+        """
+        loop = self.loop
+        if not isinstance(loop, TravelLoop):
+            raise InvalidCall("time can be made to pass on a TravelLoop only")
+        until = loop.date() + seconds
+        in_full = seconds if seconds <= IN_FULL_SECONDS else SETTLE_SECONDS
+        while (left := until - loop.date()) > 0:
+            await loop.travel(min(left, in_full))
+            in_full = SETTLE_SECONDS
+            if self._is_quiet(loop):
+                jump = min(until - loop.date(), self._until_due(loop)) - BEFORE_SECONDS
+                if jump > SETTLE_SECONDS:
+                    self._jump(loop, jump)
+
+    def _is_quiet(self, loop: TravelLoop) -> bool:
+        """Whether every node is well, no call is under way, and nothing is overdue."""
+        processes = (self.client, *self.nodes.values())
+        if loop.is_working or any(each.region_client.unfinished for each in processes):
+            return False
+        now = self.date()
+        if any(each.due <= now and not each.parked for each in self.server.messages.rows.values()):
+            return False
+        if min(self._until_passivated(), default=1.0) <= 0:
+            return False
+        return all(
+            node.may_handle() and not node.hosting.deliverer.is_reading for node in self.nodes.values()
+        )
+
+    def _until_due(self, loop: TravelLoop) -> float:
+        """Return the seconds until the next timer, or the next entity's end by passivation."""
+        now = self.date()
+        rows = [
+            (each.due - now).total_seconds() for each in self.server.messages.rows.values() if not each.parked
+        ]
+        return min([loop.next_timer(), *rows, *self._until_passivated()])
+
+    def _until_passivated(self) -> list[float]:
+        """Return the seconds until each idle entity has been unused for long enough."""
+        now, found = self.clock.now(), []
+        for host, slots in self._slots():
+            after = host.type.settings.passivate_after_seconds
+            after = self.config.passivate_after_seconds if after is None else after
+            if after and not host.entity_life.runs_again:
+                found += [
+                    each.touched + after - now for each in slots if each.is_idle and each.place is not None
+                ]
+        return found
+
+    def _jump(self, loop: TravelLoop, seconds: float) -> None:
+        loop.jump(seconds)
+        for _, slots in self._slots():
+            for slot in slots:
+                slot.touched -= seconds
+        for node in self.nodes.values():
+            node.hosting.deliverer.clock.heard(self.date().timestamp(), self.clock.now())
+
+    def _slots(self) -> Iterator[tuple[TypeHost, list[Resident]]]:
+        for node in self.nodes.values():
+            for host in node.hosts.values():
+                yield host, [slot for shard in host.shards.values() for slot in shard.slots.values()]
+
     # -- Inside ------------------------------------------------------------------------------------
 
     async def _quickly(self, work: Coroutine[Any, Any, None]) -> None:
@@ -352,6 +438,7 @@ class MemoryCluster:
             ),
             together=self._make_together(journal),
             threads=self._threads,
+            date=self.date,
             listener=self._listener,
         )
 

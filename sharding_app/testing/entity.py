@@ -101,6 +101,11 @@ class Scenario:
         return list(self._host.cancelled)
 
     @property
+    def stopped(self) -> bool:
+        """Whether the last call asked for the entity's end. A stop message is not delivered."""
+        return self._host.stopped
+
+    @property
     def now(self) -> datetime:
         """The entity's clock."""
         return self._host.now

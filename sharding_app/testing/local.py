@@ -19,6 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
+
 from sharding_app.entities.context import EntityContext
 from sharding_app.entities.entity_type import EntityType, Handler
 from sharding_app.entities.failure import failure_of
@@ -26,11 +28,12 @@ from sharding_app.entities.messages import decode_message, encode_message
 from sharding_app.entities.registry import registry
 from sharding_app.entities.remote import Bound
 from sharding_app.entities.staging import Record, StagedMessage, Staging
-from sharding_app.errors import PartiallyApplied, ShardingError
-from sharding_app.protocol.builtin_commands import EXISTS, IDS
+from sharding_app.errors import PartiallyApplied, Rejected, ShardingError
+from sharding_app.protocol.builtin_commands import EXISTS, IDS, MESSAGE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery import recurrence
 from sharding_app.protocol.listing import decode_wanted, encode_page, page_of
+from sharding_app.runtime.execution.context import timer_call
 
 logger = logging.getLogger("sharding.entity")
 
@@ -41,6 +44,42 @@ class Timer(NamedTuple):
     call: Bound
     due: datetime
     message: StagedMessage
+
+
+class LocalContext:
+    """The context of an entity alone: its timers in memory fire when its host's clock is moved."""
+
+    workers = 0
+    sender = None
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+        #: Its timers in memory, by key: when they are due, and what they call.
+        self.timers: dict[str, tuple[datetime, str, bytes]] = {}
+
+    @property
+    def type_name(self) -> str:
+        return self._host.entity_type.name
+
+    @property
+    def ref(self) -> Any:
+        return self._host.entity_type.ref_class(self._host.entity_id)
+
+    def now(self) -> datetime:
+        return self._host.now
+
+    def stop(self) -> None:
+        self._host.stopped = True
+
+    def passivate(self, stop_message: object | None = None) -> None:
+        self._host.stopped = True
+
+    def start_timer(self, key: str, seconds: float, call: Any, /, *args: Any, **kwargs: Any) -> None:
+        name, data = timer_call(self._host.entity_type, call, args, kwargs)
+        self.timers[key] = (self._host.now + timedelta(seconds=seconds), name, data)
+
+    def cancel_timer(self, key: str) -> bool:
+        return self.timers.pop(key, None) is not None
 
 
 class LocalHost:
@@ -78,10 +117,13 @@ class LocalHost:
         self.now = datetime.now(UTC) if now is None else now
         self._committed = committed
         self._started = False
-        self._context = context
+        #: Its last call has asked for its end. It begins anew with the next one.
+        self.stopped = False
+        self._given_context = context
         self._staging = Staging(self._commit)
         self._commits = 0
-        self.entity = self._recovered()
+        self.context = LocalContext(self)
+        self.entity = self._recovered(self.context)
         if self.stored is None and self.entity_type.kind == "durable_state":
             self.stored = self.entity_type.dump_state(self.entity)
 
@@ -113,6 +155,8 @@ class LocalHost:
     ) -> Any:
         self.events, self.messages, self.cancelled, self._commits = [], [], [], 0
         try:
+            if self.stopped:
+                self._begin_anew()
             await self._start()
             self.entity._sharding_staging = staging
             result = await self._called(handler, args)
@@ -124,11 +168,17 @@ class LocalHost:
             return reply
         except Exception as error:
             self._staging.clear()
-            self.entity = self._recovered()
-            self._started = False
+            timers = self.context.timers if isinstance(error, Rejected) else {}
+            self._begin_anew()
+            self.context.timers.update(timers)
             raise self._typed(name, error) from error
         finally:
             self.entity._sharding_staging = None
+
+    def _begin_anew(self) -> None:
+        self.context = LocalContext(self)
+        self.entity = self._recovered(self.context)
+        self._started = self.stopped = False
 
     async def _start(self) -> None:
         if self._started:
@@ -155,9 +205,17 @@ class LocalHost:
         """
         until = self.now + (seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds))
         self.events, self.messages, self.cancelled, fired = [], [], [], 0
-        while (key := self.next_timer(until)) is not None:
-            self.now = max(self.now, self.timers[key].due)
-            await self.fire(key)
+        while True:
+            key, plain = self.next_timer(until), self._next_plain(until)
+            if plain is not None and (key is None or self.context.timers[plain][0] < self.timers[key].due):
+                due, command, args = self.context.timers.pop(plain)
+                self.now = max(self.now, due)
+                await self._fire_plain(command, args)
+            elif key is not None:
+                self.now = max(self.now, self.timers[key].due)
+                await self.fire(key)
+            else:
+                break
             fired += 1
         self.now = until
         return fired
@@ -166,6 +224,19 @@ class LocalHost:
         """Return the key of the timer that comes due first, if it does by then."""
         key = min(self.timers, key=lambda each: self.timers[each].due, default=None)
         return key if key is not None and self.timers[key].due <= until else None
+
+    def _next_plain(self, until: datetime) -> str | None:
+        timers = {} if self.stopped else self.context.timers
+        key = min(timers, key=lambda each: timers[each][0], default=None)
+        return key if key is not None and timers[key][0] <= until else None
+
+    async def _fire_plain(self, command: str, args: bytes) -> None:
+        """Call what a timer in memory calls. As on a node, an error reaches no caller."""
+        with contextlib.suppress(ShardingError):
+            if command == MESSAGE:
+                await self.receive(decode_message(*msgspec.msgpack.decode(args)))
+            else:
+                await self.handle(command, args)
 
     def put(self, message: StagedMessage) -> None:
         """Take a timer."""
@@ -228,8 +299,8 @@ class LocalHost:
     def _is_durable(self) -> bool:
         return self.entity_type.kind == "durable_state"
 
-    def _recovered(self) -> Any:
-        entity = self.entity_type.new(self.entity_id, self._context)
+    def _recovered(self, context: LocalContext | None = None) -> Any:
+        entity = self.entity_type.new(self.entity_id, self._given_context or context or LocalContext(self))
         if self.stored is not None:
             self.entity_type.load_state(entity, self.stored)
         rows = ((number, *record) for number, record in enumerate(self.journal, 1))

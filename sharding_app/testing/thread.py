@@ -44,8 +44,6 @@ class ClusterThread:
         self._loop = TravelLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sharding-test", daemon=True)
         self._thread.start()
-        self.clock = Clock(self._loop)
-        "``clock.advance(60)`` lets a minute pass."
 
         async def start() -> MemoryCluster:
             if prepare is not None:
@@ -70,6 +68,8 @@ class ClusterThread:
         except BaseException:
             self._end()
             raise
+        self.clock = Clock(self._loop, self.cluster)
+        "``clock.advance(60)`` lets a minute pass."
         self.gateway = ClusterGateway(self.cluster.portal, self.cluster.outside)
         "The gateway of refs."
 

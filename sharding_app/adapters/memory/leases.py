@@ -58,7 +58,7 @@ class MemoryLeases:
         cut: dict[str, float] = {}
         for name in sorted(names):
             yield Lock(_key(name))
-            now = self._server.now()
+            now = self._server.steady()
             row = self._rows.get(name, LeaseRow())
             if self._is_free(row, now):
                 taken[name] = now + self._terms.ttl_seconds
@@ -79,7 +79,7 @@ class MemoryLeases:
         if self._owner not in self._server.cluster.members:
             return []
         mine = yield from self._hold({each: self._tokens[each] for each in names if each in self._tokens})
-        until = self._server.now() + self._terms.ttl_seconds
+        until = self._server.steady() + self._terms.ttl_seconds
         yield Pause.COMMIT
         for name in mine:
             self._rows[name].expires_at = until

@@ -51,9 +51,13 @@ class MemoryServer:
         pace: Pace | None = None,
         cluster_id: str | None = None,
         began: datetime | None = None,
+        steady: Callable[[], float] | None = None,
     ) -> None:
-        """`began`: the date at which `now` is 0; None: the one that makes it this moment now."""
+        """`began`: the date at which `now` is 0; None: the one that makes it this moment now.
+        `steady`: the clock of sessions and leases, if dates may step ahead of it.
+        """
         self.now = now
+        self.steady = steady or now
         self._began = datetime.now(UTC) - timedelta(seconds=now()) if began is None else began
         self.later = later
         self.faults = faults
@@ -66,7 +70,7 @@ class MemoryServer:
         """Called with the kind of a request that has waited for a row or was cut, and its end: for
         checks."""
         self.cluster_id = cluster_id or uuid4().hex
-        self.sessions = Sessions(now)
+        self.sessions = Sessions(self.steady)
         self.messages = MessageRows()
         self.cluster = ClusterRows(
             lambda key: self.sessions.holder(key) is not None,
@@ -189,7 +193,7 @@ class Transaction:
         self._kind = kind
         self._steps = steps
         self._told = told
-        self._began = server.now()
+        self._began = server.steady()
         self._waits = 0
         "Number of its waits."
         self.session = session
@@ -250,7 +254,7 @@ class Transaction:
     def _wait(self) -> None:
         self.waiting = True
         number, session, server = self._waits, self.session, self._server
-        left = self._began + server.statement_seconds - server.now()
+        left = self._began + server.statement_seconds - server.steady()
         error = lock_timeout if session.lock_seconds <= left else statement_timeout
 
         def give_up() -> None:
@@ -272,6 +276,6 @@ class Transaction:
         self.over = True
         self.session.transaction = None
         self._server.transactions.end(self.session)
-        self.session.heard_at = self._server.now()
+        self.session.heard_at = self._server.steady()
         self._told(outcome, failed)
         self._server.locks.release(self, changed=not failed)

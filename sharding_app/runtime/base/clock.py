@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 
 def _reader() -> Callable[[], float]:
@@ -26,3 +27,8 @@ class BootClock:
 
     def __init__(self) -> None:
         self.now: Callable[[], float] = _reader()
+
+
+def utc_now() -> datetime:
+    """Return the date by this machine's clock."""
+    return datetime.now(UTC)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from sharding_app.errors import DeclarationError
 from sharding_app.ports.clock import Clock
@@ -19,6 +20,7 @@ from sharding_app.protocol.records import Decision
 from sharding_app.protocol.recovery_limits import RecoveryLimits
 from sharding_app.protocol.region import RegionLimits
 from sharding_app.protocol.versions import WIRE, Wire
+from sharding_app.runtime.base.clock import utc_now
 from sharding_app.runtime.base.interfaces import (
     LifelineCallbacks,
     LifelineControl,
@@ -183,6 +185,8 @@ class NodePorts(ProcessPorts):
     leases: Callable[[str], Leases] = no_leases
     "Makes the leases of this incarnation, given the value of `use_lease`."
     watch: Watch = field(default_factory=NoWatch)
+    date: Callable[[], datetime] = utc_now
+    "The date that handlers are told."
     together: Together | None = None
     "Appends in one transaction with the user's own writes; None: there is no database."
     on_decision: Callable[[Decision], None] = lambda _: None

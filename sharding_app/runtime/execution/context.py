@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,9 +32,17 @@ class HostContext:
     Timers are made only when used, and end with the object.
     """
 
-    __slots__ = ("_call", "_loop", "_slot", "_timers", "_type", "workers")
+    __slots__ = ("_call", "_loop", "_slot", "_timers", "_type", "now", "workers")
 
-    def __init__(self, entity_type: EntityType, slot: Resident, call: Call, workers: int = 0) -> None:
+    def __init__(
+        self,
+        entity_type: EntityType,
+        slot: Resident,
+        call: Call,
+        now: Callable[[], datetime],
+        workers: int = 0,
+    ) -> None:
+        self.now = now
         self.workers = workers
         self._type = entity_type
         self._slot = slot
@@ -66,7 +75,7 @@ class HostContext:
         """Start a timer. A timer that a failing handler started is cancelled with its object."""
         if not 0 <= seconds < float("inf"):
             raise InvalidCall(f"seconds must be a number from 0 on, not {seconds!r}")
-        name, data = self._encoded(call, args, kwargs)
+        name, data = timer_call(self._type, call, args, kwargs)
         self._on_loop(lambda: self._start(key, seconds, name, data))
 
     def cancel_timer(self, key: str) -> bool:
@@ -81,20 +90,6 @@ class HostContext:
             timer.cancel()
         self._timers = None
         self._call = _nowhere
-
-    def _encoded(self, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bytes]:
-        if isinstance(call, Unbound):
-            handler = self._type.commands.get(call.name)
-            if handler is not None and issubclass(self._type.cls, call.owner):
-                data = handler.encode(args, kwargs)
-                handler.decode(data)  # a wrong argument raises now, not when the timer fires
-                return handler.name, data
-        elif self._type.receives and hasattr(type(call), "__sharding_message__") and not args and not kwargs:
-            return MESSAGE, msgspec.msgpack.encode(encode_message(call))
-        example = f"{self._type.cls.__name__}.{next(iter(self._type.commands), 'expire')}"
-        raise InvalidCall(
-            f"start_timer takes a command of {self._type.name}, such as {example}, not {call!r}"
-        )
 
     def _start(self, key: str, seconds: float, name: str, data: bytes) -> None:
         self._cancel(key)
@@ -124,6 +119,22 @@ class HostContext:
     def _fire(self, key: str, command: str, data: bytes) -> None:
         if self._timers and self._timers.pop(key, None) is not None:
             self._call(self._slot, command, data)
+
+
+def timer_call(
+    entity_type: EntityType, call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[str, bytes]:
+    """Return the command and the encoded arguments that a timer calls."""
+    if isinstance(call, Unbound):
+        handler = entity_type.commands.get(call.name)
+        if handler is not None and issubclass(entity_type.cls, call.owner):
+            data = handler.encode(args, kwargs)
+            handler.decode(data)  # a wrong argument raises now, not when the timer fires
+            return handler.name, data
+    elif entity_type.receives and hasattr(type(call), "__sharding_message__") and not args and not kwargs:
+        return MESSAGE, msgspec.msgpack.encode(encode_message(call))
+    example = f"{entity_type.cls.__name__}.{next(iter(entity_type.commands), 'expire')}"
+    raise InvalidCall(f"start_timer takes a command of {entity_type.name}, such as {example}, not {call!r}")
 
 
 def _nowhere(slot: Resident, command: str, args: bytes) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable
+from datetime import datetime
 from itertools import islice
 from typing import Literal, Protocol
 
@@ -58,6 +59,10 @@ class EntityHost(StartingHost, Protocol):
     def finished(self, slot: Resident) -> None: ...
 
     def call(self, slot: Resident, command: str, args: bytes) -> None: ...
+
+    def date(self) -> datetime:
+        """Return the date that handlers are told."""
+        ...
 
     def end_if_stopped(self, shard: ResidentShard) -> None: ...
 
@@ -111,7 +116,7 @@ class EntityLife:
         """Return an object without a past."""
         host = self._host
         workers = 0 if host.workers is None else host.workers.total(slot.shard)
-        return host.type.new(slot.id, HostContext(host.type, slot, host.call, workers))
+        return host.type.new(slot.id, HostContext(host.type, slot, host.call, host.date, workers))
 
     def loaded(self, slot: Resident, error: BaseException | None) -> None:
         """Take the loader's result for a slot."""

@@ -128,6 +128,7 @@ class TypeHost:
         self.server_time = deliverer.server_time
         self.know_server_time = deliverer.know_server_time
         self._store = ports.store
+        self._date = ports.date
         self._mailbox_limit = config.mailbox_size
         self._retain_seconds = config.retention_interval_seconds
         self._start_entity = start_entity
@@ -445,6 +446,15 @@ class TypeHost:
     @property
     def knows_server_time(self) -> bool:
         return self._deliverer.clock.known
+
+    def date(self) -> datetime:
+        """Return the date that handlers are told.
+
+        It is this machine's, but none before one that the journal's server has reached: the command
+        of a durable timer sees the time for which it was set.
+        """
+        date = self._date()
+        return max(date, self.server_time()) if self._deliverer.clock.known else date
 
     def staged(self, slot: Resident, changes: MessageChanges, at: datetime | None) -> None:
         shard = slot.shard

@@ -235,6 +235,7 @@ class VirtualNode:
             store=MemoryStore(server, incarnation),
             transport=MemoryTransport(self.world.network, incarnation),
             clock=clock,
+            date=server.date,
             journal=journal,
             lifeline=lifeline,
             together=VirtualTogether(self.world, incarnation, journal),
