@@ -42,9 +42,9 @@ M3 M4 M6 M7 M8 M9 M10
 """.split()
 
 MAY_BE_LATER = frozenset(
-    "B1.11 D3 D5 D6 D8 D9 D11 D12 D13 D14 D15 J11".split() + [row for row in ROWS if row[0] in "HL"]
+    "B1.11 D3 D5 D6 D8 D9 D11 D12 D13 D14 D15 J11".split() + [row for row in ROWS if row[0] == "L"]
 )
-"""Reliable delivery, data centres, and passivation by limits."""
+"""Data centres, and passivation by limits."""
 
 _NUMBER = re.compile(r"([A-M](?:\d+\.)?)(\d+)(?:–(\d+))?")
 _LEFT_OUT = re.compile(r"^\| ([A-M][\d., A-M]*) \| (.+?) \| (.+?) \|$", re.MULTILINE)

@@ -788,3 +788,21 @@ def test_the_pauses_double_up_to_a_limit() -> None:
     back_off = BackOff(first_seconds=1.0, most_seconds=10.0, again_seconds=0.5, again_most_seconds=4.0)
     assert [back_off.pause(number) for number in (1, 2, 3, 4, 5, 500)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
     assert [back_off.again(number) for number in (1, 2, 3, 4, 5, 500)] == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
+
+
+def test_nothing_of_a_pair_stays_when_its_messages_are_through() -> None:
+    """A pair that still waits stays, and one that is used again begins anew."""
+    memory = Memory()
+    found = machine(memory=memory)
+    first, waits = message("m1"), message("m2", target="c")
+    found.staged([first, waits], 1.0)
+    assert sent(found) == ["m1", "m2"]
+    found.done(first, 2.0)
+    assert list(found.messages) == ["m2"]
+    found.done(waits, 3.0)
+    kept = {name: each for name, each in vars(found).items() if isinstance(each, dict | list | set) and each}
+    assert kept == {}
+    assert (memory.rows, memory.bytes) == (0, 0)
+    assert found.rests
+    found.staged([message("m3", 3)], 4.0)
+    assert sent(found) == ["m3"]
