@@ -26,9 +26,10 @@ PIECE = 20_000
 LARGE = ("sharding_event", "sharding_snapshot", "sharding_remembered")
 """Tables that are emptied in pieces."""
 REMOVAL = """
-DELETE FROM {table} WHERE ctid = ANY (ARRAY(
+DELETE FROM {table} WHERE type_id = %s AND ctid = ANY (ARRAY(
     SELECT ctid FROM {table} WHERE type_id = %s LIMIT {rows}))
 """
+"""Where the table is partitioned, rows of other types have the same places."""
 CLEANING = (
     "DELETE FROM sharding_position WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_filled WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
@@ -101,7 +102,7 @@ class Database:
         for (number,) in self.rows("SELECT id FROM sharding_type WHERE name LIKE %s", wanted["types"]):
             for table in LARGE:
                 removal = REMOVAL.format(table=table, rows=PIECE)
-                while self.execute(removal, number):
+                while self.execute(removal, number, number):
                     pass
         with connections[self.alias].cursor() as cursor:
             for statement in CLEANING:

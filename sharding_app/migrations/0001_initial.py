@@ -28,9 +28,11 @@ class Migration(migrations.Migration):
                         "0001_coordinator",
                         "0001_locations",
                         "0001_projections",
+                        "0001_partitions",
                     ),
                     ("0001_drop",),
                 ),
+                RunFiles(("0001_partitioned",), (), partitioned=True),
             ],
             state_operations=[
                 migrations.CreateModel(

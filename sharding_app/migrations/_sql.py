@@ -17,6 +17,7 @@ import time
 from importlib import resources
 from typing import Any
 
+from django.conf import settings
 from django.db import OperationalError, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
@@ -32,7 +33,7 @@ TRIES = 20
 HOLDERS = """
 SELECT DISTINCT a.pid, a.usename, a.application_name, extract(epoch FROM now() - COALESCE(a.xact_start, now()))
 FROM pg_locks l
-JOIN pg_class c ON c.oid = l.relation AND starts_with(c.relname, 'sharding_') AND c.relkind = 'r'
+JOIN pg_class c ON c.oid = l.relation AND starts_with(c.relname, 'sharding_') AND c.relkind IN ('r', 'p')
 JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.granted AND l.pid <> pg_backend_pid() AND NOT starts_with(a.application_name, 'sharding/')
 ORDER BY 4 DESC
@@ -49,17 +50,23 @@ def load(name: str, schema: str = "public") -> str:
 
 
 class RunFiles(Operation):
-    """Run the files named first, and the others when the migration is taken back."""
+    """Run the files named first, and the others when the migration is taken back. `partitioned`:
+    only where the settings want the journal partitioned.
+    """
 
-    def __init__(self, forwards: tuple[str, ...], backwards: tuple[str, ...]) -> None:
+    def __init__(
+        self, forwards: tuple[str, ...], backwards: tuple[str, ...], *, partitioned: bool = False
+    ) -> None:
         self.forwards = forwards
         self.backwards = backwards
+        self.partitioned = partitioned
 
     def state_forwards(self, app_label: str, state: Any) -> None:
         """The state is told by the models' own operations."""
 
     def database_forwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
-        _run(self.forwards, schema_editor)
+        if not self.partitioned or getattr(settings, "SHARDING", {}).get("PARTITION_JOURNAL"):
+            _run(self.forwards, schema_editor)
 
     def database_backwards(self, app_label: str, schema_editor: Any, from_state: Any, to_state: Any) -> None:
         _run(self.backwards, schema_editor)

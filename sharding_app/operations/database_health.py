@@ -35,6 +35,8 @@ class TableHealth:
     "Since the last vacuum; None: there was none, or the server has lost its statistics."
     age: int
     "Transactions since its oldest number that is not frozen."
+    partitions: int = 0
+    "How many tables it is the sum of; 0: it is one table."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +95,9 @@ def read_health(alias: str | None = None) -> Health:
         tables = [
             TableHealth(
                 name=name, table_bytes=size, index_bytes=indexes, live_rows=live, dead_rows=dead,
-                vacuumed_seconds=vacuumed, age=oldest,
+                vacuumed_seconds=vacuumed, age=oldest, partitions=partitions,
             )
-            for name, size, indexes, live, dead, vacuumed, oldest in run_query(cursor, "health_tables")
+            for name, size, indexes, live, dead, vacuumed, oldest, partitions in run_query(cursor, "health_tables")
         ]  # fmt: skip
     return Health(
         tables=tables,
@@ -135,7 +137,7 @@ def read_longest_histories(alias: str | None = None, seed: int | None = None) ->
     alias = alias or journal_alias()
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
     with bounded_reads(alias), connections[alias].cursor() as cursor:
-        ((last,),) = run_query(cursor, "sample_page", {"pages": 1})
+        ((last,),) = run_query(cursor, "sample_page", {"type_id": None, "pages": 1})
         places = [f"({chance.randint(0, last)},{chance.randint(1, ROWS_OF_A_PAGE)})" for _ in range(PLACES)]
         rows = run_query(cursor, "longest_histories", {"places": places, "limit": MOST_HISTORIES})
     return [LongHistory(*row) for row in rows]

@@ -357,6 +357,9 @@ class Settings:
         "time, each of other shards. More help where a commit takes long. With one, an append that "
         "waits for a lock, or whose connection is lost, holds up all entities of the node.",
         at_least=1, at_most=32)
+    partition_journal: bool = _knob(False, "Entities",
+        "Whether the first `migrate` makes `sharding_event` with a partition for each type. Later, "
+        "`manage.py sharding_partition --by-type` does it in use.")
     transaction_threads: int = _knob(4, "Entities",
         "Number of threads per node for `persist(..., in_transaction=...)`. Each uses one database "
         "connection.", at_least=1)

@@ -18,6 +18,7 @@ FILES = (
     "0001_coordinator",
     "0001_locations",
     "0001_projections",
+    "0001_partitions",
 )
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "message", "lease", "decision",

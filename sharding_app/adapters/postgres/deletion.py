@@ -9,7 +9,8 @@ notes the deletion and the operator, never an entity's id.
 
 Tables that grow with the journal are deleted in pieces: short transactions that hold the shards'
 rows, and check that none of them has been given a home. A piece ends where entities end, or takes
-the end of one entity: a deletion that is interrupted leaves no gap.
+the end of one entity: a deletion that is interrupted leaves no gap. Where the journal is
+partitioned by type, the events of a type go at once instead, with the files of its partition.
 """
 
 import time
@@ -31,6 +32,9 @@ EVENTS_AT_ONCE = 5_000
 ROWS_AT_FIRST = 2_000
 ROWS_AT_MOST = 50_000
 MESSAGES_AT_ONCE = 10_000
+EMPTYING_LOCK_SECONDS = 0.1
+EMPTYING_PAUSE_SECONDS = 0.5
+EMPTYING_TRIES = 20
 PIECE_SECONDS = 0.3
 """A piece holds rows that the coordinator may want to change: it shall end before a wait for them
 is noticed."""
@@ -270,13 +274,14 @@ def remove_journal(
         total = Erasure(whole=False)
         rows = rows_at_once or ROWS_AT_FIRST
         try:
+            total += _emptied(connection, number, type_name)
             while not total.whole:
                 began = time.monotonic()
                 with connection.transaction():
                     total += _piece(connection, number, type_name, rows)
                 progress(total)
                 if rows_at_once is None:
-                    rows = _next_rows(rows, time.monotonic() - began)
+                    rows = next_rows(rows, time.monotonic() - began)
         finally:
             if not connection.closed:
                 action = "journal_removed" if total.whole else "journal_partly_removed"
@@ -301,7 +306,37 @@ def _piece(connection: Connection, number: int, type_name: str, rows: int) -> Er
     return Erasure(events, snapshots, remembered, messages, whole)
 
 
-def _next_rows(rows: int, seconds: float) -> int:
+def _emptied(connection: Connection, number: int, type_name: str) -> Erasure:
+    """Empty the partition of the type at once, if it has one and this role may: the server drops
+    its files, whatever their size. An empty partition stays, for the type may live again.
+
+    Statements of all types wait behind our wait for the partition, so it is a short one. If the
+    partition stays in use, the pieces do what is left.
+    """
+    if not _rows(connection, "journal_partition", {"type_id": number}):
+        return Erasure(whole=False)
+    # No shard has a home, so that this stays the number of its events.
+    events = _one(connection, "journal_events", {"type_id": number})[0]
+    for _ in range(EMPTYING_TRIES):
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = '{round(EMPTYING_LOCK_SECONDS * 1000)}ms'")
+                # Behind the beginning of a copy into another layout, which would not see this.
+                connection.execute("LOCK TABLE sharding_event IN ROW EXCLUSIVE MODE")
+                _refuse_hosts(connection, [type_name])
+                if not _one(connection, "journal_homeless", {"type_id": number})[0]:
+                    raise NodesAlive
+                found = _rows(connection, "journal_partition", {"type_id": number})
+                if not found:
+                    return Erasure(whole=False)
+                connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(found[0][0])))
+                return Erasure(events, whole=False)
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            time.sleep(EMPTYING_PAUSE_SECONDS)
+    return Erasure(whole=False)
+
+
+def next_rows(rows: int, seconds: float) -> int:
     """Return the size of the next piece: towards the aim, at most twice or half of the last one."""
     wanted = rows * PIECE_SECONDS / max(seconds, 0.001)
     return round(min(max(wanted, rows / 2, 100), rows * 2, ROWS_AT_MOST))

@@ -93,6 +93,7 @@ def _table(each: TableHealth) -> View:
     rows = each.live_rows + each.dead_rows
     return {
         "name": each.name,
+        "partitions": each.partitions,
         "table": words.size(each.table_bytes),
         "indexes": words.size(each.index_bytes),
         "rows": words.count(each.live_rows),

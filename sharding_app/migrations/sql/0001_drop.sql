@@ -3,6 +3,10 @@ DROP TABLE @schema@.sharding_cluster, @schema@.sharding_coordinator, @schema@.sh
     @schema@.sharding_lease, @schema@.sharding_decision, @schema@.sharding_location,
     @schema@.sharding_change, @schema@.sharding_projection, @schema@.sharding_position, @schema@.sharding_filled,
     @schema@.sharding_held, @schema@.sharding_subject;
+DROP FUNCTION @schema@.sharding_partition_type_v1();
+DROP FUNCTION @schema@.sharding_make_partition_v1(regclass, text, integer, integer, text);
+DROP FUNCTION @schema@.sharding_journal_storage_v1();
+DROP FUNCTION @schema@.sharding_note_touched_v1();
 DROP FUNCTION @schema@.sharding_fence_v1();
 DROP FUNCTION @schema@.sharding_follow_v1(integer[], boolean);
 DROP FUNCTION @schema@.sharding_uses_messages_v1();

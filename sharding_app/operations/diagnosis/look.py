@@ -61,6 +61,14 @@ class DatabaseLook:
     "Persons whose key is gone and whose own entities may be there."
     unvacuumed: tuple[str, ...] = ()
     "Tables of ours for which autovacuum is switched off."
+    copying_journal: bool = False
+    "The journal is being copied into another layout."
+    former_journal: bool = False
+    "The table that it was in before is still there."
+    partitioning: bool = False
+    "A sharding_partition is at work."
+    unpartitioned: bool = False
+    "The settings want the journal partitioned, and it is one table."
     missing_migrations: tuple[str, ...] = ()
     unknown_migrations: tuple[str, ...] = ()
     "Applied by newer code than this."

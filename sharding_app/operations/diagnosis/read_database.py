@@ -45,6 +45,7 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
             for name, active, holds in run_query(cursor, "doctor_slots")
         )
         unvacuumed = tuple(name for (name,) in run_query(cursor, "doctor_unvacuumed"))
+        copying, former, partitioning, is_one = run_query(cursor, "doctor_partitioning")[0]
         place = run_query(cursor, "doctor_place")[0][0]
         names = names_of(get_settings().personal_secrets)
         locked, unfinished = (0, 0) if missing else run_query(cursor, "doctor_subjects", {"names": names})[0]
@@ -59,6 +60,10 @@ def read_database(alias: str, lifeline_alias: str) -> DatabaseLook:
         prepared=prepared,
         slots=slots,
         unvacuumed=unvacuumed,
+        copying_journal=copying,
+        former_journal=former,
+        partitioning=partitioning,
+        unpartitioned=get_settings().partition_journal and is_one,
         locked_keys=locked,
         unfinished_erasures=unfinished,
         health=health,

@@ -103,7 +103,7 @@ def _entities(cursor: Any, number: int, chance: random.Random) -> list[str]:
     ends = list(found)
     for _ in range(ENTITIES if len(ends) > ENTITIES else 0):
         look("sample_next", _between(min(ends), max(ends), chance))
-    ((page,),) = run_query(cursor, "sample_page", {"pages": PAGES})
+    ((page,),) = run_query(cursor, "sample_page", {"type_id": number, "pages": PAGES})
     last_rows = {"place": f"({page},0)", "rows": LAST_ROWS, "type_id": number}
     written = [str(entity) for (entity,) in run_query(cursor, "sample_newest", last_rows)]
     found.update(dict.fromkeys(written[:ENTITIES]))
@@ -123,7 +123,7 @@ def _kept(cursor: Any, number: int, known: EntityType) -> tuple[str, ...]:
 
 def _anywhere(cursor: Any, number: int, chance: random.Random) -> list[str]:
     """Return entities of random events: those with the most events are the likeliest."""
-    ((last_page,),) = run_query(cursor, "sample_page", {"pages": 1})
+    ((last_page,),) = run_query(cursor, "sample_page", {"type_id": number, "pages": 1})
     places = [f"({chance.randint(0, last_page)},{line})" for _ in range(RANDOM_PAGES) for line in (1, 8)]
     chosen = {"places": places, "rows": RANDOM_PAGES, "type_id": number}
     return [str(entity) for (entity,) in run_query(cursor, "sample_places", chosen)]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sharding_app.operations.console import age_text
 from sharding_app.operations.database_health import WRAPAROUND
-from sharding_app.operations.diagnosis.finding import Finding, error, warning
+from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
 from sharding_app.operations.diagnosis.look import Look
 
 DEAD_SHARE = 0.25
@@ -21,6 +21,22 @@ def examine(look: Look) -> Iterator[Finding]:
     if database is None or health is None:
         return
     where = f"database {database.alias!r}"
+    if database.copying_journal and not database.partitioning:
+        yield warning(
+            "D139", "The layout of the journal was being changed, and the command has stopped in the middle. Each append still "
+            "notes its rows for the copy.", where,
+            "Run the same manage.py sharding_partition again, or manage.py sharding_partition --cancel.",
+        )  # fmt: skip
+    elif database.former_journal and not database.partitioning:
+        yield warning(
+            "D139", "The layout of the journal was changed, and the former table sharding_event_before is still there.", where,
+            "Run the same manage.py sharding_partition again: it drops that table.",
+        )  # fmt: skip
+    elif database.unpartitioned and not database.partitioning:
+        yield note(
+            "D139", "PARTITION_JOURNAL is True, and sharding_event is one table.", where,
+            "The setting is for the first migrate. Run manage.py sharding_partition --by-type, or remove the setting.",
+        )  # fmt: skip
     if health.age > WRAPAROUND / 2:
         yield error(
             "D136", f"The oldest transaction number is {health.age:,} transactions old: at {WRAPAROUND:,} PostgreSQL "

@@ -25,6 +25,7 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_projection": [],
     "sharding_entity": ["shop.Cart", "alice"],
     "sharding_archive": ["shop.Cart", "--older-than", "90"],
+    "sharding_partition": [],
 }
 """With what makes each of them do something."""
 OF_A_FILE = ("sharding_export", "sharding_export_subject", "sharding_import")

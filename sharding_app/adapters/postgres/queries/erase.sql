@@ -16,13 +16,13 @@ WITH mine AS MATERIALIZED (
 ), bound AS MATERIALIZED (
     SELECT (
         SELECT e.seq FROM sharding_event e
-        WHERE e.type_id = (SELECT id FROM held) AND e.entity = %(entity)s
+        WHERE e.type_id = %(type_id)s AND e.entity = %(entity)s AND EXISTS (SELECT FROM held)
         ORDER BY e.seq DESC OFFSET %(at_most)s LIMIT 1) AS seq
 ), whole AS MATERIALIZED (
     SELECT held.id FROM held, bound WHERE bound.seq IS NULL
 ), events AS (
     DELETE FROM sharding_event e USING held, bound
-    WHERE e.type_id = held.id AND e.entity = %(entity)s AND e.seq > coalesce(bound.seq, 0) RETURNING 1
+    WHERE e.type_id = %(type_id)s AND e.entity = %(entity)s AND e.seq > coalesce(bound.seq, 0) RETURNING 1
 ), snapshots AS (
     DELETE FROM sharding_snapshot s USING whole WHERE s.type_id = whole.id AND s.entity = %(entity)s RETURNING 1
 ), remembered AS (

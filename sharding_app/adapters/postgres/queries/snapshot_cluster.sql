@@ -3,7 +3,7 @@
 SELECT now(), (SELECT cluster_id FROM sharding_cluster), c.term, c.incarnation, c.elected_at,
     (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_user_tables
         WHERE relid = 'sharding_event'::regclass
-            OR relid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'sharding_event'::regclass)),
+            OR relid IN (SELECT tree.relid FROM pg_partition_tree('sharding_event'::regclass) tree)),
     (SELECT n_live_tup FROM pg_stat_user_tables WHERE relid = 'sharding_message'::regclass),
     (SELECT bool_and(has_column_privilege('sharding_message', name, 'SELECT'))
         FROM unnest('{type_id,shard,parked,due,error}'::text[]) AS needed (name))

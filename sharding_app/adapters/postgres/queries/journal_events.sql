@@ -1,0 +1,1 @@
+SELECT count(*) FROM sharding_event WHERE type_id = %(type_id)s;
