@@ -3,10 +3,12 @@ user has.
 """
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.contrib.admin import ModelAdmin, ShowFacets, SimpleListFilter, display
 from django.db.models import Model, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -26,7 +28,7 @@ from sharding_app.dashboard.keyset import (
     storable,
 )
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
-from sharding_app.models import EntityType
+from sharding_app.models import EntityType, Node
 from sharding_app.protocol.ids import shard_of
 
 
@@ -174,8 +176,20 @@ class EntityTypeAdmin(ReadOnlyAdmin):
 
 
 class LeaseAdmin(ReadOnlyAdmin):
-    list_display = ("name", "owner", "token", "acquired_at", "expires_at")
+    list_display = ("name", "owner", "token", "acquired_at", "lasts_until")
     search_fields = ("name__startswith",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        owner = Node.objects.filter(incarnation=OuterRef("owner")).values("leases_until")
+        until = Coalesce("expires_at", Subquery(owner))
+        leases: QuerySet[Any] = super().get_queryset(request).annotate(until=until)
+        return leases
+
+    @display(description=_("lasts until"))
+    def lasts_until(self, row: Any) -> datetime | None:
+        """The time in the owner's row, which prolongs all leases of the owner."""
+        found: datetime | None = row.until
+        return found
 
 
 class ActionFilter(SimpleListFilter):

@@ -77,6 +77,7 @@ class Node(ReadOnlyModel):
     backends = models.JSONField()
     lock_key_1 = models.BigIntegerField()
     lock_key_2 = models.BigIntegerField()
+    leases_until = models.DateTimeField(null=True)
     joined_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 

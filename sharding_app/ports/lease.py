@@ -28,8 +28,10 @@ class Leases(Protocol):
         ...
 
     async def renew(self, names: Sequence[str]) -> Collection[str]:
-        """Prolong these leases, and return those that are still this node's: the others are
-        lost.
+        """Prolong these leases, and return those that are still this node's: the others are lost.
+
+        Other leases of this node may be prolonged with them. The node gives back each one that it
+        does not want any more, and repeats that until it has an answer.
         """
         ...
 

@@ -13,8 +13,8 @@ from tests.acceptance.conftest import NewScenario
 pytestmark = pytest.mark.acceptance
 
 HELD = (
-    "SELECT count(*), count(DISTINCT owner) FROM sharding_lease"
-    " WHERE name LIKE '%%-shard-%%' AND owner IS NOT NULL AND expires_at > now()"
+    "SELECT count(*), count(DISTINCT owner) FROM sharding_lease l JOIN sharding_node ON incarnation = owner"
+    " WHERE l.name LIKE '%%-shard-%%' AND expires_at IS NULL AND leases_until > now()"
 )
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from sharding_app.ports.lease import Leases
 from tests.contract.factories import World
 from tests.support.given import joined
 
@@ -39,19 +40,55 @@ async def test_many_want_one_at_once(world: World) -> None:
     assert sorted(name for each in granted for name in each) == wanted
 
 
-async def test_time_over_is_free_and_renewing_prolongs_it(world: World) -> None:
-    await members(world, "n-1", "n-2")
-    first, second = world.leases("n-1", 1.0), world.leases("n-2", LONG)
-    await first.acquire(["kept", "left"])
+async def eventually(leases: Leases, name: str) -> None:
+    """Ask for a lease until it is granted."""
     loop = asyncio.get_running_loop()
     end = loop.time() + 30.0
-    while not await second.acquire(["left"]):
-        assert list(await first.renew(["kept"])) == ["kept"]
+    while not await leases.acquire([name]):
         assert loop.time() < end
         await asyncio.sleep(0.05)
+
+
+async def test_time_over_is_free_and_renewing_prolongs_it(world: World) -> None:
+    await members(world, "n-1", "n-2", "n-3")
+    first, left, third = world.leases("n-1", LONG), world.leases("n-2", 1.0), world.leases("n-3", LONG)
+    await first.acquire(["kept"])
+    await left.acquire(["left", "left too"])
+    assert list(await left.renew(["left"])) == ["left"], "the time of the other one is prolonged as well"
+    assert list(await third.acquire(["left", "left too"])) == []
+    await eventually(third, "left")
     assert list(await first.renew(["kept"])) == ["kept"]
-    assert list(await second.acquire(["kept"])) == []
-    assert sorted(await first.renew(["kept", "left"])) == ["kept"], "the other is lost"
+    assert list(await third.acquire(["kept"])) == []
+    assert sorted(await left.renew(["left", "left too"])) == ["left too"], "the other is lost"
+    assert list(await third.acquire(["left too"])) == []
+
+
+async def test_a_process_without_a_row_has_its_leases_for_their_time(world: World) -> None:
+    """It is no node (yet). What it has taken it cannot renew."""
+    await members(world, "n-2")
+    first, second = world.leases("n-1", 1.0), world.leases("n-2", LONG)
+    assert list(await first.acquire(["a"])) == ["a"]
+    assert list(await second.acquire(["a"])) == []
+    assert list(await first.renew(["a"])) == []
+    await eventually(second, "a")
+
+
+async def test_an_owner_whose_time_is_over_renews_or_loses_and_never_both(world: World) -> None:
+    """Its renewal and the request of another node for the same lease come at the same time."""
+    names = [f"n-{number}" for number in range(8)]
+    await members(world, "heir", *names)
+    seconds = 3.0
+    former = {name: world.leases(name, seconds) for name in names}
+    for name, each in former.items():
+        assert list(await each.acquire([name])) == [name]
+    await asyncio.sleep(seconds)
+    heirs = {name: world.leases("heir", LONG) for name in names}
+
+    async def both(name: str) -> int:
+        renewed, taken = await asyncio.gather(former[name].renew([name]), heirs[name].acquire([name]))
+        return len([*renewed, *taken])
+
+    assert await asyncio.gather(*map(both, names)) == [1] * len(names), "one of them has it"
 
 
 async def test_late_but_not_taken_is_still_ones_own(world: World) -> None:

@@ -36,9 +36,9 @@ class Play:
     def __init__(self, world: World) -> None:
         self.world = world
         self.lease = f"{world.server.cluster_id}-shard-{LEASED.name}-{NUMBER}"
-        former = self.row.expires_at
+        former = self.until
         assert world.scheduler.run(
-            until=lambda: self.row.expires_at > former, deadline=world.now + SHARD_LEASES.ttl_seconds
+            until=lambda: self.until > former, deadline=world.now + SHARD_LEASES.ttl_seconds
         )
         self.began = world.now
         "When it was renewed last."
@@ -48,6 +48,10 @@ class Play:
     @property
     def row(self) -> LeaseRow:
         return self.world.server.leases[self.lease]
+
+    @property
+    def until(self) -> float:
+        return self.world.server.cluster.leases_until[self.row.owner or ""]
 
     @property
     def own_seconds(self) -> float:

@@ -16,6 +16,7 @@ FILES = (
     "0001_messages",
     "0001_sessions",
     "0001_coordinator",
+    "0001_leases",
     "0001_locations",
     "0001_projections",
     "0001_partitions",

@@ -43,6 +43,8 @@ class ClusterRows:
         self.type_ids: dict[str, int] = {}
         self.members: dict[Incarnation, Member] = {}
         self.lock_keys: dict[Incarnation, tuple[int, int]] = {}
+        self.leases_until: dict[Incarnation, float] = {}
+        "Of the members' rows: until when their leases of shards and singletons last."
         self.last_age = 0
         self.coordinator = CoordinatorRow(0, None)
         self.lineage: Lineage | None = None
@@ -125,6 +127,7 @@ class ClusterRows:
     def leave(self, incarnation: Incarnation) -> None:
         self.members.pop(incarnation, None)
         self.lock_keys.pop(incarnation, None)
+        self.leases_until.pop(incarnation, None)
 
     def ask_to(self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]) -> list[Incarnation]:
         there = [each for each in dict.fromkeys(incarnations) if each in self.members]

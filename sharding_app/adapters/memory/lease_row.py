@@ -7,4 +7,5 @@ from dataclasses import dataclass
 class LeaseRow:
     owner: str | None = None
     token: int = 0
-    expires_at: float = 0.0
+    expires_at: float | None = None
+    "None: the row of its owner says so."

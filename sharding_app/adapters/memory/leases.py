@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
+from sharding_app.adapters.memory.cluster_writes import node_key
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.lease_row import LeaseRow
 from sharding_app.adapters.memory.locks import Key, Lock
@@ -50,39 +51,74 @@ class MemoryLeases:
     # -- In the server -----------------------------------------------------------------------------
 
     def _acquire(self, names: Sequence[str]) -> Steps[dict[str, int]]:
-        """Take free leases. Whether one is free is read when its row is locked; the members, when
-        the statement begins.
+        """Take free leases. Whether one is free is read when its row is locked, and an owner's time
+        is over for good once its own row is locked. The members are those of the moment when all
+        rows of leases are locked.
         """
-        members = frozenset(self._server.cluster.members)
-        taken: dict[str, float] = {}
-        cut: dict[str, float] = {}
+        late = yield from self._late_owners(names)
+        until = self._server.steady() + self._terms.ttl_seconds
+        has_row = self._owner in self._server.cluster.members
+        taken: list[str] = []
         for name in sorted(names):
             yield Lock(_key(name))
-            now = self._server.steady()
             row = self._rows.get(name, LeaseRow())
-            if self._is_free(row, now):
-                taken[name] = now + self._terms.ttl_seconds
-            elif row.owner not in members:
-                cut[name] = min(row.expires_at, now + self._node_ttl)
+            if row.owner in (None, self._owner, *late) or self._is_over(row):
+                taken.append(name)
+        members = self._server.cluster.members
+        cut_to = self._server.steady() + self._node_ttl
+        cut = [
+            name
+            for name in names
+            if name not in taken
+            and (row := self._rows[name]).owner not in members
+            and (row.expires_at is None or row.expires_at > cut_to)
+        ]
         yield Pause.COMMIT
-        for name, until in taken.items():
+        if has_row:
+            self._server.cluster.leases_until[self._owner] = until
+        for name in taken:
             row = self._rows.setdefault(name, LeaseRow())
-            row.owner, row.token, row.expires_at = self._owner, row.token + 1, until
-        for name, until in cut.items():
-            self._rows[name].expires_at = until
+            row.owner, row.token, row.expires_at = self._owner, row.token + 1, None if has_row else until
+        for name in cut:
+            self._rows[name].expires_at = cut_to
         return {name: self._rows[name].token for name in taken}
 
-    def _is_free(self, row: LeaseRow, now: float) -> bool:
-        return row.owner in (None, self._owner) or row.expires_at <= now
+    def _late_owners(self, names: Sequence[str]) -> Steps[list[str]]:
+        """Lock our own row, and those of owners whose time is over: they cannot prolong it."""
+        cluster = self._server.cluster
+        owners = {row.owner for name in names if (row := self._rows.get(name)) is not None}
+        seen = [each for each in sorted(cluster.members) if each == self._owner or self._is_late(each)]
+        late = []
+        for each in seen:
+            if each == self._owner or each in owners:
+                yield Lock(node_key(each))
+                if each != self._owner and self._is_late(each):
+                    late.append(each)
+        return late
+
+    def _is_late(self, owner: str) -> bool:
+        until = self._server.cluster.leases_until.get(owner)
+        return until is not None and until <= self._server.steady()
+
+    def _is_over(self, row: LeaseRow) -> bool:
+        return row.expires_at is not None and row.expires_at <= self._server.steady()
 
     def _renew(self, names: Sequence[str]) -> Steps[list[str]]:
         if self._owner not in self._server.cluster.members:
             return []
-        mine = yield from self._hold({each: self._tokens[each] for each in names if each in self._tokens})
+        yield Lock(node_key(self._owner))
+        if self._owner not in self._server.cluster.members:
+            return []
         until = self._server.steady() + self._terms.ttl_seconds
+        mine = [
+            name
+            for name in names
+            if name in self._tokens
+            and self._is_ours(name, self._tokens[name])
+            and self._rows[name].expires_at is None
+        ]
         yield Pause.COMMIT
-        for name in mine:
-            self._rows[name].expires_at = until
+        self._server.cluster.leases_until[self._owner] = until
         return mine
 
     def _release(self, tokens: dict[str, int]) -> Steps[None]:

@@ -109,6 +109,13 @@ class MemoryServer:
         """Return a time of its clock in microseconds since 1970, as events show it."""
         return (self._began + timedelta(seconds=time) - _EPOCH) // timedelta(microseconds=1)
 
+    def lasts(self, lease: LeaseRow) -> bool:
+        """Tell whether a lease's time is not over."""
+        until = lease.expires_at
+        if until is None and lease.owner is not None:
+            until = self.cluster.leases_until.get(lease.owner)
+        return until is None or until > self.steady()
+
     def connect(self, client: str, idle_timeout: float | None = None, lock_seconds: float = 1.0) -> Session:
         if not self.up:
             raise ConnectionLost("the server is down")

@@ -1,13 +1,14 @@
 """`ports.lease.Leases` as rows of `sharding_lease`, over the control connection of the node's
 store.
 
-Contract: a lease is free when it has no holder, or when its time is over by the server's clock. A
+Contract: a lease is free when it has no holder, or when its time is over by the server's clock. The
+time of all leases of a node is a column of its row, so one renewal prolongs all that it holds. A
 holder whose node has no row any more renews nothing, and its time is cut to a node's TTL: the node
 was declared dead, but may live and handle messages for less than that
 (`protocol.liveness.node_lease.longest_overlap`). So two nodes never hold a lease's subject,
 whatever ended the node's sessions. Each grant has a higher token, and renewals and releases have to
-name it: a statement that arrives late changes nothing. Statements wait inside the server only for a
-row that is being written (`lock_timeout`).
+name it: a statement that arrives late takes no lease, and gives none back. Statements wait inside
+the server only for a row that is being written (`lock_timeout`).
 """
 
 from collections.abc import Collection, Sequence

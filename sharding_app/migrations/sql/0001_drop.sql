@@ -14,6 +14,8 @@ DROP FUNCTION @schema@.sharding_append_v1;
 DROP FUNCTION @schema@.sharding_locate_v1(text, integer[], text[]);
 DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], bigint[], text[], text[]);
 DROP FUNCTION @schema@.sharding_put_in_force_v1(bigint, text, bigint);
+DROP FUNCTION @schema@.sharding_acquire_leases_v1(text[], text, double precision, double precision);
+DROP FUNCTION @schema@.sharding_renew_leases_v1(text[], bigint[], text, double precision);
 DROP FUNCTION @schema@.sharding_bury_v1(bigint, text);
 DROP FUNCTION @schema@.sharding_guard_v1(bigint);
 DROP FUNCTION @schema@.sharding_locks_v1();

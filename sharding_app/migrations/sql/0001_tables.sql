@@ -34,6 +34,8 @@ CREATE TABLE sharding_node (
     backends jsonb NOT NULL DEFAULT '[]',
     lock_key_1 bigint NOT NULL,
     lock_key_2 bigint NOT NULL,
+    -- Until then it holds its leases of shards and singletons (sharding_lease).
+    leases_until timestamptz,
     joined_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     asked text COLLATE "C" CHECK (asked IN ('leave', 'prepare', 'stop')),
@@ -190,6 +192,7 @@ CREATE TABLE sharding_lease (
     owner text COLLATE "C",
     token bigint NOT NULL DEFAULT 0,
     acquired_at timestamptz,
+    -- Of an owner without a row in sharding_node. NULL: its row says so, in leases_until.
     expires_at timestamptz
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 

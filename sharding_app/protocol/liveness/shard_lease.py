@@ -215,12 +215,14 @@ class ShardLeases:
                 self._given_back(name, lease, now)
 
     def not_released(self, asked: Iterable[str], now: float) -> None:
-        """Take in that `Release` has failed: it is tried again until its time is over anyway."""
+        """Take in that `Release` has failed: it is tried again, for as long as no answer comes. The
+        lease may be prolonged with others of the node.
+        """
         for name in asked:
             lease = self._leases.get(name)
             if lease is None or lease.state != "releasing":
                 continue
-            if lease.wanted or now >= lease.valid_until:
+            if lease.wanted:
                 self._given_back(name, lease, now)
             else:
                 lease.busy = False
@@ -273,8 +275,6 @@ class ShardLeases:
         self.out.append(Lost(name))
 
     def _give_back(self, lease: _Lease, now: float) -> None:
-        if lease.state != "lost":
-            lease.valid_until = max(lease.valid_until, now + self.terms.ttl_seconds * OWN_PART)
         lease.state = "releasing"
         lease.busy = False
         lease.due = now

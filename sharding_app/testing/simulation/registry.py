@@ -237,7 +237,7 @@ class Registry:
             detail = f"{me} handles, and was told that its lease is gone, or its time is over"
             raise PromiseBroken(0, "runs_with_its_lease", detail, name)
         row = self.world.server.leases.get(lease)
-        has_it = row is not None and row.owner == me and row.expires_at > self.world.now
+        has_it = row is not None and row.owner == me and self.world.server.lasts(row)
         if not has_it and not beliefs.was_taken(me, lease):
             detail = f"{me} handles, the lease is {row.owner if row is not None else None}'s"
             raise PromiseBroken(0, "runs_with_its_lease", detail, name)
