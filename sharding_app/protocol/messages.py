@@ -559,6 +559,8 @@ class Busy(Message, tag=39):
     "The calls that it waits for, as 'type/id.command'."
     rows: bool = False
     "It writes rows of a user's in a transaction."
+    blocked: str = ""
+    "What that transaction waits for in the server, if that is known."
 
 
 AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an alias on 3.11)

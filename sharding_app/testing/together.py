@@ -58,5 +58,9 @@ class MemoryTogether:
         await asyncio.to_thread(run)
         return at
 
+    async def held_up(self, type_id: int, entity: str) -> str:
+        """Return nothing: no server is asked."""
+        return ""
+
     async def close(self) -> None:
         """Nothing is held."""

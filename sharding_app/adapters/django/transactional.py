@@ -85,6 +85,8 @@ class DjangoTogether:
         self._resting: set[BaseDatabaseWrapper] = set()
         "Open connections of idle threads."
         self._busy: set[BaseDatabaseWrapper] = set()
+        self._at_work: dict[tuple[int, str], Backend] = {}
+        "The server process of each entity's transaction that is under way."
         self._closed = False
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
 
@@ -110,6 +112,11 @@ class DjangoTogether:
         if not await self._committed(doubt, rows):
             raise JournalUnavailable("the connection was lost before the commit")
         return None
+
+    async def held_up(self, type_id: int, entity: str) -> str:
+        """As in `Together`."""
+        backend = self._at_work.get((type_id, entity))
+        return "" if backend is None else await self._journal.held_up(backend.pid)
 
     async def close(self) -> None:
         """End the threads and their connections. Transactions that still run there fail.
@@ -144,6 +151,7 @@ class DjangoTogether:
         try:
             return self._transact(connection, work)
         finally:
+            self._at_work.pop(_entity(work), None)
             self._rest(connection)
 
     def _transact(
@@ -162,6 +170,7 @@ class DjangoTogether:
             raw = self._open(connection)
             with watched(raw, replication), transaction.atomic(using=self._alias, durable=True):
                 backend = prepare_within(raw, self._name, self._lock_timeout_ms, work.lineage)
+                self._at_work[_entity(work)] = backend
                 transaction.on_commit(committed, using=self._alias)  # before any of the user's
                 phase = Phase.FUNCTIONS
                 for function in work.functions:
@@ -219,6 +228,10 @@ class DjangoTogether:
                 self._resting.add(connection)
                 return
         connection.close()
+
+
+def _entity(work: _Work) -> tuple[int, str]:
+    return work.rows[0].type_id, work.rows[0].entity
 
 
 def _close(resting: Sequence[BaseDatabaseWrapper]) -> None:

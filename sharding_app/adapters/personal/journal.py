@@ -286,6 +286,10 @@ class SealedTogether:
         at: datetime | None = await self._together(rows, functions, changes)
         return at
 
+    async def held_up(self, type_id: int, entity: str) -> str:
+        answer: str = await self._together.held_up(type_id, entity)
+        return answer
+
     async def close(self) -> None:
         await self._together.close()
 

@@ -244,6 +244,14 @@ class PostgresJournal:
         wanted = {"types": [each[0] for each in shards], "shards": [each[1] for each in shards]}
         return {(type_id, shard): holder for type_id, shard, holder in await self._rows("locked", wanted)}
 
+    async def held_up(self, pid: int) -> str:
+        """Return who holds up a server process, and at which table; empty: none does."""
+        rows = await self._rows("held_up", {"pid": pid})
+        if not rows:
+            return ""
+        holder, table = rows[0]
+        return f"{holder}, holds a lock on {f'a row of {table}' if table else 'something that it needs'}"
+
     async def settle(self, rows: Sequence[EventRow], *, on: int = 0) -> bool:
         line, doubtful = self._appends[on], self._doubtful[on]
         if line.backend in doubtful:

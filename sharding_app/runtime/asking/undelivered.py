@@ -125,10 +125,10 @@ def _busy_text(busy: Busy) -> str:
     if busy.calls:
         text += ", which waits for " + " and ".join(busy.calls)
     if busy.rows:
-        text += (
-            ", which writes rows of yours (in_transaction=) and waits for PostgreSQL: does an open transaction,"
-            " perhaps the caller's own, hold a lock on one of them?"
+        why = busy.blocked or (
+            "does an open transaction, perhaps the caller's own, hold a lock on one of them?"
         )
+        text += f", which writes rows of yours (in_transaction=) and waits for PostgreSQL: {why}"
     return text
 
 

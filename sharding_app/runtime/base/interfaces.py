@@ -9,7 +9,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow
 from sharding_app.ports.lifeline import Pulse
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.records import Lineage, Server
 
@@ -155,6 +155,12 @@ class Together(Protocol):
         functions: Sequence[Callable[[], object]],
         changes: MessageChanges | None = None,
     ) -> datetime | None: ...
+
+    async def held_up(self, type_id: int, entity: EntityId) -> str:
+        """Return what the transaction of that entity waits for in the server; empty: nothing is
+        known. Raises `JournalUnavailable`.
+        """
+        ...
 
     async def close(self) -> None: ...
 

@@ -5,10 +5,14 @@ ordinary calls cost nothing. Callers whose time is nearly over are told the reas
 `AskTimeout` names. One call of a circle is refused.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from sharding_app.errors import Unavailable
+from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.protocol import deadlock
 from sharding_app.protocol.deadlock import Circle, Standing
 from sharding_app.protocol.ids import Incarnation
@@ -25,6 +29,8 @@ logger = logging.getLogger("sharding.entity")
 LOOK_SECONDS = 1.0
 LONG_SECONDS = 1.0
 "A command that has run for this time is looked at."
+ANSWER_SECONDS = 0.5
+"The server says this soon what a transaction waits for, or the callers are told without that."
 NAMED = 3
 "Most calls that a caller is told of."
 
@@ -45,6 +51,8 @@ class Waits:
         self._try_send = try_send
         self._may_handle = may_handle
         self._next = 0.0
+        self._asks = False
+        "The server is asked what a transaction waits for."
         self._calls: dict[tuple[str, ...], list[tuple[Incarnation, PendingCall]]] | None = None
         "Made at most once between two looks: a newer call is found by the next one."
 
@@ -93,11 +101,33 @@ class Waits:
                 late.setdefault(source, []).append(message.request)
         calls = [f"{each.type}/{each.entity}.{each.command}" for each in waits[:NAMED]]
         what = command.message.command, now - command.began
-        for source, requests in late.items():
-            self._try_send(source, Busy(requests, *what, calls=calls, rows=command.writes_rows))
+        rows = command.writes_rows
+        told = [(source, Busy(requests, *what, calls=calls, rows=rows)) for source, requests in late.items()]
         if command.source != NO_CALLER and 0 < command.message.deadline_ms <= until:
-            own = Busy([command.message.request], *what, running=True, calls=calls, rows=command.writes_rows)
-            self._try_send(command.source, own)
+            own = Busy([command.message.request], *what, running=True, calls=calls, rows=rows)
+            told.append((command.source, own))
+        if rows and told and not self._asks:
+            self._asks = True
+            command.services.owner.spawn(self._ask_and_tell(command, told))
+        else:
+            self._tell(told)
+
+    def _tell(self, told: list[tuple[Incarnation, Busy]], blocked: str = "") -> None:
+        for source, busy in told:
+            self._try_send(source, msgspec.structs.replace(busy, blocked=blocked) if blocked else busy)
+
+    async def _ask_and_tell(self, command: Command, told: list[tuple[Incarnation, Busy]]) -> None:
+        """Ask the server what a transaction waits for, for one command at a time."""
+        services, blocked = command.services, ""
+        try:
+            if services.together is not None:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    blocked = await services.together.held_up(services.type_id, command.slot.id)
+        except (JournalUnavailable, TimeoutError):
+            pass  # the callers learn the rest
+        finally:
+            self._asks = False
+            self._tell(told, blocked)
 
     def _waits_of(self, command: Command) -> list[Wait]:
         """Return the calls that a running command waits for now.

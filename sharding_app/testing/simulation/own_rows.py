@@ -104,6 +104,10 @@ class VirtualTogether:
             self._call(hook)
         return at
 
+    async def held_up(self, type_id: int, entity: str) -> str:
+        """Return nothing: no server is asked."""
+        return ""
+
     async def close(self) -> None:
         """Do nothing."""
 

@@ -11,7 +11,15 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, transaction
 
-from sharding_app import EntityFailed, InvalidCall, NotSerializable, Unavailable, UnreadableEvent, wiring
+from sharding_app import (
+    AskTimeout,
+    EntityFailed,
+    InvalidCall,
+    NotSerializable,
+    Unavailable,
+    UnreadableEvent,
+    wiring,
+)
 from sharding_app.models import Event, Snapshot
 from tests.integration.runtime.clubs import Club, HotClub, Setting
 from tests.integration.runtime.held_row import held_row
@@ -211,6 +219,21 @@ def test_a_held_row_holds_up_its_command_alone_while_the_shard_moves() -> None:
         with contextlib.suppress(Unavailable, TimeoutError):
             waiting.result(30)
     assert Group.objects.filter(name="row").count() == stored_since("slow", epoch)
+
+
+def test_a_caller_learns_who_holds_the_row_that_its_command_waits_for() -> None:
+    Club.ref("late").sync.join("first")
+    with ThreadPoolExecutor(2) as pool, held_row("held"):
+        waiting = pool.submit(lambda: Club.ref("late", timeout=4).sync.join_and_touch("row", "held"))
+        behind = pool.submit(lambda: Club.ref("late", timeout=4).sync.join("second"))
+        why = (
+            r"waits for PostgreSQL: server process \d+ \(.+\), idle in transaction for \d+ s,"
+            " holds a lock on a row of auth_group$"
+        )
+        with pytest.raises(AskTimeout, match=f"it was at work on this for .+ {why}"):
+            waiting.result(30)
+        with pytest.raises(AskTimeout, match=f"(busy with 'join_and_touch'|at work on this).+ {why}"):
+            behind.result(30)
 
 
 def test_the_orm_in_handlers() -> None:
