@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from sharding_app.protocol import messages
-from sharding_app.protocol.messages import AnyMessage, Frame, OfShards
+from sharding_app.protocol.messages import AnyMessage, Frame, OfShards, Wait, WaitProbe
 
 NUMBERS = st.integers(0, (1 << 63) - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -37,6 +37,9 @@ for _kind in vars(messages).values():
     if isinstance(_kind, type) and issubclass(_kind, msgspec.Struct):
         # Not by their signatures, in which the defaults are no values.
         st.register_type_strategy(_kind, of_shards if issubclass(_kind, OfShards) else message_of)
+st.register_type_strategy(
+    WaitProbe, message_of(WaitProbe, way=st.lists(st.from_type(Wait), min_size=1, max_size=5))
+)
 
 
 def any_of(kinds: Sequence[type[Any]]) -> st.SearchStrategy[Any]:
