@@ -29,8 +29,17 @@ def of_shards(kind: type[OfShards]) -> st.SearchStrategy[Any]:
 
 
 def message_of(kind: type, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    fields = {field.encode_name: st.from_type(field.type) for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: values_of(field.type) for field in msgspec.structs.fields(kind)}
     return st.builds(kind, **{**fields, **given})
+
+
+def values_of(annotation: Any) -> st.SearchStrategy[Any]:
+    """Hypothesis knows no least length of msgspec's, so a list could be one that is refused."""
+    for meta in getattr(annotation, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.min_length:
+            (item,) = get_args(get_args(annotation)[0])
+            return st.lists(st.from_type(item), min_size=meta.min_length, max_size=5)
+    return st.from_type(annotation)
 
 
 for _kind in vars(messages).values():
