@@ -2,6 +2,7 @@
 
 from tests.simulation.mistakes.delivery import DELIVERY
 from tests.simulation.mistakes.durable_messages import DURABLE_MESSAGES
+from tests.simulation.mistakes.following import FOLLOWING
 from tests.simulation.mistakes.leases import LEASES
 from tests.simulation.mistakes.many import MANY
 from tests.simulation.mistakes.mistake import Mistake
@@ -28,6 +29,7 @@ MISTAKES: dict[str, Mistake] = {
     **OVERLAPPING,
     **TIMING,
     **DURABLE_MESSAGES,
+    **FOLLOWING,
     **MANY,
     **WORKERS,
     **PROJECTIONS,
