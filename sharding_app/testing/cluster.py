@@ -27,7 +27,6 @@ from sharding_app.adapters.memory import (
     MemoryNetwork,
     MemoryServer,
     MemoryStore,
-    MemoryTransport,
 )
 from sharding_app.adapters.memory.journal_rows import Committed
 from sharding_app.client.gateway import ClusterGateway
@@ -53,7 +52,7 @@ from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process
 from sharding_app.runtime.projections.worker import workers_of
 from sharding_app.testing.clock import TravelLoop
-from sharding_app.testing.faults import BreakableJournal, DeadProcesses, WriteFailures
+from sharding_app.testing.faults import BreakableJournal, DeadProcesses, MortalTransport, WriteFailures
 from sharding_app.testing.outside import MemoryOutside
 from sharding_app.testing.together import MemoryTogether
 
@@ -192,6 +191,7 @@ class MemoryCluster:
     async def kill_node(self, name: str) -> None:
         """End a node as ``kill -9`` does: it sends nothing more."""
         node = self._node(name)
+        self._faults.ended.add(node.incarnation)
         self.cut_off(name)
         del self.nodes[name]
         self.server.client_died(node.incarnation)
@@ -409,7 +409,7 @@ class MemoryCluster:
     def _ports(self, client: str) -> ProcessPorts:
         return ProcessPorts(
             store=MemoryStore(self.server, client),
-            transport=MemoryTransport(self.network, client),
+            transport=MortalTransport(self.network, client, self._faults),
             clock=self.clock,
         )
 
@@ -429,7 +429,7 @@ class MemoryCluster:
         journal = BreakableJournal(self.server, incarnation, self.write_failures, self._gate)
         return NodePorts(
             store=MemoryStore(self.server, incarnation),
-            transport=MemoryTransport(self.network, incarnation),
+            transport=MortalTransport(self.network, incarnation, self._faults),
             clock=self.clock,
             journal=journal,
             lifeline=lifeline,

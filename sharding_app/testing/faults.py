@@ -1,12 +1,14 @@
 """Faults of the in-memory cluster: dead processes, and failing journal writes."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sharding_app.adapters.memory import MemoryJournal, MemoryServer, Plan
+from sharding_app.adapters.memory import MemoryJournal, MemoryNetwork, MemoryServer, MemoryTransport, Plan
 from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.ports.journal import EventRow, RowRefused
+from sharding_app.ports.transport import TransportError
 
 
 class DeadProcesses:
@@ -14,6 +16,8 @@ class DeadProcesses:
 
     def __init__(self) -> None:
         self.killed: set[str] = set()
+        self.ended: set[str] = set()
+        "Those of them whose processes are no more."
 
     def plan(self, client: str, kind: str) -> Plan | None:
         return Plan(execute_after=None, lost_after=0.0) if client in self.killed else None
@@ -24,6 +28,30 @@ class DeadProcesses:
     def route(self, client: str, channel: str) -> Sequence[float] | None:
         dead = client in self.killed or channel.rpartition(".")[2] in self.killed
         return () if dead else None
+
+
+class MortalTransport(MemoryTransport):
+    """The transport of a process that may be killed.
+
+    A dead process hears nothing and reports no trouble while its objects are put away. One that is
+    only cut off does.
+    """
+
+    def __init__(self, network: MemoryNetwork, client: str, dead: DeadProcesses) -> None:
+        super().__init__(network, client)
+        self._dead, self._me = dead, client
+
+    async def send(self, channel: str, data: bytes) -> None:
+        if self._me not in self._dead.ended:
+            await super().send(channel, data)
+
+    async def receive(self) -> bytes:
+        try:
+            return await super().receive()
+        except TransportError:
+            if self._me in self._dead.ended:
+                await asyncio.get_running_loop().create_future()  # until its task is cancelled
+            raise
 
 
 class WriteFailure(NamedTuple):
