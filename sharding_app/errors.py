@@ -276,7 +276,8 @@ class EventsGone(ShardingError):
 
 
 class EntityErased(EventsGone):
-    """The history that was followed is gone: the entity was erased, or the server lost its tail.
+    """The history that was followed is gone: the entity was erased or archived, or the server
+    lost its tail.
 
     Follow it from the start, ``events(after=0)``, after dropping what was made of its events.
     """

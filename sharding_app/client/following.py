@@ -301,7 +301,7 @@ class Subscription:
         what = f"{feed.type_name} {feed.entity!r}"
         params: dict[str, Any] = {"type": feed.type_name, "entity_id": feed.entity, "after": after}
         if news.state == "erased":
-            text = f"{what}: the history up to event {after} is gone: it was erased, or the server lost it"
+            text = f"{what}: the history up to event {after} is gone: it was erased or archived, or the server lost it"
             return EntityErased(text, params=params)
         params["first"] = news.events[0].seq
         text = f"{what}: the events after {after} are deleted up to {params['first']}"

@@ -1,6 +1,8 @@
 """A type or an entity as a file of JSON lines: written by `sharding_export` and `sharding_archive`,
 read by `sharding_import`.
 
+An archive of whole entities has a line for each entity, and behind it that entity's rows.
+
 The first line names the type and its configuration. Then come snapshots, events and remembered ids,
 each in the order of its key. The last line has the number of rows and a SHA-256 of their lines: a
 file without it is not whole. A file whose name ends with `.gz` is compressed: members of gzip, one
@@ -12,7 +14,7 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,6 +35,14 @@ class Header(msgspec.Struct, tag_field="row", tag="type", frozen=True):
     "The only entity of the file; None: the whole type."
     archived: bool = False
     "The events were moved out of the journal: snapshots there cover them."
+    entities: bool = False
+    "Whole entities were moved out of the journal: a line for each, and then its rows."
+
+
+class EntityLine(msgspec.Struct, tag_field="row", tag="entity", frozen=True):
+    entity: str
+    mark: str
+    "What it had stored, in short: it is removed from the journal only with this mark."
 
 
 class SnapshotLine(msgspec.Struct, tag_field="row", tag="snapshot", frozen=True):
@@ -64,11 +74,11 @@ class End(msgspec.Struct, tag_field="row", tag="end", frozen=True):
     sha256: str
 
 
-Row = SnapshotLine | EventLine | RememberedLine
+Row = EntityLine | SnapshotLine | EventLine | RememberedLine
 Line = Header | Row | End
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Header | SnapshotLine | EventLine | RememberedLine | End).decode
+_decode = msgspec.json.Decoder(Header | EntityLine | SnapshotLine | EventLine | RememberedLine | End).decode
 
 
 class BadFile(Exception):
@@ -231,12 +241,15 @@ def resumed(path: Path, writer: Writer, header: Header) -> Row | None:
     return last
 
 
-def checked(path: Path) -> Header:
-    """Read a whole file, and return its header. Raises BadFile unless it is whole and unchanged."""
+def checked(path: Path, seen: Callable[[Line], object] = bool) -> Header:
+    """Read a whole file, show its lines, and return its header. Raises BadFile unless it is whole
+    and unchanged.
+    """
     header: Header | None = None
     end: End | None = None
     found, rows = hashlib.sha256(), 0
     for line, row in lines(path):
+        seen(row)
         if end is not None:
             raise BadFile(f"{path} goes on after its end")
         if isinstance(row, Header):

@@ -187,6 +187,19 @@ class Erasure(msgspec.Struct, frozen=True):
         )
 
 
+class Archival(NamedTuple):
+    """The number of rows of an archived entity that were removed, or why it stays in the
+    journal.
+    """
+
+    events: int = 0
+    snapshots: int = 0
+    remembered: int = 0
+    left: str = ""
+    """"busy": it is in use. "changed": since it was read. "messages": some wait. "projections": one
+    has not passed all of it. "gone": nothing was stored any more. Empty: it was removed."""
+
+
 class Wanted(NamedTuple):
     """A follower's question about an entity."""
 
@@ -409,6 +422,18 @@ class Journal(Protocol):
         and JournalUnavailable. After JournalUnavailable the caller asks again: once a call
         executes, no statement of an earlier call can execute any more. Until the last piece is
         erased the caller makes sure that nothing of this entity runs or is written.
+        """
+        ...
+
+    async def archive(
+        self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, *, mark: str
+    ) -> Archival:
+        """Remove an entity that stands in a closed file, all of it at once, if it has that mark, no
+        message waits and all projections have passed it. Projections learn nothing of it.
+
+        Raises ShardsFenced and JournalUnavailable, after which the caller asks again, as with
+        `erase`. Until it has returned the caller makes sure that nothing of this entity runs or is
+        written.
         """
         ...
 

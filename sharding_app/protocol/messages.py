@@ -445,6 +445,8 @@ class OperatorRequest(Message, tag=34):
     "The operator's name, for the log and the timeline."
     seal: bytes = b""
     "Seal of the other fields, the sender and the receiver, made with a key for steering."
+    mark: str = ""
+    "Of an entity that is to be removed: as it was when its archive was written."
 
 
 class ReplyCode(StrEnum):
@@ -457,6 +459,8 @@ class ReplyCode(StrEnum):
     "The entity is at work, or is being erased: it can be asked for again."
     AWAY = "away"
     "The shard is not at home there: its home can be asked."
+    LEFT = "left"
+    "The archived entity is in use, or not as it was: it stays. The count's name says why."
     NOT_COORDINATOR = "not_coordinator"
     "The request is for the coordinator: the one that is elected now can be asked."
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from sharding_app.ports.journal import (
+    Archival,
     Bounds,
     Erasure,
     Former,
@@ -691,6 +692,18 @@ async def test_an_erased_entity_leaves_nothing_and_others_all(world: World) -> N
         "b": History(None, [stored(1), stored(2)]),
     }
     assert await journal.recall(number, [0]) == {0: ["b"]}
+
+
+async def test_an_entity_that_is_not_as_its_archive_has_it_stays(world: World) -> None:
+    number = await homed(world, {0: 1})
+    journal = world.journal()
+    await journal.append([event_row(number, "a", 1)])
+    assert await journal.archive(number, 0, 1, "a", mark="as it was") == Archival(left="changed")
+    assert await journal.archive(number, 0, 1, "b", mark="as it was") == Archival(left="gone")
+    with pytest.raises(ShardsFenced) as fenced:
+        await journal.archive(number, 0, 2, "a", mark="as it was")
+    assert fenced.value.shards == {(number, 0)}
+    assert await journal.read(number, ["a"]) == {"a": History(None, [stored(1)])}
 
 
 async def test_nothing_is_done_on_a_server_of_another_lineage(world: World) -> None:

@@ -15,6 +15,7 @@ from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Ove
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
+    Archival,
     Bounds,
     Erasure,
     EventRow,
@@ -206,6 +207,13 @@ class MemoryJournal:
     ) -> Erasure:
         return await self._after_late_ones(
             "erase", lambda: self._writes.erase(type_id, shard, epoch, entity, at_most)
+        )
+
+    async def archive(
+        self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, *, mark: str
+    ) -> Archival:
+        return await self._after_late_ones(
+            "archive", lambda: self._writes.archive(type_id, shard, epoch, entity, mark)
         )
 
     async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:

@@ -72,6 +72,16 @@ class JournalRows:
         if self.on_commit is not None:
             self.on_commit(rows)
 
+    def mark(self, type_id: int, shard: ShardId, entity: str) -> str:
+        """Return what an entity has stored, in short; empty: nothing."""
+        events = self.events.get((type_id, entity), {})
+        snapshots = self.snapshots.get((type_id, entity), {})
+        if not events and not snapshots:
+            return ""
+        at = max((each.at for each in events.values()), default=0.0)
+        runs = entity in self.remembered.get((type_id, shard), ())
+        return f"{sorted(events)} {at}, {sorted(snapshots)}, {runs}"
+
     def began(self, row: EventRow) -> float:
         """Return the time at which the transaction of an event that is stored began."""
         return self.events[row.type_id, row.entity][row.seq].at

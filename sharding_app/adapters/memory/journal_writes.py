@@ -17,7 +17,16 @@ from sharding_app.adapters.memory.message_writes import MessageWrites, message_k
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.adapters.memory.steps import LOCK_TIMEOUT, Pause, Steps
 from sharding_app.ports.deliveries import MessageChanges
-from sharding_app.ports.journal import Erasure, EventRow, Former, Mark, RowRefused, ShardsLocked, Snapshot
+from sharding_app.ports.journal import (
+    Archival,
+    Erasure,
+    EventRow,
+    Former,
+    Mark,
+    RowRefused,
+    ShardsLocked,
+    Snapshot,
+)
 from sharding_app.protocol.ids import Epoch, ShardId
 
 if TYPE_CHECKING:
@@ -201,6 +210,31 @@ class JournalWrites:
         if rows.on_erase is not None:
             rows.on_erase(type_id, entity, count)
         return Erasure(count, len(former), len(forgotten), len(gone_too))
+
+    def archive(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, mark: str) -> Steps[Archival]:
+        rows = self._rows
+        yield from self.fence([(type_id, shard, epoch)])
+        events = sorted(rows.events.get((type_id, entity), ()))
+        snapshots = sorted(rows.snapshots.get((type_id, entity), ()))
+        there = rows.mark(type_id, shard, entity)
+        if not there or there != mark:
+            return Archival(left="changed" if there else "gone")
+        if self._server.messages.of(type_id, [shard], entity):
+            return Archival(left="messages")
+        projections = self._server.projections
+        waits = any(key == (type_id, entity) for _, key in projections.held)
+        if waits or projections.may_trim(type_id, entity) <= max(events, default=0):
+            return Archival(left="projections")
+        yield from self._hold(type_id, entity, events)
+        for seq in snapshots:
+            yield Lock(("snapshot", type_id, entity, seq))
+        yield Lock(("remembered", type_id, shard, entity))
+        yield Pause.COMMIT
+        count = self._remove(type_id, entity, events)
+        rows.snapshots.pop((type_id, entity), None)
+        marked = rows.remembered.get((type_id, shard), {})
+        forgotten = [each for each in (entity,) if marked.pop(each, self) is None]
+        return Archival(count, len(snapshots), len(forgotten))
 
     def forget_states(self, type_id: int, former: Sequence[Former], since: float) -> Steps[None]:
         gone: dict[str, list[int]] = {}

@@ -66,6 +66,7 @@ from sharding_app.ports.deliveries import (
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
+    Archival,
     Bounds,
     Erasure,
     EventRow,
@@ -463,6 +464,17 @@ class PostgresJournal:
         if not rows:
             raise ShardsFenced(frozenset({(type_id, shard)}))
         return Erasure(*rows[0])
+
+    async def archive(
+        self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, *, mark: str
+    ) -> Archival:
+        wanted = {
+            "type_id": type_id, "shard": shard, "present": shard, "epoch": epoch, "entity": entity, "mark": mark,
+        }  # fmt: skip
+        rows = await self._after_late_ones("archive_remove", wanted)
+        if not rows:
+            raise ShardsFenced(frozenset({(type_id, shard)}))
+        return Archival(*rows[0])
 
     async def stage(self, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()) -> datetime:
         changes = MessageChanges(sends, cancels)

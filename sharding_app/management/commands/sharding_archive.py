@@ -1,6 +1,7 @@
-"""`manage.py sharding_archive TYPE [ID]`: move old events to a compressed file."""
+"""`manage.py sharding_archive TYPE [ID]`: move old events, or whole entities, to files."""
 
 from argparse import ArgumentParser
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,16 @@ from sharding_app.adapters.postgres.transfer import Age, KnownType, StoredRow, T
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
-from sharding_app.operations.console import counted
-from sharding_app.operations.journal_file import (
-    FORMAT,
-    BadFile,
-    End,
-    EventLine,
-    Header,
-    PageWriter,
-    go_on,
-    raw,
+from sharding_app.operations.archiving import (
+    STAYS,
+    Found,
+    NotArchived,
+    archive_entities,
+    count_entities,
+    event_line,
 )
+from sharding_app.operations.console import counted
+from sharding_app.operations.journal_file import FORMAT, BadFile, End, Header, PageWriter, go_on
 from sharding_app.settings.load import get_settings
 
 DAY_SECONDS = 86_400.0
@@ -29,12 +29,17 @@ class Command(DatabaseCommand):
     help = (
         "Move old events of a type, or of one entity, out of the journal into a compressed file: only those that a stored\n"
         "snapshot covers and that all projections have passed, never the newest one. Nodes may run. Each page is on disk\n"
-        "before it is deleted. The last line has the number of events and their SHA-256. sharding_import puts them back.\n"
+        "before it is deleted. The last line has the number of events and their SHA-256. sharding_import puts them back.\n\n"
+        "With --entities-older-than move whole entities whose last event is older: events, snapshots and remembered id.\n"
+        "Files of a directory are written, read again from the disk, and then their entities are removed. One that has\n"
+        "changed meanwhile, or has messages or timers, stays. Run it again after an interruption: it goes on. A later call\n"
+        "to an archived id begins a new entity, and sharding_import then refuses to put the former one back.\n\n"
         "Without --yes it only counts.\n\n"
         "Examples:\n"
         "  manage.py sharding_archive shop.Cart --older-than 90                               count\n"
         "  manage.py sharding_archive shop.Cart --older-than 90 --to carts.jsonl.gz --yes     move\n"
-        "  manage.py sharding_archive shop.Cart --older-than 90 --to carts.jsonl.gz --yes --resume\n\n"
+        "  manage.py sharding_archive shop.Cart --older-than 90 --to carts.jsonl.gz --yes --resume\n"
+        "  manage.py sharding_archive shop.Cart --entities-older-than 400 --to archive/ --yes\n\n"
         "Exit codes: 0 done, 1 refused or interrupted, 2 a server cannot be reached."
     )
 
@@ -42,26 +47,39 @@ class Command(DatabaseCommand):
         super().add_arguments(parser)
         parser.add_argument("type", metavar="TYPE", help="name of the type, such as shop.Cart")
         parser.add_argument("id", metavar="ID", nargs="?", help="id of the entity (default: all of the type)")
-        parser.add_argument(
-            "--older-than",
+        age = parser.add_mutually_exclusive_group(required=True)
+        age.add_argument(
+            "--older-than", type=int, metavar="DAYS", help="move only events that are older than this"
+        )
+        age.add_argument(
+            "--entities-older-than",
             type=int,
-            required=True,
             metavar="DAYS",
-            help="only events that are older than this",
+            help="move whole entities whose last event is older than this",
         )
         parser.add_argument(
-            "--keep", type=int, default=1, metavar="N", help="leave the newest N events of each entity (1)"
+            "--keep", type=int, metavar="N", help="leave the newest N events of each entity (1)"
         )
-        parser.add_argument("--to", type=Path, metavar="FILE", help="file to write, FILE.jsonl.gz")
-        parser.add_argument("--yes", action="store_true", help="move the events; without it they are counted")
+        parser.add_argument(
+            "--to", type=Path, metavar="PATH", help="file to write, FILE.jsonl.gz; for entities a directory"
+        )
+        parser.add_argument("--yes", action="store_true", help="move them; without it they are counted")
         parser.add_argument("--resume", action="store_true", help="go on with the file of an interrupted run")
 
     def work(self, options: dict[str, Any]) -> None:
+        if options["entities_older_than"] is None:
+            self._events(options)
+        else:
+            self._entities(options)
+
+    # -- Old events --------------------------------------------------------------------------------
+
+    def _events(self, options: dict[str, Any]) -> None:
         name, entity, path = options["type"], options["id"], options["to"]
-        if options["older_than"] < 0 or options["keep"] < 1:
+        keep = 1 if options["keep"] is None else options["keep"]
+        if options["older_than"] < 0 or keep < 1:
             raise refused("--older-than must be at least 0, and --keep at least 1.")
-        seconds = max(options["older_than"] * DAY_SECONDS, 2 * get_settings().command_window_seconds)
-        age = Age(seconds, options["keep"])
+        age = Age(_seconds(options["older_than"]), keep)
         if not options["yes"]:
             entities, events = self.on_database(lambda where: _count(where, name, entity, age))
             self.say(
@@ -84,6 +102,74 @@ class Command(DatabaseCommand):
             progress.done()
         self.say(f"Moved: {counted(end.rows, 'event')} to {path}, SHA-256 {end.sha256}")
         self.result(dry_run=False, rows=end.rows, sha256=end.sha256)
+
+    # -- Whole entities ----------------------------------------------------------------------------
+
+    def _entities(self, options: dict[str, Any]) -> None:
+        name, entity, folder = options["type"], options["id"], options["to"]
+        if options["entities_older_than"] < 0:
+            raise refused("--entities-older-than must be at least 0.")
+        if options["keep"] is not None or options["resume"]:
+            raise refused(
+                "--keep and --resume belong to --older-than. A run with --entities-older-than is run again to go on."
+            )
+        seconds = _seconds(options["entities_older_than"])
+        if not options["yes"]:
+            found = self.on_database(lambda where: self._counted(where, name, entity, seconds))
+            self.say(
+                f"Would be moved: {_amount(found.entities)} with {counted(found.events, 'event')}. "
+                "Add --to DIRECTORY and --yes to move them."
+            )
+            self._left(found.left)
+            self.result(dry_run=True, entities=found.entities, events=found.events, left=dict(found.left))
+            return
+        if folder is None or (folder.exists() and not folder.is_dir()):
+            raise refused("--yes needs a directory: add --to DIRECTORY.")
+        progress, by = Progress(self.stderr, quiet=self.as_json), signed("sharding_archive")
+        try:
+            moved = self.on_database(
+                lambda where: archive_entities(where, name, entity, seconds, folder, by, progress)
+            )
+        except (BadFile, OSError) as error:
+            raise refused(f"{error}.") from error
+        except NotArchived as error:
+            raise refused(str(error)) from error
+        finally:
+            progress.done()
+        for each in moved.files:
+            self.say(
+                f"Moved: {_amount(each.entities)} with {counted(each.events, 'event')} to "
+                f"{folder / each.name}, SHA-256 {each.sha256}"
+            )
+        if moved.files:
+            self.say(
+                "A call to one of them begins a new entity with the same id. sharding_import then refuses to put the "
+                "archived one back."
+            )
+        else:
+            self.say("Moved: no entity.")
+        self._left(moved.left)
+        files = [each._asdict() for each in moved.files]
+        self.result(dry_run=False, files=files, left=dict(moved.left))
+
+    @staticmethod
+    def _counted(where: Conninfo, name: str, entity: str | None, seconds: float) -> Found:
+        try:
+            return count_entities(where, name, entity, seconds)
+        except NotArchived as error:
+            raise refused(str(error)) from error
+
+    def _left(self, left: Counter[str]) -> None:
+        for why, number in sorted(left.items()):
+            self.say(f"Left in the journal: {_amount(number)}: {STAYS[why]}.")
+
+
+def _seconds(days: int) -> float:
+    return max(days * DAY_SECONDS, 2 * get_settings().command_window_seconds)
+
+
+def _amount(number: int) -> str:
+    return "1 entity" if number == 1 else f"{number} entities"
 
 
 def _count(where: Conninfo, name: str, entity: str | None, age: Age) -> tuple[int, int]:
@@ -109,7 +195,7 @@ def _pages(
     by = signed("sharding_archive")
 
     def write(rows: list[StoredRow]) -> None:
-        writer.page([line(each) for each in rows])
+        writer.page([event_line(each) for each in rows])
 
     before = writer.rows
     try:
@@ -120,10 +206,3 @@ def _pages(
         if writer.rows > before:
             transfer.note("events_archived", known.config.name, writer.rows - before, by)
     return writer.end()
-
-
-def line(row: StoredRow) -> EventLine:
-    return EventLine(
-        row.entity, row.seq, row.at, row.name, row.version, raw(row.payload), row.command_id, row.command,
-        row.reply, row.partial,
-    )  # fmt: skip

@@ -1,10 +1,13 @@
-"""`manage.py sharding_import FILE`: put back what `sharding_export` has written."""
+"""`manage.py sharding_import FILE [ID]`: put back what `sharding_export` or `sharding_archive` has
+written.
+"""
 
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sharding_app.adapters.postgres.archive import Archive, Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
 from sharding_app.adapters.postgres.transfer import (
@@ -22,6 +25,7 @@ from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.operations.journal_file import (
     BadFile,
+    EntityLine,
     EventLine,
     Header,
     RememberedLine,
@@ -34,24 +38,29 @@ from sharding_app.settings.load import get_settings
 from sharding_app.wiring import entity_types
 
 PAGE_ROWS = 500
+MOST_NAMED = 10
 
 
 class Command(DatabaseCommand):
     help = (
         "Put back the snapshots, events and remembered ids of a file of sharding_export, or the events of one of\n"
-        "sharding_archive, at the present epochs. The file\n"
+        "sharding_archive, or its whole entities, at the present epochs. The file\n"
         "is checked first: whole, and with the SHA-256 of its last line. Refused while a live node hosts the type. Rows that\n"
         "are there already are compared and left alone; a row that differs, or an event that would leave a gap, ends the\n"
-        "import, and what was put back before stays. An import that was interrupted is started again.\n\n"
+        "import, and what was put back before stays. An archived entity is put back whole, and not if its id has begun\n"
+        "a new history: the others are put back, and the command ends with 1. An import that was interrupted is started\n"
+        "again.\n\n"
         "Examples:\n"
         "  manage.py sharding_import carts.jsonl --check    only check the file\n"
-        "  manage.py sharding_import carts.jsonl\n\n"
+        "  manage.py sharding_import carts.jsonl\n"
+        "  manage.py sharding_import archive/shop.Cart-000001.jsonl.gz alice    only this entity of it\n\n"
         "Exit codes: 0 done, 1 refused, 2 a server cannot be reached."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("file", type=Path, metavar="FILE", help="a file that sharding_export has written")
+        parser.add_argument("id", metavar="ID", nargs="?", help="put back only this entity of the file")
         parser.add_argument("--check", action="store_true", help="only check that the file is whole")
 
     def work(self, options: dict[str, Any]) -> None:
@@ -61,32 +70,58 @@ class Command(DatabaseCommand):
             progress("checking the file")
             header = checked(path)
             if options["check"]:
-                self.say(f"{path} is a whole export of {header.type}.")
+                self.say(f"{path} is a whole {'archive' if header.entities else 'export'} of {header.type}.")
                 self.result(type=header.type, stored=None)
                 return
-            stored, there = self.on_database(lambda where: self._put(where, header, path, progress))
+            stored, there, others = self.on_database(
+                lambda where: self._put(where, header, path, options["id"], progress)
+            )
         except (BadFile, OSError) as error:
             raise refused(f"{error}.") from error
         finally:
             progress.done()
+        if options["id"] is not None and not (stored or there or others):
+            raise refused(f"{path} has no row of {header.type} {options['id']!r}.")
         self.say(f"Put back: {counted(stored, 'row')} of {header.type}; {there} were there already.")
+        if others:
+            named = ", ".join(map(repr, others[:MOST_NAMED]))
+            more = f" and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+            raise refused(
+                f"Not put back, since they are in the journal with another history: {named}{more}. They have begun anew "
+                "after they were archived, or were never removed. Export and erase such a history (sharding_erase) if the "
+                "archived one is right."
+            )
         self.result(type=header.type, stored=stored, there=there)
 
-    def _put(self, where: Conninfo, header: Header, path: Path, progress: Progress) -> tuple[int, int]:
+    def _put(
+        self, where: Conninfo, header: Header, path: Path, only: str | None, progress: Progress
+    ) -> tuple[int, int, list[str]]:
+        """Return how many rows were put back, and how many were there, and the entities that were
+        left as they are.
+        """
         types = {each.name: each for each in entity_types(get_settings())}
         by, stored, there = signed("sharding_import"), 0, 0
-        with Transfer(where) as transfer:
+        others: list[str] = []
+        with Archive(where) as transfer:
             known = transfer.type(header.type)
             if known.config.kind != header.kind:
                 raise refused(
                     f"{header.type} is {known.config.kind} here, and was {header.kind} where it was exported."
                 )
+            code = types.get(header.type)
             try:
                 transfer.begin(known.number, header.type, by)
-                for page in _pages(path):
-                    number = _put_page(transfer, known, types.get(header.type), page, header.archived)
-                    stored, there = stored + number, there + len(page) - number
-                    progress(f"{stored + there} rows")
+                if header.entities:
+                    for group in _groups(path, only):
+                        places = {each.entity: _shard(known, code, each.entity) for each in group}
+                        number, rows, differ = transfer.put(known, group, places)
+                        stored, there, others = stored + number, there + rows, others + differ
+                        progress(f"{stored + there} rows")
+                else:
+                    for page in _pages(path, only):
+                        number = _put_page(transfer, known, code, page, header.archived)
+                        stored, there = stored + number, there + len(page) - number
+                        progress(f"{stored + there} rows")
             except NodesAlive as error:
                 hosts = ", ".join(error.names) or "a node that has just joined"
                 raise refused(
@@ -99,14 +134,50 @@ class Command(DatabaseCommand):
                     "stay. Erase the entity first (sharding_erase) if the file is right."
                 ) from error
             transfer.note("journal_imported", header.type, stored, by)
-        return stored, there
+        return stored, there, others
 
 
-def _pages(path: Path) -> Iterator[list[Row]]:
+def _groups(path: Path, only: str | None) -> Iterator[list[Stored]]:
+    """Read whole entities, many at a time."""
+    group: list[Stored] = []
+    rows = 0
+    for each in _entities(path):
+        if only not in (None, each.entity):
+            continue
+        if group and rows + each.rows > PAGE_ROWS:
+            yield group
+            group, rows = [], 0
+        group.append(each)
+        rows += each.rows
+    if group:
+        yield group
+
+
+def _entities(path: Path) -> Iterator[Stored]:
+    found: Stored | None = None
+    for _, row in lines(path):
+        if isinstance(row, EntityLine):
+            if found is not None:
+                yield found
+            found = Stored(row.entity, row.mark, [], [], remembered=False)
+        elif isinstance(row, SnapshotLine | EventLine | RememberedLine):
+            if found is None or row.entity != found.entity:
+                raise BadFile(f"{path} has a row that stands behind the line of another entity")
+            if isinstance(row, SnapshotLine):
+                found.snapshots.append(_snapshot(row))
+            elif isinstance(row, EventLine):
+                found.events.append(_event(row))
+            else:
+                found = found._replace(remembered=True)
+    if found is not None:
+        yield found
+
+
+def _pages(path: Path, only: str | None) -> Iterator[list[Row]]:
     """Read the rows in pages of one kind."""
     page: list[Row] = []
     for _, row in lines(path):
-        if not isinstance(row, SnapshotLine | EventLine | RememberedLine):
+        if not isinstance(row, SnapshotLine | EventLine | RememberedLine) or only not in (None, row.entity):
             continue
         if page and (len(page) >= PAGE_ROWS or type(page[-1]) is not type(row)):
             yield page
@@ -120,24 +191,24 @@ def _put_page(
     transfer: Transfer, known: KnownType, code: EntityType | None, page: Sequence[Row], archived: bool
 ) -> int:
     shards = [_shard(known, code, each.entity) for each in page]
-    events = [
-        StoredRow(
-            each.entity, each.seq, each.name, each.version, bytes(each.payload).decode(), each.command_id,
-            each.command, each.reply, each.partial, each.at,
-        )
-        for each in page
-        if isinstance(each, EventLine)
-    ]  # fmt: skip
+    events = [_event(each) for each in page if isinstance(each, EventLine)]
     if events:
         return transfer.put_events(known, events, shards, archived=archived)
-    snapshots = [
-        StoredSnapshot(each.entity, each.seq, bytes(each.state).decode(), each.at)
-        for each in page
-        if isinstance(each, SnapshotLine)
-    ]
+    snapshots = [_snapshot(each) for each in page if isinstance(each, SnapshotLine)]
     if snapshots:
         return transfer.put_snapshots(known, snapshots, shards)
     return transfer.put_remembered(known, [each.entity for each in page], shards)
+
+
+def _event(row: EventLine) -> StoredRow:
+    return StoredRow(
+        row.entity, row.seq, row.name, row.version, bytes(row.payload).decode(), row.command_id, row.command,
+        row.reply, row.partial, row.at,
+    )  # fmt: skip
+
+
+def _snapshot(row: SnapshotLine) -> StoredSnapshot:
+    return StoredSnapshot(row.entity, row.seq, bytes(row.state).decode(), row.at)
 
 
 def _shard(known: KnownType, code: EntityType | None, entity: str) -> int:

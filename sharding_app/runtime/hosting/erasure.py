@@ -1,4 +1,8 @@
-"""Erasing entities at their home. The object goes first; commands that wait start a fresh one.
+"""Erasing entities at their home, and removing those that stand in an archive. The object goes
+first; commands that wait start a fresh one.
+
+An archived entity has to be idle, and is removed only if it is as it was when its archive was
+written. Otherwise it stays, and is loaded again if it was in memory.
 
 Contract: from the first piece to the last the entity is LOADING, so it neither runs nor writes. A
 piece whose answer was lost is erased again, after the journal has made sure that the former
@@ -10,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal, NamedTuple, Protocol
 
-from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, ShardsFenced
+from sharding_app.ports.journal import Archival, Erasure, Journal, JournalUnavailable, ShardsFenced
 from sharding_app.protocol.ids import EntityId, ShardId, is_entity_id
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.execution.context import close_context
@@ -40,15 +44,19 @@ Answer = Literal["away"] | Erasure
 
 
 class _Job:
-    def __init__(self, shard: ResidentShard, entity: EntityId, by: str) -> None:
+    def __init__(self, shard: ResidentShard, entity: EntityId, by: str, mark: str | None = None) -> None:
         self.shard = shard
         self.entity = entity
         self.by = by
+        self.mark = mark
+        "Of an entity that is archived; None: it is erased."
+        self.was_here = False
+        "It was in memory."
         self.erased = Erasure()
         self.begun = False
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[Answer | Archival] = asyncio.get_running_loop().create_future()
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: Answer | Archival) -> None:
         if not self.answer.done():
             self.answer.set_result(answer)
 
@@ -73,6 +81,8 @@ class ErasureHost(Protocol):
 
     def erased(self, slot: Resident) -> None: ...
 
+    def is_followed(self, shard: ResidentShard, entity: str) -> bool: ...
+
     def end_if_stopped(self, shard: ResidentShard) -> None: ...
 
 
@@ -89,15 +99,41 @@ class Erasing:
             if shard is None or shard.stopping or not is_entity_id(entity):
                 return "away"
             job = self._jobs[number, entity] = _Job(shard, entity, by)
+        if job.mark is not None:
+            return UnderWay(False, 0)
         if not job.begun:
             self._want(job)
         await asyncio.wait([job.answer], timeout=PATIENCE_SECONDS)
-        if job.answer.done():
-            return job.answer.result()
+        if job.answer.done() and not isinstance(answer := job.answer.result(), Archival):
+            return answer
         if self._host.shards.get(number) is not shard and not job.begun:
             self._end(job, "away")
             return "away"
         return UnderWay(job.begun, job.erased.events)
+
+    async def archive(
+        self, number: ShardId, entity: EntityId, mark: str
+    ) -> Archival | Literal["away"] | UnderWay:
+        """Remove an entity that stands in a closed file with this mark, unless it is in use."""
+        shard = self._host.shards.get(number)
+        job = self._jobs.get((number, entity))
+        if shard is None or shard.stopping or not is_entity_id(entity):
+            return "away"
+        if job is None or job.shard is not shard:
+            slot = shard.slots.get(entity)
+            in_use = slot is not None and (not slot.is_idle or slot.mailbox)
+            if in_use or self._host.is_followed(shard, entity):
+                return Archival(left="busy")
+            job = self._jobs[number, entity] = _Job(shard, entity, "", mark)
+            job.was_here = slot is not None
+            self._begin(job)
+        elif job.mark != mark:
+            return Archival(left="busy")
+        await asyncio.wait([job.answer], timeout=PATIENCE_SECONDS)
+        if not job.answer.done():
+            return UnderWay(True, 0)
+        answer = job.answer.result()
+        return answer if isinstance(answer, Archival) else "away"
 
     def wants(self, slot: Resident) -> bool:
         """Begin the erasure of an entity that has just stopped, or is to be loaded.
@@ -134,47 +170,65 @@ class Erasing:
         slot.seq = slot.snapshot_seq = 0
         slot.stored = None
         host.execution.snapshots.forget(job.entity)
-        host.entity_life.failed_starts.forget(job.entity)
-        host.meter.forget(job.entity)
-        host.forget_messages(slot)
+        if job.mark is None:
+            host.entity_life.failed_starts.forget(job.entity)
+            host.meter.forget(job.entity)
+            host.forget_messages(slot)
         host.spawn(self._run(job, slot))
 
     async def _run(self, job: _Job, slot: Resident) -> None:
         host, shard = self._host, job.shard
-        answer: Answer = "away"
+        answer: Answer | Archival = "away"
         try:
             while not slot.is_gone:
                 try:
-                    piece = await host.journal.erase(
-                        host.execution.type_id, shard.number, shard.epoch, slot.id,
-                        at_most=EVENTS_AT_ONCE, before=job.erased, by=job.by,
-                    )  # fmt: skip
+                    done = await self._piece(job, slot)
                 except JournalUnavailable:
                     await asyncio.sleep(RETRY_SECONDS)
                 except ShardsFenced:
                     host.fenced_shard(shard)
                 else:
-                    job.erased += piece
-                    if piece.whole:
-                        answer = job.erased
-                        host.erased(slot)
+                    if done is not None:
+                        answer = done
                         break
         finally:
             self._end(job, answer)
-            self._go_on(slot)
+            left = isinstance(answer, Archival) and answer.left not in ("", "gone")
+            self._go_on(slot, loads=left and job.was_here)
 
-    def _end(self, job: _Job, answer: Answer) -> None:
+    async def _piece(self, job: _Job, slot: Resident) -> Answer | Archival | None:
+        """Erase a piece, or remove an archived entity. None: more is to be erased."""
+        host, shard, type_id = self._host, job.shard, self._host.execution.type_id
+        if job.mark is not None:
+            found = await host.journal.archive(type_id, shard.number, shard.epoch, slot.id, mark=job.mark)
+            if found.left in ("", "gone"):
+                host.erased(slot)
+            return found
+        job.erased += await host.journal.erase(
+            type_id, shard.number, shard.epoch, slot.id,
+            at_most=EVENTS_AT_ONCE, before=job.erased, by=job.by,
+        )  # fmt: skip
+        if not job.erased.whole:
+            return None
+        host.erased(slot)
+        return job.erased
+
+    def _end(self, job: _Job, answer: Answer | Archival) -> None:
         key = job.shard.number, job.entity
         if self._jobs.get(key) is job:
             del self._jobs[key]
         job.end(answer)
 
-    def _go_on(self, slot: Resident) -> None:
-        """Load the entity for messages that wait; drop it if there are none."""
+    def _go_on(self, slot: Resident, *, loads: bool = False) -> None:
+        """Load the entity for messages that wait; drop it if there are none. `loads`: load it
+        all the same.
+        """
         host, shard = self._host, slot.shard
         if slot.is_gone:
             return
-        if not slot.mailbox:
+        if loads:
+            host.loader.want(slot)
+        elif not slot.mailbox:
             shard.drop(slot)
             host.end_if_stopped(shard)
         elif host.remembering is None:

@@ -495,6 +495,10 @@ class TypeHost:
         """Tell the followers of an entity that nothing of it is left."""
         self._following.erased(self.execution.type_id, slot.shard.number, slot.id)
 
+    def is_followed(self, shard: ResidentShard, entity: str) -> bool:
+        """Tell whether an entity has followers, or had some lately."""
+        return entity in self._following.shards.get((self.execution.type_id, shard.number), ())
+
     # -- Lists of ids ------------------------------------------------------------------------------
 
     async def _list_ids(self, source: Incarnation, message: Deliver) -> None:

@@ -12,6 +12,7 @@ from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.coordinator.operator import COORDINATOR_ACTIONS, Outcome
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import OperatorReply, OperatorRequest, ReplyCode
+from sharding_app.runtime.hosting.erasure import UnderWay
 from sharding_app.runtime.node.interfaces import NodeParts
 
 logger = logging.getLogger("sharding.node")
@@ -21,6 +22,8 @@ async def answer_operator(node: NodeParts, source: Incarnation, message: Operato
     """Do it, or answer with the reason why not."""
     if message.action == "erase":
         answer = await _erase(node, message)
+    elif message.action == "archive":
+        answer = await _archive(node, message)
     else:
         answer = OperatorReply(message.request, *await _follow(node, message))
     logger.info(
@@ -70,6 +73,23 @@ async def _erase(node: NodeParts, message: OperatorRequest) -> OperatorReply:
     else:
         text = f"It is being erased, {found.events} events so far: try again."
     return OperatorReply(message.request, ReplyCode.BUSY, text, {"events": found.events})
+
+
+async def _archive(node: NodeParts, message: OperatorRequest) -> OperatorReply:
+    host = node.hosts.get(message.type)
+    found = (
+        "away" if host is None else await host.erasing.archive(message.shard, message.entity, message.mark)
+    )
+    if found == "away":
+        text = "Its shard is not at home there, or no longer: try again."
+        return OperatorReply(message.request, ReplyCode.AWAY, text)
+    if isinstance(found, UnderWay):
+        return OperatorReply(message.request, ReplyCode.BUSY, "It is being removed: try again.")
+    if found.left:
+        text = f"It stays in the journal: {found.left}."
+        return OperatorReply(message.request, ReplyCode.LEFT, text, {found.left: 1})
+    counts = {"events": found.events, "snapshots": found.snapshots, "remembered": found.remembered}
+    return OperatorReply(message.request, ReplyCode.DONE, "It is removed from the journal.", counts)
 
 
 def _entity(node: NodeParts, message: OperatorRequest) -> Outcome:

@@ -16,7 +16,7 @@ import msgspec
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import OperatorRequest
 
-FINAL = frozenset(("erase", "shutdown"))
+FINAL = frozenset(("archive", "erase", "shutdown"))
 MAX_SOURCES = 10_000
 _BYTES = 32
 
@@ -59,7 +59,7 @@ class OperatorKeys:
 
 
 def _seal(key: bytes, message: OperatorRequest, source: Incarnation, target: Incarnation) -> bytes:
-    said = (
+    said = [
         source,
         target,
         message.request,
@@ -69,5 +69,7 @@ def _seal(key: bytes, message: OperatorRequest, source: Incarnation, target: Inc
         message.entity,
         message.target,
         message.by,
-    )
+    ]
+    if message.mark:
+        said.append(message.mark)
     return hashlib.blake2b(msgspec.msgpack.encode(said), key=key, digest_size=_BYTES).digest()

@@ -25,7 +25,7 @@ WRITES = frozenset(
         "append", "decide", "save_snapshots", "remember", "acquire_leases", "release_leases", "projection", *OF_MESSAGES,
     }
 )  # fmt: skip
-DELETIONS = frozenset({"erase", "save_snapshots", "trim", "forget_states"})
+DELETIONS = frozenset({"archive", "erase", "save_snapshots", "trim", "forget_states"})
 LINES: dict[str, frozenset[str]] = {
     "journal": frozenset({"open_journal", "append", "secure"}),
     "reads": frozenset(
@@ -52,7 +52,7 @@ WRITE_KINDS = frozenset(
 )  # fmt: skip
 OF_EVENTS = frozenset(
     {
-        "append", "read", "read_from", "read_last", "last_seq", "outcome", "erase", "trim", "trimmable", "forget_states",
+        "append", "read", "read_from", "read_last", "last_seq", "outcome", "archive", "erase", "trim", "trimmable", "forget_states",
     }
 )  # fmt: skip
 
