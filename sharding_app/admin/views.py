@@ -38,6 +38,7 @@ TABS = (
     ("workers", "workers/", _("Workers")),
     ("messages", "messages/", _("Messages")),
     ("projections", "projections/", _("Projections")),
+    ("charts", "charts/", _("Charts")),
     ("load", "load/", _("Load")),
     ("database", "database/", _("Database")),
     ("timeline", "timeline/", _("Timeline")),

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from sharding_app.protocol.histogram import ROWS, added, difference, quantile
 from sharding_app.protocol.messages import NodeStats, TypeStats
+from sharding_app.protocol.trend import FAILURES
 
-FAILURES = ("failed", "recovery_failed", "stopped_by_force")
-"""Counters of a type for failures that a caller has seen."""
 LEAST_SECONDS = 0.05
 """Two answers that are closer together give no rates."""
 

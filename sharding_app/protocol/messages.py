@@ -520,6 +520,39 @@ class Entities(Message, tag=37):
     entities: list[EntityState]
 
 
+class GetNodeTrend(Message, tag=40):
+    """To a node: send your figures over time, one sample for each of these periods."""
+
+    request: int
+    period: int
+    "Seconds: one of `protocol.trend.SPANS`."
+
+
+MAX_SAMPLES = 1000
+Samples = Annotated[list[Finite | None], msgspec.Meta(max_length=MAX_SAMPLES)]
+"""Values, oldest first; None: nothing was counted."""
+
+
+class NodeTrend(Message, tag=41):
+    """Answer to GetNodeTrend. A node that keeps no samples of that period sends none."""
+
+    request: int
+    period: int
+    clock: Finite
+    "The node's own clock, now."
+    began: Finite
+    "The time of its first reading, by that clock."
+    at: Annotated[list[Finite], msgspec.Meta(max_length=MAX_SAMPLES)]
+    "The end of each sample, by that clock."
+    figures: dict[str, Samples]
+    "By the names of `protocol.trend`: one value for each sample."
+
+    def __post_init__(self) -> None:
+        """Refuse lists of different lengths, at decoding too."""
+        if any(len(values) != len(self.at) for values in self.figures.values()):
+            raise ValueError("samples and their times differ in length")
+
+
 # -- Calls that wait long: best effort, sent again each second ------------------------------------
 
 
@@ -573,7 +606,7 @@ AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an al
     BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Announcement, Suspect, Echo,
     Left,
     GetShardRegionState, ShardRegionState, GetNodeStats, NodeStats, OperatorRequest, OperatorReply,
-    GetEntities, Entities, WaitProbe, Busy,
+    GetEntities, Entities, GetNodeTrend, NodeTrend, WaitProbe, Busy,
 ]  # fmt: skip
 
 

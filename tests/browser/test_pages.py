@@ -49,6 +49,8 @@ PAGES = {
     "projections": Page("projections/", "weather.Extremes"),
     "projection": Page("projections/one/?name=weather.Extremes&version=1", "the thermometer is stuck"),
     "plan for a projection": Page("steer/projection-skip/?name=weather.Extremes&version=1&type=weather.Station&entity=malmo&number=4", "What will happen"),
+    "charts": Page("charts/", "Time of a command, p99"),
+    "charts of a node": Page("charts/?range=24h&node={node}", "The last day"),
     "load": Page("load/", "Slowest commands"),
     "database": Page("database/", "sharding_remembered"),
     "timeline": Page("timeline/", "coordinator elected"),

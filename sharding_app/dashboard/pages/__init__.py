@@ -12,7 +12,7 @@ from django.http import Http404
 from django.utils.translation import gettext as _
 
 from sharding_app.dashboard.keyset import storable
-from sharding_app.dashboard.pages import cluster, database, messages, projections, types
+from sharding_app.dashboard.pages import charts, cluster, database, messages, projections, types
 from sharding_app.dashboard.pages.page import Asked, Builder, Page
 from sharding_app.dashboard.permissions import Rights
 from sharding_app.operations.cache import Look
@@ -31,6 +31,7 @@ PAGES: tuple[tuple[str, str, Builder], ...] = (
     ("message", "messages/one/", messages.message_page),
     ("projections", "projections/", projections.projections_page),
     ("projection", "projections/one/", projections.projection_page),
+    ("charts", "charts/", charts.charts_page),
     ("load", "load/", cluster.load_page),
     ("database", "database/", database.database_page),
     ("timeline", "timeline/", cluster.timeline_page),

@@ -2,6 +2,9 @@
 short.
 """
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from sharding_app.adapters.django.database import bounded_reads
 from sharding_app.dashboard.keyset import storable
 from sharding_app.dashboard.presenters import trouble
@@ -20,6 +23,7 @@ def decisions(
     count: int = SHOWN,
     subject: str = "",
     action: str = "",
+    actions: Sequence[str] = (),
     before: str = "",
     without: str = "",
 ) -> list[View]:
@@ -30,11 +34,20 @@ def decisions(
         rows = rows.exclude(action=without)
     if action:
         rows = rows.filter(action=action) if storable(action) else rows.none()
+    if actions:
+        rows = rows.filter(action__in=actions)
     if before.isdecimal() and len(before) < 19:
         rows = rows.filter(id__lt=int(before))
     with bounded_reads():
         found = list(rows[:count])
     return trouble.decision_rows(found, homes(look), look.cluster.now)
+
+
+def moments(since: datetime, actions: Sequence[str]) -> list[tuple[datetime, str]]:
+    """Return when decisions of these kinds were made, newest first."""
+    rows = Decision.objects.filter(action__in=actions, at__gte=since).order_by("-id")
+    with bounded_reads():
+        return list(rows.values_list("at", "action")[:SEARCHED])
 
 
 def about_shard(look: Look, type_name: str, shard: int) -> list[View]:

@@ -1,8 +1,8 @@
 """Questions to other processes. One that does not answer in time is left out, not waited for.
 
 The calling side of the pairs GetNodeStats/NodeStats, GetShardRegionState/ShardRegionState,
-GetEntities/Entities and OperatorRequest/OperatorReply. Belongs to one process, and to its event
-loop.
+GetEntities/Entities, GetNodeTrend/NodeTrend and OperatorRequest/OperatorReply. Belongs to one
+process, and to its event loop.
 """
 
 import asyncio
@@ -16,8 +16,10 @@ from sharding_app.protocol.messages import (
     Entities,
     GetEntities,
     GetNodeStats,
+    GetNodeTrend,
     GetShardRegionState,
     NodeStats,
+    NodeTrend,
     OperatorReply,
     OperatorRequest,
     ShardRegionState,
@@ -27,7 +29,7 @@ ANSWER_SECONDS = 1.0
 OPERATOR_SECONDS = 5.0
 
 
-Reply = NodeStats | ShardRegionState | Entities | OperatorReply
+Reply = NodeStats | NodeTrend | ShardRegionState | Entities | OperatorReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,17 @@ class Queries:
     ) -> Mapping[Incarnation, NodeStats]:
         """Return the nodes' figures. A node that is missing did not answer in time."""
         found: Mapping[Incarnation, NodeStats] = await self._ask(dict.fromkeys(nodes, GetNodeStats), timeout)
+        return found
+
+    async def trends(
+        self, nodes: Iterable[Incarnation], period: int, timeout: float = ANSWER_SECONDS
+    ) -> Mapping[Incarnation, NodeTrend]:
+        """Return the nodes' figures over time. A node that is missing did not answer in time."""
+
+        def numbered(request: int) -> GetNodeTrend:
+            return GetNodeTrend(request, period)
+
+        found: Mapping[Incarnation, NodeTrend] = await self._ask(dict.fromkeys(nodes, numbered), timeout)
         return found
 
     async def region_states(

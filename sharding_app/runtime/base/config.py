@@ -157,6 +157,9 @@ class NoWatch:
     worst_lag_seconds = 0.0
     blocked = 0
 
+    def take_lag_seconds(self) -> float:
+        return 0.0
+
 
 @dataclass(slots=True, kw_only=True)
 class ProcessPorts:

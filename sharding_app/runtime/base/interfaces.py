@@ -140,6 +140,10 @@ class Watch(Protocol):
     blocked: int
     "Number of times that the loop was held for too long."
 
+    def take_lag_seconds(self) -> float:
+        """Return the worst delay since the last call."""
+        ...
+
 
 class Together(Protocol):
     """Appends rows of the journal in one transaction with a user's own writes (`in_transaction=`).

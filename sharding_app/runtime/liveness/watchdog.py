@@ -56,6 +56,7 @@ class Watchdog:
         self.lag_seconds = 0.0
         "Delay of the last beat."
         self.worst_lag_seconds = 0.0
+        self._recent_lag_seconds = 0.0
         self.blocked = 0
         "Number of times that the loop was held for too long."
         self._clock = clock
@@ -85,6 +86,11 @@ class Watchdog:
         if self._thread is not None:
             self._thread.join(timeout=1.0)
 
+    def take_lag_seconds(self) -> float:
+        """Return the worst delay since the last call."""
+        found, self._recent_lag_seconds = self._recent_lag_seconds, 0.0
+        return found
+
     def report_stall(self, seconds: float) -> None:
         """Log where the loop stands: the lifeline gives up on it."""
         logger.critical(
@@ -105,6 +111,7 @@ class Watchdog:
         now = self._clock.now()
         self.lag_seconds = max(0.0, now - self._beat - BEAT_SECONDS)
         self.worst_lag_seconds = max(self.worst_lag_seconds, self.lag_seconds)
+        self._recent_lag_seconds = max(self._recent_lag_seconds, self.lag_seconds)
         self._beat = now
         if self._loop is not None and not self._ended.is_set():
             self._timer = self._loop.call_later(BEAT_SECONDS, self._tick)

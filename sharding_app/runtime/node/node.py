@@ -29,6 +29,7 @@ from sharding_app.protocol.messages import (
     Echo,
     GetEntities,
     GetNodeStats,
+    GetNodeTrend,
     GetShardRegionState,
     HandOff,
     HostShard,
@@ -41,6 +42,7 @@ from sharding_app.protocol.messages import (
     WaitProbe,
 )
 from sharding_app.protocol.records import Lineage, Member, MemberState, Server, TypeConfig
+from sharding_app.protocol.trend import Trends
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.coordinator_shell import CoordinatorShell
 from sharding_app.runtime.hosting.node_host import NodeHost
@@ -52,7 +54,7 @@ from sharding_app.runtime.node.membership import NodeMembership
 from sharding_app.runtime.node.operator import answer_operator
 from sharding_app.runtime.node.process import Process
 from sharding_app.runtime.node.reach import Reaching
-from sharding_app.runtime.node.stats import read_entities, read_stats
+from sharding_app.runtime.node.stats import answer_trend, read_entities, read_figures, read_stats
 
 logger = logging.getLogger("sharding.node")
 
@@ -96,6 +98,7 @@ class Node(Process):
         "Set once the lease was valid."
         self.valid_since = float("inf")
         "Time at which it was valid first."
+        self.trends = Trends()
         self._coordinator_terms = CoordinatorTerms(self)
         self.reaching = Reaching(self)
         self._membership = NodeMembership(self, self.reaching)
@@ -123,7 +126,7 @@ class Node(Process):
         for path, keeper in self.hosting.keepers.items():
             self.run(keeper.run(), f"leases of {path}")
         self.run(self.writer.run(), "journal")
-        self.run(self._tend(), "threads")
+        self.run(self._tend(), "threads and figures")
         keys = lifeline_keys(self.cluster_id, self.incarnation)
         # Opened at the start: when they are needed, the server may have no room for them.
         await ports.journal.connect()
@@ -308,6 +311,8 @@ class Node(Process):
                 self.try_send(source, state)
             case GetNodeStats():
                 self.try_send(source, read_stats(self, message.request))
+            case GetNodeTrend():
+                self.try_send(source, answer_trend(self.trends, message, self.ports.clock.now()))
             case WaitProbe():
                 self.hosting.waits.receive(message)
             case GetEntities():
@@ -358,10 +363,12 @@ class Node(Process):
                 self.try_send(peer, message)
 
     async def _tend(self) -> None:
-        """Tend the threads of async handlers now and then."""
+        """Tend the threads of async handlers and read the figures for the charts, now and then."""
         while True:
             await asyncio.sleep(TEND_SECONDS)
             await self.node_ports.threads.tend()
+            if self.trends.is_due(self.ports.clock.now()):
+                self.trends.add(read_figures(self))
 
     # -- Time --------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from sharding_app.protocol.messages import (
     Left,
     NodeGone,
     NodeStats,
+    NodeTrend,
     OperatorReply,
     RegisterAck,
     ShardRegionState,
@@ -270,7 +271,7 @@ class Process:
         elif isinstance(message, NodeGone):
             if message.term >= self.locator.term:
                 self._gone(message.incarnation, message.term)
-        elif isinstance(message, NodeStats | ShardRegionState | Entities | OperatorReply):
+        elif isinstance(message, NodeStats | NodeTrend | ShardRegionState | Entities | OperatorReply):
             self.queries.told(source, message)
 
     # -- Inside ------------------------------------------------------------------------------------

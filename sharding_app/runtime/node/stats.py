@@ -11,20 +11,25 @@ import resource
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from heapq import nsmallest
 from pathlib import Path
 
+from sharding_app.protocol.histogram import Histogram, added
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.messages import (
     Coordination,
     Entities,
     EntityState,
     GetEntities,
+    GetNodeTrend,
     NodeStats,
+    NodeTrend,
     SlowCommand,
     Trouble,
     TypeStats,
 )
+from sharding_app.protocol.trend import FAILURES, Reading, Trends
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.links.links import LinksStatistics
 from sharding_app.runtime.node.interfaces import NodeParts
@@ -226,6 +231,45 @@ def read_entities(node: NodeParts, asked: GetEntities) -> Entities:
             for slot in (shard.slots[each] for each in chosen)
         ],
     )
+
+
+def read_figures(node: NodeParts) -> Reading:
+    """Return the figures that the charts show over time."""
+    hosts, writer = node.hosts.values(), node.writer
+    latency = added([host.meter.latency.counts for host in hosts]) or Histogram().counts
+    return Reading(
+        node.ports.clock.now(),
+        counts=(
+            sum(host.meter.commands for host in hosts),
+            sum(count for host in hosts for count in _failures(host)),
+            sum(host.loader.entities for host in hosts),
+            time.process_time(),
+        ),
+        histograms=(latency, list(writer.figures.append_seconds.counts)),
+        levels=(
+            sum(host.entities for host in hosts),
+            sum(len(host.shards) for host in hosts),
+            memory_bytes(),
+        ),
+        peaks=(
+            node.node_ports.watch.take_lag_seconds(),
+            writer.waiting,
+            node.hosting.deliverer.pending,
+        ),
+    )
+
+
+def _failures(host: TypeHost) -> Iterator[int]:
+    for counters in (host.counters, host.execution.counters):
+        yield from (counters[name] for name in FAILURES if name in counters)
+
+
+def answer_trend(trends: Trends, asked: GetNodeTrend, now: float) -> NodeTrend:
+    """Return a node's samples of the period that was asked for."""
+    trend = trends.spans.get(asked.period)
+    if trend is None or trend.began is None:
+        return NodeTrend(asked.request, asked.period, now, now, [], {})
+    return NodeTrend(asked.request, asked.period, now, trend.began, trend.at.tolist(), dict(trend.figures()))
 
 
 def memory_bytes() -> int:

@@ -25,7 +25,7 @@ from sharding_app.testing.simulation.world import run_seed
 
 UNSAID = frozenset(
     "GetShardRegionState ShardRegionState GracefulShutdownReq GetNodeStats NodeStats OperatorRequest OperatorReply GetEntities"
-    " Entities NoHome".split()
+    " Entities GetNodeTrend NodeTrend NoHome".split()
 )
 """Messages that no fault and no command of the simulated workload leads to.
 

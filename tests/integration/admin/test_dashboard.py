@@ -15,11 +15,14 @@ from django.urls import reverse
 from sharding_app import __version__
 from sharding_app.admin import operator_actions, views
 from sharding_app.dashboard import members
+from sharding_app.dashboard.pages import charts
 from sharding_app.errors import Unavailable
 from sharding_app.operations.cache import MAX_AGE_SECONDS, Collector
+from sharding_app.operations.trends import TrendCollector
 from sharding_app.protocol.messages import Entities, EntityState, OperatorReply, OperatorRequest, ReplyCode
 from tests.support.answering_nodes import FakeNodes, HandClock, collector
 from tests.support.cluster_rows import CART, GONE, SHARDS, Person
+from tests.support.trends import FakeTrends
 
 BASE = "/admin/sharding/cluster/"
 PAGES = [
@@ -27,6 +30,7 @@ PAGES = [
     f"types/{CART}/entity/", f"types/{CART}/entity/?id=alice", f"types/{CART}/entity/?id=alice&at=3",
     f"types/{GONE}/entity/?id=x", "singletons/", "messages/",
     "messages/?state=parked", "messages/?entity=alice", "messages/one/?id=x", "timeline/", "trouble/", "database/", "load/",
+    "charts/", "charts/?range=24h&node=n-a",
     "projections/", "projections/one/?name=shop.Open&version=1", "history/",
 ]  # fmt: skip
 
@@ -92,6 +96,7 @@ def looks(
     found = collector(nodes, clock)
     monkeypatch.setattr(views, "collector", found)
     monkeypatch.setattr(operator_actions, "collector", found)
+    monkeypatch.setattr(charts, "trends", TrendCollector(FakeTrends(), clock))
     return found
 
 

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from sharding_app.protocol import messages
-from sharding_app.protocol.messages import AnyMessage, Frame, OfShards, Wait, WaitProbe
+from sharding_app.protocol.messages import AnyMessage, Frame, NodeTrend, OfShards, Wait, WaitProbe
 
 NUMBERS = st.integers(0, (1 << 63) - 1)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
@@ -24,6 +24,19 @@ def of_shards(kind: type[OfShards]) -> st.SearchStrategy[Any]:
     return st.lists(st.tuples(INTEGERS, INTEGERS), max_size=5).flatmap(
         lambda pairs: message_of(
             kind, shards=st.just([pair[0] for pair in pairs]), epochs=st.just([pair[1] for pair in pairs])
+        )
+    )
+
+
+def node_trend(kind: type[NodeTrend]) -> st.SearchStrategy[Any]:
+    """A value for each moment: others are refused where they are made."""
+    number = st.floats(allow_nan=False, allow_infinity=False)
+    samples = st.lists(st.tuples(number, number | st.none()), max_size=5)
+    return samples.flatmap(
+        lambda pairs: message_of(
+            kind,
+            at=st.just([pair[0] for pair in pairs]),
+            figures=st.just({"commands": [pair[1] for pair in pairs]}),
         )
     )
 
@@ -49,6 +62,7 @@ for _kind in vars(messages).values():
 st.register_type_strategy(
     WaitProbe, message_of(WaitProbe, way=st.lists(st.from_type(Wait), min_size=1, max_size=5))
 )
+st.register_type_strategy(NodeTrend, node_trend)
 
 
 def any_of(kinds: Sequence[type[Any]]) -> st.SearchStrategy[Any]:

@@ -220,6 +220,8 @@ def test_the_watchdog_names_the_handler_and_shows_its_stack(caplog: pytest.LogCa
             watchdog.stop()
         assert watchdog.blocked == 1
         assert watchdog.worst_lag_seconds > 0.3
+        assert watchdog.take_lag_seconds() > 0.3
+        assert watchdog.take_lag_seconds() < 0.3, "a delay is taken once"
 
     with caplog.at_level(logging.WARNING, "sharding.node"):
         asyncio.run(main())
