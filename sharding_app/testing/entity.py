@@ -18,11 +18,15 @@ changes state outside its events fails the test.
 
 import asyncio
 import concurrent.futures
-from collections.abc import Coroutine, Mapping
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar
 
 import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.personal import revived
@@ -30,6 +34,7 @@ from sharding_app.entities.remote import Bound, Unbound
 from sharding_app.entities.staging import Record, StagedMessage
 from sharding_app.errors import InvalidCall, NotSerializable, ShardingError
 from sharding_app.runtime.execution.state_guard import differing, fingerprint
+from sharding_app.settings.load import get_settings
 from sharding_app.testing.local import LocalHost, Timer, bound
 
 T = TypeVar("T")
@@ -116,7 +121,7 @@ class Scenario:
         """
         self.reply = self.error = None
         try:
-            _run(self._host.advance(seconds))
+            self._run(self._host.advance(seconds))
         except ShardingError as error:
             self.error = error
         self._host.check_fold()
@@ -170,11 +175,27 @@ class Scenario:
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self:
         self.reply = self.error = None
         try:
-            self.reply = _run(self._host.run(name, *args, **kwargs))
+            self.reply = self._run(self._host.run(name, *args, **kwargs))
         except ShardingError as error:
             self.error = error
         self._host.check_fold()
         return self
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if not settings.configured:
+            return _finished(work)
+        from sharding_app.testing import modes
+
+        self._host.shared = shared = modes.open_connections()
+
+        async def on_connections() -> T:
+            await modes.share(shared)
+            try:
+                return await work
+            finally:
+                await modes.give_back(shared)
+
+        return _finished(on_connections() if shared else work)
 
     def _compare(self, events: Any, reply: Any, state: Any) -> Self:
         _equal("reply", self.reply, reply)
@@ -197,9 +218,27 @@ def given(
 
 
 class _Host(LocalHost):
-    """A `LocalHost` whose next write may be told to fail."""
+    """A `LocalHost` whose next write may be told to fail, with the database of the test."""
 
     refuse: str | None = None
+    shared: Mapping[str, BaseDatabaseWrapper] = {}
+    "The connections of the test that are in its transaction."
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        if not self.shared:
+            return await super().in_thread(function)
+        from sharding_app.testing import modes
+
+        def run() -> T:
+            with modes.borrowed(self.shared):
+                return function()
+
+        return await super().in_thread(run)
+
+    def together(self, functions: Sequence[Callable[[], object]]) -> None:
+        alias = get_settings().database if self.shared else ""
+        with transaction.atomic(using=alias) if alias in self.shared else contextlib.nullcontext():
+            super().together(functions)
 
     def check_fold(self) -> None:
         """Check that the state equals the one that the journal gives."""
@@ -232,7 +271,7 @@ def _called(call: Any) -> tuple[str, EntityType]:
     return call.name, entity_type
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _finished(work: Coroutine[Any, Any, T]) -> T:
     """Run it to its end, also where a loop is running already."""
     if asyncio._get_running_loop() is None:
         return asyncio.run(work)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from sharding_app.protocol.listing import decode_wanted, encode_page, page_of
 from sharding_app.runtime.execution.context import timer_call
 
 logger = logging.getLogger("sharding.entity")
+T = TypeVar("T")
 
 
 class Timer(NamedTuple):
@@ -253,16 +254,17 @@ class LocalHost:
             result = self.entity.receive(*args)
             return await result if inspect.isawaitable(result) else result
         if handler.thread:
-            return await asyncio.to_thread(handler.function, self.entity, *args)
+            return await self.in_thread(lambda: handler.function(self.entity, *args))
         result = handler.function(self.entity, *args)
         return await result if handler.is_async else result
 
     async def _commit(self, staging: Staging) -> None:
         functions, records = staging.in_transaction, staging.records
         state = self.entity_type.dump_state(self.entity) if self._is_durable() else None
-        for function in functions:
-            await asyncio.to_thread(function)
-        self._append(records)
+        if functions:
+            await self.in_thread(lambda: self.together([*functions, lambda: self._append(records)]))
+        else:
+            self._append(records)
         moves = bool(staging.messages or staging.cancelled)
         if records or functions or moves or (state is not None and state != self.stored):
             self._commits += 1
@@ -287,9 +289,18 @@ class LocalHost:
             if inspect.iscoroutinefunction(function):
                 await function()
             else:
-                await asyncio.to_thread(function)
+                await self.in_thread(function)
         except Exception:
             logger.exception("a function of after_commit() raised; the command's events stay")
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Run a function of the user's that may block."""
+        return await asyncio.to_thread(function)
+
+    def together(self, functions: Sequence[Callable[[], object]]) -> None:
+        """Run functions in one transaction, where there is a database."""
+        for function in functions:
+            function()
 
     def _append(self, records: list[Record]) -> None:
         for name, version, data, event in records:

@@ -7,7 +7,7 @@ database that the test framework has made.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -41,13 +41,13 @@ def memory_cluster() -> ClusterThread:
     with _lock:
         if _cluster is None:
             _reset_around_each_test_case()
-            shared = _open_connections()
+            shared = open_connections()
             _cluster = ClusterThread(
                 **settings_of_this_site(),
                 make_together=lambda journal: _together(journal, shared),
                 threads=_Threads(shared),
-                prepare=lambda: _share(shared),
-                finish=lambda: _give_back(shared),
+                prepare=lambda: share(shared),
+                finish=lambda: give_back(shared),
             )
         return _cluster
 
@@ -103,7 +103,7 @@ def real() -> Iterator[None]:
 # -- The test's own database connections -----------------------------------------------------------
 
 
-def _open_connections() -> dict[str, BaseDatabaseWrapper]:
+def open_connections() -> dict[str, BaseDatabaseWrapper]:
     """Return this thread's connections in a test's transaction, which do not see others' writes."""
     return {each.alias: each for each in connections.all(initialized_only=True) if each.in_atomic_block}
 
@@ -113,7 +113,7 @@ def _together(journal: Journal, shared: dict[str, BaseDatabaseWrapper]) -> Toget
 
     @contextlib.contextmanager
     def atomic(begin_hooks: Callable[[], None]) -> Iterator[None]:
-        with _borrowed(shared), transaction.atomic(using=alias):
+        with borrowed(shared), transaction.atomic(using=alias):
             transaction.on_commit(begin_hooks, using=alias)
             yield
 
@@ -121,7 +121,7 @@ def _together(journal: Journal, shared: dict[str, BaseDatabaseWrapper]) -> Toget
 
 
 @contextlib.contextmanager
-def _borrowed(shared: dict[str, BaseDatabaseWrapper]) -> Iterator[None]:
+def borrowed(shared: Mapping[str, BaseDatabaseWrapper]) -> Iterator[None]:
     """Use the test's connections in the present thread for a while; others that are opened
     meanwhile are closed.
     """
@@ -155,11 +155,11 @@ class _Threads(PlainThreads):
         self._shared = shared
 
     def run(self, work: Callable[[], Any]) -> Any:
-        with _borrowed(self._shared):
+        with borrowed(self._shared):
             return work()
 
 
-async def _share(shared: dict[str, BaseDatabaseWrapper]) -> None:
+async def share(shared: Mapping[str, BaseDatabaseWrapper]) -> None:
     """Run the async ORM on the test's connections, so that its writes are rolled back too."""
 
     def take_over() -> None:
@@ -171,7 +171,7 @@ async def _share(shared: dict[str, BaseDatabaseWrapper]) -> None:
         await sync_to_async(take_over)()
 
 
-async def _give_back(shared: dict[str, BaseDatabaseWrapper]) -> None:
+async def give_back(shared: Mapping[str, BaseDatabaseWrapper]) -> None:
     """Leave no connection behind in the thread of the async ORM: the test's are the test's, others
     are closed.
     """
