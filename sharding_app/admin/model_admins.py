@@ -29,7 +29,7 @@ from sharding_app.dashboard.keyset import (
 )
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType, Node
-from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.numbering import Numbering
 
 
 class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the type checker alone
@@ -171,7 +171,7 @@ class NodeAdmin(ReadOnlyAdmin):
 
 
 class EntityTypeAdmin(ReadOnlyAdmin):
-    list_display = ("name", "kind", "number_of_shards", "role", "store_mode", "extractor")
+    list_display = ("name", "kind", "number_of_shards", "shards_wanted", "role", "store_mode", "extractor")
     search_fields = ("name__startswith",)
 
 
@@ -271,8 +271,8 @@ class RememberedEntityAdmin(EntityRowAdmin):
     list_display = ("entity", "type", "shard", "epoch", "at")
 
     def keys(self, heads: QuerySet[Any], entity: str) -> list[tuple[int, int, str]]:
-        types = heads.values_list("id", "number_of_shards")
-        return [(number, shard_of(entity, shards), entity) for number, shards in types]
+        types = heads.values_list("id", "number_of_shards", "shards_wanted", "groups_resized")
+        return [(number, Numbering(*numbers).shard_of(entity), entity) for number, *numbers in types]
 
 
 class ProjectionVersionAdmin(ReadOnlyAdmin):

@@ -81,9 +81,10 @@ def leave(process: Process, type_name: str) -> None:
 async def _locate(process: Process, type_name: str, locations: Mapping[int, str]) -> None:
     config = process.configs.get(type_name)
     if config is not None:
-        if beyond := sorted(shard for shard in locations if shard >= config.number_of_shards):
+        known = process.region_client.numbering(type_name) or config.numbering
+        if beyond := sorted(shard for shard in locations if shard >= known.most):
             raise InvalidCall(
-                f"{type_name!r} has {config.number_of_shards} shards, numbered from 0: there is no shard {beyond[0]}"
+                f"{type_name!r} has {known.most} shards, numbered from 0: there is no shard {beyond[0]}"
             )
         # The nodes may come later than the locations.
         await process.ports.store.register_types([config])

@@ -94,7 +94,7 @@ def _ids(row: TypeRow, state: str, after: Place | None, count: int) -> list[str]
     query = "operator_failing"
     if state != FAILING:
         query = "operator_page"
-        params |= {"shards": row.config.number_of_shards, "parked": state == PARKED}
+        params |= {"shards": row.config.numbering.most, "parked": state == PARKED}
         params |= {"late": OVERDUE_SECONDS if state == OVERDUE else None}
     with connections[journal_alias()].cursor() as cursor:
         return [found for (found,) in run_query(cursor, query, params)]

@@ -145,6 +145,18 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             "sharding_nodes_deaf", "gauge", "Nodes that do not hear themselves.",
             [Sample({}, sum(each.deaf for each in rows.members))],
         ),
+        Family(
+            "sharding_type_resize_groups", "gauge", "Groups of shards of a type that is being resized, by state.",
+            [
+                Sample({"type": each.config.name, "state": state}, number)
+                for each in rows.types
+                if each.config.wanted
+                for state, number in (
+                    ("done", each.config.resized),
+                    ("waiting", each.config.numbering.groups - each.config.resized),
+                )
+            ],
+        ),
         Family("sharding_cluster_term", "gauge", "The coordinator's term.", [Sample({}, rows.coordinator.term)]),
         Family("sharding_cluster_has_coordinator", "gauge", "1 if one is there.", [Sample({}, leader)]),
         Family(

@@ -8,6 +8,7 @@ import msgspec
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes, living_hosts
+from sharding_app.adapters.postgres.transfer import Resizing
 from sharding_app.management.operator_command import OperatorCommand, refused
 from sharding_app.operations.connectivity import database_trouble
 from sharding_app.operations.console import counted
@@ -39,6 +40,10 @@ class DatabaseCommand(OperatorCommand):
             return work(conninfo(settings.lifeline_database))
         except NodesAlive as error:
             raise refused(running(error.names)) from error
+        except Resizing as error:
+            raise refused(
+                f"{error}: wait until that is done (manage.py sharding_resize {error.name})."
+            ) from error
         except UnknownTypes as error:
             raise refused(f"The cluster knows no type {', '.join(map(repr, error.names))}.") from error
         except ServerError as error:

@@ -101,7 +101,11 @@ def _type(each: TypeStatus) -> list[str]:
 
 def _configuration(each: TypeStatus) -> str:
     if each.workers is None:
-        return f"{each.kind}, {each.extractor} {each.hash_version}"
+        resize = ""
+        if each.shards_wanted:
+            done = f"{each.groups_resized} of {each.groups} groups are done"
+            resize = f", being resized to {each.shards_wanted} shards: {done}"
+        return f"{each.kind}, {each.extractor} {each.hash_version}{resize}"
     rescale = f", being rescaled to {each.workers_wanted}" if each.workers_wanted != each.workers else ""
     return f"{counted(each.workers, 'worker')}{rescale}"
 

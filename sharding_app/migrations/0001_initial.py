@@ -28,6 +28,7 @@ class Migration(migrations.Migration):
                         "0001_coordinator",
                         "0001_leases",
                         "0001_locations",
+                        "0001_resizing",
                         "0001_projections",
                         "0001_partitions",
                     ),
@@ -124,6 +125,10 @@ class Migration(migrations.Migration):
                         ("workers_revision", models.BigIntegerField(default=0)),
                         ("uses_messages", models.BooleanField(default=False)),
                         ("followed", models.BooleanField(default=False)),
+                        ("shards_wanted", models.IntegerField(default=0)),
+                        ("groups_resized", models.IntegerField(default=0)),
+                        ("shards_revision", models.BigIntegerField(default=0)),
+                        ("declared_shards", sharding_app.models.readonly.Numbers(default=list)),
                         ("registered_at", models.DateTimeField()),
                     ],
                     options={

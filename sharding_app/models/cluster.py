@@ -4,7 +4,7 @@
 
 from django.db import models
 
-from sharding_app.models.readonly import ReadOnlyModel
+from sharding_app.models.readonly import Numbers, ReadOnlyModel
 
 
 class Cluster(ReadOnlyModel):
@@ -107,6 +107,10 @@ class EntityType(ReadOnlyModel):
     workers_revision = models.BigIntegerField(default=0)
     uses_messages = models.BooleanField(default=False)
     followed = models.BooleanField(default=False)
+    shards_wanted = models.IntegerField(default=0)
+    groups_resized = models.IntegerField(default=0)
+    shards_revision = models.BigIntegerField(default=0)
+    declared_shards = Numbers(default=list)
     registered_at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):

@@ -209,7 +209,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _type(row: tuple[Any, ...]) -> TypeRow:
     workers = NumberOfWorkers(row[1], *row[9:12]) if row[9] else None
-    return TypeRow(row[0], TypeConfig(*row[1:8]), row[8], workers)
+    return TypeRow(row[0], TypeConfig(*row[1:8], *row[12:15]), row[8], workers)
 
 
 def _member(row: tuple[Any, ...]) -> Member:

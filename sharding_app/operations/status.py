@@ -67,6 +67,10 @@ class TypeStatus:
     "Each of these counts messages and timers, and ends at a thousand."
     messages_failing: int = 0
     messages_parked: int = 0
+    shards_wanted: int = 0
+    "The number of shards that a resize is to reach, and how far it is; 0: none is under way."
+    groups_resized: int = 0
+    groups: int = 0
     workers: int | None = None
     "Of a set of workers: how many there are, and how many there are to be."
     workers_wanted: int | None = None
@@ -199,7 +203,10 @@ def _type(
     return TypeStatus(
         name=config.name,
         kind=config.kind,
-        shards=config.number_of_shards,
+        shards=config.numbering.total,
+        shards_wanted=config.wanted,
+        groups_resized=config.resized,
+        groups=config.numbering.groups if config.wanted else 0,
         extractor=config.extractor,
         hash_version=config.hash_version,
         role=config.role,

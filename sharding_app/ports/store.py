@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     CoordinatorRow,
     Decision,
@@ -157,6 +158,29 @@ class ClusterStore(Protocol):
         """Put the wanted number of workers in force, and return the row; None: it had another
         revision. Guarded by the term.
         """
+        ...
+
+    async def resize(self, type_name: str, known: int, wanted: int, by: str = "") -> bool:
+        """Say how many shards a type is to have; False: it has not `known` of them, or a resize is
+        under way. The timeline notes `by`, if given.
+        """
+        ...
+
+    async def renumber(
+        self, term: Term, type_name: str, before: Numbering, upto: int, least_epoch: Epoch
+    ) -> tuple[Numbering, list[ShardRow]] | None:
+        """Take the step of a resize to the group `upto`: messages, timers and remembered entities
+        of these groups get their new shards, and the shards a new epoch, `least_epoch` or a higher
+        one. Guarded by the term.
+
+        Returns the numbers of then, and the rows of the new shards. The same numbers as before: a
+        part of the rows has moved, call again. None: the type has another revision, or one of the
+        shards has a home.
+        """
+        ...
+
+    async def refile(self, term: Term) -> None:
+        """Give messages the present shards that were stored for one that there is no more."""
         ...
 
     async def ask_to(

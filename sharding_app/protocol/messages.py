@@ -15,6 +15,7 @@ from typing import Annotated, Union
 import msgspec
 
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.numbering import Numbering
 
 WIRE_VERSION = 1
 LARGEST = 1.7976931348623157e308
@@ -155,6 +156,8 @@ class GetShardHome(Message, tag=13):
 
     type: str
     shards: list[ShardId]
+    revision: int = 0
+    "Of the numbers of shards by which the asker knows them. An older one is told the present ones."
 
 
 class ShardHome(OfShards, tag=14):
@@ -241,13 +244,25 @@ class NodeGone(Message, tag=23):
     incarnation: Incarnation
 
 
+class Renumbered(Message, tag=28):
+    """The type's ids belong to shards by these numbers now: a resize has begun, gone on or ended.
+
+    Comes before any message that rests on it. Of two the one with the higher era of its term, then
+    the one with the higher revision counts.
+    """
+
+    term: Term
+    type: str
+    numbering: Numbering
+
+
 class Announcement(Message, tag=26):
     """Messages of the coordinator that are the same for many processes, encoded once.
 
     Each counts as if it had come alone.
     """
 
-    words: list[ShardHome | BeginHandOff | NodeGone]
+    words: list[ShardHome | BeginHandOff | NodeGone | Renumbered]
 
 
 class Suspect(Message, tag=24):
@@ -604,6 +619,7 @@ AnyMessage = Union[  # noqa: UP007  (msgspec wants the classic spelling in an al
     Deliver, Answer, Failed, Done, HandBack,
     Register, RegisterProxy, RegisterAck, GetShardHome, ShardHome, NoHome, HostShard, ShardStarted,
     BeginHandOff, BeginHandOffAck, HandOff, ShardStopped, GracefulShutdownReq, NodeGone, Announcement, Suspect, Echo,
+    Renumbered,
     Left,
     GetShardRegionState, ShardRegionState, GetNodeStats, NodeStats, OperatorRequest, OperatorReply,
     GetEntities, Entities, GetNodeTrend, NodeTrend, WaitProbe, Busy,

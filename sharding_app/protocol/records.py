@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term, shard_of
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.numbering import Numbering
 
 MemberState = Literal["joining", "up", "leaving"]
 ShardStep = Literal["home", "handoff", "stopped"]
@@ -26,10 +27,33 @@ class TypeConfig(msgspec.Struct, frozen=True):
     "Version of the hash, with the fingerprint of the shards of some fixed ids."
     role: str
     store_mode: str
+    wanted: int = 0
+    "Of the rows: the number of shards that a resize is to reach; 0: none is under way."
+    resized: int = 0
+    "Of the rows: how many groups of shards the resize has changed (`protocol.numbering`)."
+    revision: int = 0
+    "Of the rows: how often the numbers of shards have changed."
+    declared: tuple[int, ...] = ()
+    "Of the rows: numbers that nodes may still declare, since resizes have begun or ended there."
+
+    @property
+    def numbering(self) -> Numbering:
+        return Numbering(self.number_of_shards, self.wanted, self.resized, self.revision)
 
     def shard_by_hash(self, entity: EntityId) -> ShardId | None:
         """Return the shard of an entity; None: an extractor of the type's own decides."""
-        return shard_of(entity, self.number_of_shards) if self.extractor.startswith("hash:") else None
+        return self.numbering.shard_of(entity) if self.extractor.startswith("hash:") else None
+
+    def as_declared(self, ours: "TypeConfig") -> "TypeConfig":
+        """Return the cluster's configuration as a node has to declare it. A number that the shards
+        have had, or will have, is as good as the present one: the rows say which holds.
+        """
+        number = self.number_of_shards
+        if ours.number_of_shards in self.declared:
+            number = ours.number_of_shards
+        return TypeConfig(
+            self.name, self.kind, number, self.extractor, self.hash_version, self.role, self.store_mode
+        )
 
 
 class Lineage(msgspec.Struct, frozen=True):
@@ -102,6 +126,8 @@ class ShardRow(msgspec.Struct, frozen=True):
     step: ShardStep
     uses_messages: bool = False
     "An entity of the type has stored a message or a timer. Not told in the answer to a decision."
+    numbering: Numbering | None = None
+    "The numbers of the type's shards when the row was read. Told only where a node asks for rows."
 
 
 class HomeChange(msgspec.Struct, frozen=True):
@@ -137,6 +163,8 @@ class NumberOfWorkers(msgspec.Struct, frozen=True):
 class CoordinatorRow(msgspec.Struct, frozen=True):
     term: Term
     incarnation: Incarnation | None
+    numbers: int = 0
+    "The sum of the revisions of all types' numbers of shards."
 
 
 class News(msgspec.Struct, frozen=True):
@@ -152,6 +180,8 @@ class News(msgspec.Struct, frozen=True):
     deaf: bool
     uses_messages: bool = False
     "An entity of some type has stored a message or a timer."
+    numbers: int = 0
+    "The sum of the revisions of all types' numbers of shards."
 
 
 class Decision(msgspec.Struct, frozen=True):

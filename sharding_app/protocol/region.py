@@ -13,6 +13,10 @@ Contract (promise 5): envelopes of one shard leave in the order of the calls. A 
 home only after every call to the former home is answered, handed back or fenced. Calls that come
 back go first, in their old order.
 
+When the type gets other numbers of shards, each waiting call goes to the route of its new shard. A
+call that is outstanding at its former one is *astray*: the new route waits for it too, so that no
+later call to the same entity overtakes it.
+
 Exception: a reply that is a minute late is not waited for. That is safe: its asker has got its
 timeout, the call is never sent again, and a newer home is announced only after the former epoch is
 fenced.
@@ -25,13 +29,13 @@ Calls change the state and append effects to `out`, in order; the shell carries 
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 
 import msgspec
 
 from sharding_app.protocol.histogram import Histogram
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.protocol.transitions import transitions
 
@@ -138,6 +142,7 @@ class Route:
 
     __slots__ = (
         "asked_at",
+        "astray",
         "bounces",
         "epoch",
         "era",
@@ -165,6 +170,8 @@ class Route:
         self.next_home: Incarnation | None = None
         self.next_epoch: Epoch = 0
         self.outstanding = 0
+        self.astray = 0
+        "Outstanding calls of its entities at their former shards; counted in `outstanding` too."
         self.size = 0
         "Bytes of its calls, waiting and outstanding."
         self.waiting: deque[PendingCall] = deque()
@@ -180,6 +187,15 @@ class Route:
 
     def drop_next(self) -> None:
         self.next_home, self.next_era, self.next_epoch = None, 0, 0
+
+
+def _wait_for_astray(route: Route) -> None:
+    """Keep an open route from sending while calls are astray. Its home may be that of after the
+    resize already: the calls go there then.
+    """
+    if route.astray and route.state is OPEN:
+        route.next_home, route.next_era, route.next_epoch = route.home, route.era, route.epoch
+        route.become(RouteState.DRAINING)
 
 
 def outstanding_at(home: Incarnation, calls: Iterable[PendingCall]) -> dict[str, list[PendingCall]]:
@@ -218,6 +234,8 @@ class RegionRoutes:
         self._unsettled: set[ShardId] = set()
         """Shards whose home is wanted, with or without a message for them; and some that are
         settled again."""
+        self._astray: dict[int, ShardId] = {}
+        "By request: the present shard of a call that is outstanding at its former one."
         self._shards_of: dict[Incarnation, set[ShardId]] = {}
         "Shards that were ever said to live at each home: to be looked at when it is gone."
 
@@ -287,6 +305,8 @@ class RegionRoutes:
         route.outstanding -= 1
         if not route.outstanding and (route.next_home is not None or route.waiting):
             self._advance(route, now)
+        if self._astray:
+            self._found([pending], now)
 
     def handed_back(self, home: Incarnation, epoch: Epoch, calls: Sequence[PendingCall], now: float) -> None:
         """Take back calls that the former home did not handle."""
@@ -301,9 +321,10 @@ class RegionRoutes:
                 route.bounces += 1
                 if route.next_home is None:
                     route.become(RouteState.UNKNOWN)
-            self._put_back(route, group)
             route.outstanding -= len(group)
+            self._put_back(route, self._follow(group))
             self._advance(route, now)
+            self._found(group, now)
 
     def abandon(self, pending: PendingCall, now: float) -> None:
         """Take in that the caller waits no longer.
@@ -329,7 +350,8 @@ class RegionRoutes:
         if route.wanted_at >= 0:
             self.total.home_seconds.add(now - route.wanted_at)
             route.wanted_at = -1.0
-        if route.outstanding and ((route.era, route.epoch) != (era, epoch) or route.home is None):
+        newer = (route.era, route.epoch) != (era, epoch) or route.home is None
+        if route.outstanding and (newer or route.astray):
             route.next_home, route.next_era, route.next_epoch = home, era, epoch
             route.become(RouteState.DRAINING)
             return
@@ -339,6 +361,85 @@ class RegionRoutes:
         route.drop_next()
         route.become(OPEN)
         self._advance(route, now)
+
+    def renumbered(
+        self, shard_of: Callable[[EntityId], ShardId], there: Callable[[ShardId], bool], now: float
+    ) -> None:
+        """Take in other numbers of shards. `shard_of` raises nothing; `there` tells whether a shard
+        exists.
+        """
+        for shard in self._astray.values():
+            self.routes[shard].outstanding -= 1
+            self.routes[shard].astray -= 1
+        self._astray.clear()
+        left: set[ShardId] = set()
+        come: set[ShardId] = set()
+        for pending in self.pending.values():
+            if pending.call.type != self.type:
+                continue
+            shard = shard_of(pending.call.entity)
+            if shard == pending.shard:
+                continue
+            if pending.home is None:
+                left.add(pending.shard)
+                come.add(shard)
+                self._move(pending, shard)
+            else:
+                self._await_astray(pending, shard)
+        for shard in left:
+            route = self.routes[shard]
+            route.waiting = deque(each for each in route.waiting if each.shard == shard)
+        for shard in sorted(come):
+            route = self.routes[shard]
+            route.waiting = deque(sorted(route.waiting, key=lambda each: each.request))
+            self._advance(route, now)
+        for shard, route in self.routes.items():
+            route.sought = route.sought and there(shard)
+
+    def _move(self, pending: PendingCall, shard: ShardId) -> None:
+        """Let a call wait at another route, which the caller puts in order and moves on."""
+        self.routes[pending.shard].size -= pending.size
+        pending.shard = shard
+        route = self.routes.setdefault(shard, Route(shard))
+        route.size += pending.size
+        route.waiting.append(pending)
+        self._unsettled.add(shard)
+
+    def _await_astray(self, pending: PendingCall, shard: ShardId) -> None:
+        """Let the route of an outstanding call's present shard wait for it."""
+        self._astray[pending.request] = shard
+        route = self.routes.setdefault(shard, Route(shard))
+        route.outstanding += 1
+        route.astray += 1
+        _wait_for_astray(route)
+
+    def _follow(self, calls: list[PendingCall]) -> list[PendingCall]:
+        """Put calls that have come back from former shards to their present ones; return the
+        others.
+        """
+        if not self._astray:
+            return calls
+        stay = []
+        for pending in calls:
+            if pending.request not in self._astray:
+                stay.append(pending)
+            elif pending.told:
+                self._forget(pending)
+            else:
+                pending.home = None
+                self._move(pending, self._astray[pending.request])
+        return stay
+
+    def _found(self, calls: Iterable[PendingCall], now: float) -> None:
+        """Take in that these calls are outstanding no longer; let those behind them go on."""
+        shards = {self._astray.pop(each.request) for each in calls if each.request in self._astray}
+        for shard in sorted(shards):
+            route = self.routes[shard]
+            still = sum(1 for each in self._astray.values() if each == shard)
+            route.outstanding -= route.astray - still
+            route.astray = still
+            route.waiting = deque(sorted(route.waiting, key=lambda each: each.request))
+            self._advance(route, now)
 
     def hand_off_begins(self, shards: Iterable[ShardId], now: float) -> None:
         """Hold messages for these shards until their home is announced again (BeginHandOff)."""
@@ -384,18 +485,20 @@ class RegionRoutes:
         for shard, group in by_shard.items():
             route = self.routes[shard]
             route.outstanding -= len(group)
-            self._put_back(
-                route, [each for each in group if each.request in never_left or self._goes_again(each)]
-            )
+            again = [each for each in group if each.request in never_left or self._goes_again(each)]
+            self._put_back(route, self._follow(again))
         for shard in sorted(self._shards_of.pop(incarnation, set()) | by_shard.keys()):
             route = self.routes[shard]
             if route.next_home == incarnation:
                 route.drop_next()
                 route.become(RouteState.UNKNOWN if route.home is None else _DRAINED[route.state])
+                _wait_for_astray(route)
             if route.home == incarnation:
                 route.home = None
                 route.become(RouteState.UNKNOWN if route.next_home is None else RouteState.DRAINING)
             self._advance(route, now)
+        for group in by_shard.values():
+            self._found(group, now)
 
     def _goes_again(self, pending: PendingCall) -> bool:
         """Tell whether a call may be handled again, though its dead home may have handled it."""
@@ -416,6 +519,7 @@ class RegionRoutes:
         for route in routes:
             if route.state is RouteState.UNKNOWN:
                 route.asked_at = route.wanted_at = -1.0
+                route.sought = route.sought and reason != "no_such_shard"
                 while route.waiting:
                     self._refuse(route.waiting.popleft(), reason)
 

@@ -18,10 +18,12 @@ from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.coordinator.effects import (
     Bury,
+    CoordinatorEffect,
     Decide,
     Note,
     PutInForce,
     ReadShards,
+    Renumber,
     Tell,
     TellAll,
     Word,
@@ -42,6 +44,7 @@ from sharding_app.protocol.messages import (
     OperatorRequest,
     Register,
     RegisterProxy,
+    Renumbered,
     ShardStarted,
     ShardStopped,
     Suspect,
@@ -54,6 +57,7 @@ logger = logging.getLogger("sharding.coordinator")
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.25
+REFILE_SECONDS = 5.0
 BUSY_SECONDS = 0.025
 QUICK_LOOK_SECONDS = 0.01
 QUICK_FOR_SECONDS = 0.5
@@ -125,6 +129,7 @@ class CoordinatorShell:
         self._location_changes: dict[str, int] = {}
         self._types_of: frozenset[tuple[str, ...]] | None = None
         "The members and their types when the rows of types were read last."
+        self._refiled_at = float("-inf")
         self._unread: dict[str, None] = {}
         "Types whose shards' rows have to be read again."
 
@@ -164,6 +169,14 @@ class CoordinatorShell:
         ):
             self._quick_until = now + QUICK_FOR_SECONDS
         self.machine.receive(source, message, now)
+
+    def told_numbers(self, numbers: int) -> None:
+        """Read the types again if the numbers of shards of any have changed: `numbers` is the sum
+        of their revisions.
+        """
+        if self._loaded and numbers != sum(each.revision for each in self.machine.placement.numbers.values()):
+            self._types_of = None
+            self.look_now()
 
     def look_now(self) -> None:
         self._look_at = self._clock.now()
@@ -247,15 +260,25 @@ class CoordinatorShell:
         return []
 
     async def _read_types(self, members: list[Member]) -> None:
-        """Read how many shards each type has, if the members or their types have changed.
-
-        The number changes only while no member hosts the type, and others may host it next.
+        """Read how many shards each type has, if the members or their types have changed, or any
+        of the numbers has.
         """
         hosted = frozenset((member.incarnation, *member.types) for member in members)
         if hosted != self._types_of:
             found = await self._store.types()
-            self.machine.types_read({each.name: each.number_of_shards for each in found})
+            self.machine.types_read({each.name: each.numbering for each in found})
             self._types_of = hosted
+        await self._refile()
+
+    async def _refile(self) -> None:
+        """Give messages their present shards that were stored from outside while a type was
+        resized: a transaction may know the numbers of its beginning.
+        """
+        now = self._clock.now()
+        resized = any(each.revision for each in self.machine.placement.numbers.values())
+        if resized and now - self._refiled_at >= REFILE_SECONDS:
+            self._refiled_at = now
+            await self._store.refile(self.term)
 
     async def _read_locations(self, members: list[Member]) -> dict[str, dict[ShardId, str] | None]:
         """Read changes of where the application wants shards, by type; None if unknown."""
@@ -281,26 +304,31 @@ class CoordinatorShell:
             for first in range(0, len(changes), MOST_CHANGES):
                 await self._decide(changes[first : first + MOST_CHANGES])
             for effect in effects:
-                match effect:
-                    case Decide():
-                        pass  # written above, many in one statement
-                    case Bury():
-                        await self._bury(effect.incarnation)
-                    case PutInForce():
-                        await self._put_in_force(effect.before)
-                    case ReadShards():
-                        self._unread.update(dict.fromkeys(effect.types))
-                    case Note():
-                        self._note(effect.decision)
-                    case Tell() | TellAll():
-                        raise RuntimeError(f"{effect!r} was not sent with the messages before")
-                    case _:
-                        assert_never(effect)
+                await self._carry_out_one(effect)
         if self._unread:
             await self._read_shards()
         if self._unrecorded and not machine.busy:
             decisions, self._unrecorded = self._unrecorded, []
             await self._record(decisions)
+
+    async def _carry_out_one(self, effect: CoordinatorEffect) -> None:
+        match effect:
+            case Decide():
+                pass  # written before, many in one statement
+            case Bury():
+                await self._bury(effect.incarnation)
+            case PutInForce():
+                await self._put_in_force(effect.before)
+            case Renumber():
+                await self._renumber(effect)
+            case ReadShards():
+                self._unread.update(dict.fromkeys(effect.types))
+            case Note():
+                self._note(effect.decision)
+            case Tell() | TellAll():
+                raise RuntimeError(f"{effect!r} was not sent with the messages before")
+            case _:
+                assert_never(effect)
 
     def _tell(self) -> None:
         """Send the machine's messages. Effects that have to be written stay in their place."""
@@ -330,10 +358,12 @@ class CoordinatorShell:
             logger.info("the timeline misses %d lines", len(decisions), extra={"action": "timeline_gap"})
 
     async def _read_shards(self) -> None:
-        """Read the rows of types of which some have vanished: an operator has deleted them."""
+        """Read the rows of types of which some have vanished, since an operator has deleted them or
+        they were changed by a step of a resize whose answer was lost.
+        """
         types = list(self._unread)
         logger.warning(
-            "rows of shards are gone: those of %s are read again",
+            "rows of shards are gone, or have changed unseen: those of %s are read again",
             ", ".join(types),
             extra={"action": "rows_gone"},
         )
@@ -405,6 +435,21 @@ class CoordinatorShell:
         else:
             self.machine.in_force(before, now_is, self._clock.now())
 
+    async def _renumber(self, effect: Renumber) -> None:
+        try:
+            found = await self._store.renumber(
+                self.term, effect.type, effect.before, effect.upto, effect.least_epoch
+            )
+        except StoreUnavailable as error:
+            logger.warning("a resize has to wait: %s", error, extra={"action": "resize_waits"})
+            found = None
+        if found is None:
+            # Whether it is written is read with the types.
+            self._types_of = None
+            self.machine.not_renumbered(effect.type, self._clock.now())
+        else:
+            self.machine.renumbered(effect.type, effect.before, *found, self._clock.now())
+
     def _note(self, decision: Decision) -> None:
         level = logging.WARNING if decision.action in TO_BE_SEEN else logging.INFO
         if decision.action in IN_THE_TIMELINE_ALONE:
@@ -432,7 +477,7 @@ def _parts(words: list[Word]) -> Iterator[list[Word]]:
     size = 0
     for word in words:
         part.append(word)
-        size += 1 if isinstance(word, NodeGone) else 1 + len(word.shards)
+        size += 1 if isinstance(word, NodeGone | Renumbered) else 1 + len(word.shards)
         if size >= MOST_SHARDS:
             yield part
             part, size = [], 0

@@ -261,8 +261,7 @@ class Settings:
 
     number_of_shards: int = _knob(_NODE.number_of_shards, "Shards",
         "Number of shards per entity type (about 10 times the most nodes you expect). Must be "
-        "equal on all nodes. To change it, stop the nodes and run `sharding_remove_data`; journals "
-        "stay, and so do durable messages and timers with `--keep-messages`.", at_least=1, at_most=1_000_000,
+        "equal on all nodes. `sharding_resize` changes it in a running cluster.", at_least=1, at_most=1_000_000,
         to=(_TYPE.number_of_shards,))
     handoff_timeout_seconds: float = _knob(_COORDINATOR.hand_off_timeout_seconds, "Shards",
         "A shard that has to move and has not stopped after this time is stopped by force on its "

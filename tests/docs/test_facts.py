@@ -85,7 +85,7 @@ def test_every_command_and_logger_that_is_named_exists() -> None:
 
 
 def test_options_that_are_named_exist(live_tables: Live) -> None:
-    commands = ("runcluster", "sharding_node", "sharding_status")
+    commands = ("runcluster", "sharding_node", "sharding_status", "sharding_resize")
     shown = {option for each in commands for option in options(live_tables.manage(each, "--help").stdout)}
     lines = [line for line in RUNNING.splitlines() if "systemctl" not in line]
     assert options("\n".join(lines)) <= shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +20,9 @@ from sharding_app.http.metrics import (
 )
 from sharding_app.operations.database_health import Health, TableHealth
 from sharding_app.operations.projections import ProjectionLook
-from sharding_app.operations.snapshot import MessageCounts, ShardGroup
+from sharding_app.operations.snapshot import MessageCounts, ShardGroup, TypeRow
 from sharding_app.protocol.histogram import ROWS, SECONDS
-from sharding_app.protocol.records import CoordinatorRow
+from sharding_app.protocol.records import CoordinatorRow, TypeConfig
 from sharding_app.runtime.telemetry.exposition import Family
 from sharding_app.runtime.telemetry.metrics import COUNTERS, GAUGES, HISTOGRAMS, families
 from tests.support.answering_nodes import answer
@@ -29,6 +30,7 @@ from tests.support.live import ROOT
 
 PAGE = ROOT / "docs" / "metrics.md"
 LINE = re.compile(r"^\| `(?P<name>sharding_\w+)` \| (?P<kind>\w+) \| (?P<labels>[^|]*) \|", re.MULTILINE)
+RESIZED = TypeConfig("shop.Cart", "event_sourced", 6, "hash:crc32-1", "crc32-1", "", "postgres", wanted=12)
 Described = dict[str, tuple[str, frozenset[str]]]
 
 
@@ -58,6 +60,7 @@ def of_the_site() -> Described:
     client: Any = SimpleNamespace(asks=1, answers=1, pending={}, drops=Counter({("shop.Cart", "timeout"): 1}))
     rows: Any = SimpleNamespace(
         members=[],
+        types=[TypeRow(1, RESIZED, datetime(2026, 1, 1, tzinfo=UTC))],
         shards=[ShardGroup(type="shop.Cart", step="stopped", home=None, shards=1)],
         coordinator=CoordinatorRow(1, None),
         events=1,

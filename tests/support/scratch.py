@@ -18,6 +18,7 @@ FILES = (
     "0001_coordinator",
     "0001_leases",
     "0001_locations",
+    "0001_resizing",
     "0001_projections",
     "0001_partitions",
 )

@@ -19,7 +19,7 @@ from sharding_app.entities import transactions
 from sharding_app.entities.registry import registry
 from sharding_app.entities.staging import StagedMessage
 from sharding_app.errors import Unavailable
-from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.numbering import Numbering
 
 
 class DjangoOutside:
@@ -49,10 +49,10 @@ def _insert(cursor: CursorWrapper, message: StagedMessage, args: bytes) -> None:
         raise Unavailable(
             f"no node has hosted {message.target_type!r} yet: start `manage.py sharding_node`", code="no_host"
         )
-    ((type_id, number_of_shards),) = known
+    ((type_id, *numbers, rule),) = known
     extractor = registry.get(message.target_type).extractor
-    if extractor is None:
-        shard = shard_of(message.target, number_of_shards)
+    if extractor is None or rule.startswith("hash:"):
+        shard = Numbering(*numbers).shard_of(message.target)
     else:
         shard = extractor.checked_shard_id(message.target)
     run_query(

@@ -3,13 +3,14 @@ store's SQL.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from sharding_app.ports.store import StaleTerm, StoreRefused
 from sharding_app.protocol.coordinator.terms import next_term
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     CoordinatorRow,
     Decision,
@@ -82,7 +83,7 @@ class ClusterRows:
         for config in configs:
             known = self.types.setdefault(config.name, config)
             self.type_ids.setdefault(config.name, len(self.type_ids) + 1)
-            if known != config:
+            if known.as_declared(config) != config:
                 differing[config.name] = known
         return {config.name: self.type_ids[config.name] for config in configs}, differing
 
@@ -151,6 +152,13 @@ class ClusterRows:
         if not term or term != self.coordinator.term:
             raise StaleTerm(f"the term is {self.coordinator.term}, not {term}")
 
+    def coordinator_row(self) -> CoordinatorRow:
+        return msgspec.structs.replace(self.coordinator, numbers=self.numbers)
+
+    @property
+    def numbers(self) -> int:
+        return sum(each.revision for each in self.types.values())
+
     def older_candidates(self, incarnation: Incarnation) -> int:
         """Count the older live candidates, to whom the coordinator's lock is left. A candidate
         without a row leaves it too.
@@ -205,6 +213,51 @@ class ClusterRows:
         self.workers[before.type] = known
         return known
 
+    # -- Resizes -----------------------------------------------------------------------------------
+
+    def resize(self, type_name: str, known: int, wanted: int) -> bool:
+        """Note the number of shards that a type is to have."""
+        config = self.types.get(type_name)
+        if config is None or config.wanted or config.number_of_shards != known:
+            return False
+        declared = tuple(sorted({*config.declared, known, wanted}))
+        self.types[type_name] = msgspec.structs.replace(
+            config, wanted=wanted, revision=config.revision + 1, declared=declared
+        )
+        return True
+
+    def renumbered(self, type_name: str, upto: int, epoch: Epoch) -> list[ShardRow]:
+        """Change the numbers and the shards of some groups; return the rows of their shards."""
+        config = self.types[type_name]
+        before, after = config.numbering, config.numbering.after(upto)
+        former, later = before.former(upto), before.later(upto)
+        lived = {shard % before.groups for shard in former if (type_name, shard) in self.shards}
+        for shard in sorted({*former, *later}):
+            if (type_name, shard) in self.shards or (shard in later and shard % before.groups in lived):
+                self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
+                self.epochs[self.type_ids[type_name], shard] = epoch
+        self.types[type_name] = msgspec.structs.replace(
+            config,
+            number_of_shards=after.shards,
+            wanted=after.wanted,
+            resized=after.done,
+            revision=after.revision,
+        )
+        self._relocate(type_name, before, upto)
+        return [self.shards[type_name, shard] for shard in later if (type_name, shard) in self.shards]
+
+    def _relocate(self, type_name: str, before: Numbering, upto: int) -> None:
+        """Let new shards have the location of the one that they come from."""
+        places = self.locations.setdefault(type_name, {})
+        later = before.later(upto)
+        for shard in before.former(upto):
+            if shard not in later:
+                places.pop(shard, None)
+        for shard in later:
+            if before.wanted > before.shards and shard % before.groups in places:
+                places[shard] = places[shard % before.groups]
+        self.location_changes[type_name] = self.location_changes.get(type_name, 0) + 1
+
     # -- Homes -------------------------------------------------------------------------------------
 
     def is_home(self, type_id: int, shard: ShardId, epoch: Epoch, home: Incarnation) -> bool:
@@ -215,7 +268,19 @@ class ClusterRows:
         return [
             msgspec.structs.replace(row, uses_messages=self._uses_messages(self.type_ids[row.type]))
             for key, row in sorted(self.shards.items())
-            if types is None or key[0] in types
+            if (types is None or key[0] in types) and self.types[row.type].numbering.has(row.shard)
+        ]
+
+    def present(self) -> list[ShardRow]:
+        """Return the rows of shards that there are now."""
+        return [row for row in self.shards.values() if self.types[row.type].numbering.has(row.shard)]
+
+    def homes(self, type_name: str, shards: Collection[ShardId]) -> list[ShardRow]:
+        """Return the rows of these shards, with the numbers of their type."""
+        return [
+            msgspec.structs.replace(row, numbering=self.types[type_name].numbering)
+            for row in self.rows([type_name])
+            if row.shard in shards
         ]
 
     def any_uses_messages(self) -> bool:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from sharding_app.adapters.memory.cluster_rows import check_row
 from sharding_app.adapters.memory.locks import Key, Lock
 from sharding_app.adapters.memory.steps import Pause, Steps
-from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term, shard_of
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     HomeChange,
     LeaveRequest,
@@ -36,6 +37,48 @@ def node_key(incarnation: Incarnation) -> Key:
 
 def shard_key(type_id: int, shard: ShardId) -> Key:
     return "shard", type_id, shard
+
+
+class Moving:
+    """The rows of entities that a step of a resize gives other shards, or the first of them."""
+
+    def __init__(
+        self, server: "MemoryServer", type_name: str, before: Numbering, upto: int, at_most: int
+    ) -> None:
+        self._server = server
+        self._type_id = type_id = server.cluster.type_ids[type_name]
+        self._wanted = before.wanted
+        former = frozenset(before.former(upto))
+        marked = sorted(
+            (shard, entity)
+            for (owner, shard), entities in server.journal.remembered.items()
+            if owner == type_id and shard in former
+            for entity in entities
+            if self._later(entity) != shard
+        )
+        messages = sorted(
+            each.row.id
+            for each in server.messages.rows.values()
+            if each.row.type_id == type_id
+            and each.row.shard in former
+            and self._later(each.row.entity) != each.row.shard
+        )
+        self.marked, self.messages = marked[:at_most], messages[:at_most]
+        self._all = len(marked) < at_most and len(messages) < at_most
+
+    def carry_out(self) -> bool:
+        """Move them. Return whether that was all."""
+        remembered, messages = self._server.journal.remembered, self._server.messages
+        for shard, entity in self.marked:
+            del remembered[self._type_id, shard][entity]
+            remembered.setdefault((self._type_id, self._later(entity)), {})[entity] = None
+        for message in self.messages:
+            if stored := messages.rows.get(message):
+                messages.refile(stored, self._later(stored.row.entity))
+        return self._all
+
+    def _later(self, entity: str) -> ShardId:
+        return shard_of(entity, self._wanted)
 
 
 class ClusterWrites:
@@ -121,6 +164,56 @@ class ClusterWrites:
         if known is not None and known.revision == before.revision:
             yield from self._hold_type(before.type)
         return self._rows.put_in_force(before)
+
+    def resize(self, type_name: str, known: int, wanted: int) -> Steps[bool]:
+        yield from self._hold_type(type_name)
+        return self._rows.resize(type_name, known, wanted)
+
+    def renumber(
+        self, term: Term, type_name: str, before: Numbering, upto: int, least_epoch: Epoch, at_most: int
+    ) -> Steps[tuple[Numbering, list[ShardRow]] | None]:
+        """Lock the type's row, the messages that move, then the rows of the shards; write all of it
+        at the end.
+        """
+        yield from self.guard(term)
+        if self._is_other(type_name, before):
+            return None
+        yield Lock(("type", type_name))
+        if self._is_other(type_name, before):
+            return None
+        moving = Moving(self._server, type_name, before, upto, at_most)
+        for message in moving.messages:
+            yield Lock(("message", message))
+        type_id = self._rows.type_ids[type_name]
+        shards = sorted({*before.former(upto), *before.later(upto)})
+        for shard in shards:
+            yield Lock(shard_key(type_id, shard))
+        rows = [
+            self._rows.shards[type_name, each] for each in shards if (type_name, each) in self._rows.shards
+        ]
+        if any(each.home is not None for each in rows):
+            return None
+        yield Pause.COMMIT
+        # A timer that was waited for may have another id now.
+        if not Moving(self._server, type_name, before, upto, at_most).carry_out():
+            return before, []
+        epoch = max([least_epoch, *(each.epoch + 1 for each in rows)])
+        found = self._rows.renumbered(type_name, upto, epoch)
+        return self._rows.types[type_name].numbering, found
+
+    def _is_other(self, type_name: str, numbering: Numbering) -> bool:
+        config = self._rows.types.get(type_name)
+        return config is None or not config.wanted or config.revision != numbering.revision
+
+    def refile(self) -> Steps[None]:
+        """Give messages of shards that there are no more their present ones."""
+        cluster = self._rows
+        names = {number: name for name, number in cluster.type_ids.items()}
+        yield Pause.COMMIT
+        for stored in list(self._server.messages.rows.values()):
+            numbering = cluster.types[names[stored.row.type_id]].numbering
+            if not numbering.has(stored.row.shard):
+                self._server.messages.refile(stored, stored.row.shard % numbering.groups)
 
     def decide(self, term: Term, changes: Sequence[HomeChange]) -> Steps[list[ShardRow]]:
         """Lock the existing rows in one order, whatever their epochs; then insert new rows.

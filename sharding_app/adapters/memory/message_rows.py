@@ -74,6 +74,10 @@ class MessageRows:
         self.pop(message)
         self.put(stored)
 
+    def refile(self, stored: Stored, shard: ShardId) -> None:
+        """Give a message another shard."""
+        self.put(stored._replace(row=stored.row._replace(shard=shard)))
+
     def missing(self, takes: Iterable[Taking], now: datetime) -> dict[str, float | None]:
         """Return those that do not wait to be taken: the seconds that they have left, or None for
         those that are gone.

@@ -10,7 +10,8 @@ from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError
 from sharding_app.adapters.memory.steps import Steps, at_once
 from sharding_app.ports.store import StoreUnavailable
-from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     Backend,
     CoordinatorRow,
@@ -28,6 +29,7 @@ from sharding_app.protocol.records import (
 
 T = TypeVar("T")
 
+ROWS_AT_ONCE = 10_000
 LOCK_SECONDS = 1.0
 """Seconds that its statements wait for a row."""
 
@@ -93,15 +95,16 @@ class MemoryStore:
         return await self._ask("members", lambda: (self._server.identity, self._rows.with_locks()))
 
     async def coordinator(self) -> CoordinatorRow:
-        return await self._ask("coordinator", lambda: self._rows.coordinator)
+        return await self._ask("coordinator", self._rows.coordinator_row)
 
     async def news(self, incarnation: Incarnation) -> News:
         def news() -> News:
             row, member = self._rows.coordinator, self._rows.members.get(incarnation)
             used = self._rows.any_uses_messages()
+            numbers = self._rows.numbers
             if member is None:
-                return News(row.term, row.incarnation, None, None, False, used)
-            return News(row.term, row.incarnation, member.asked, member.state, member.deaf, used)
+                return News(row.term, row.incarnation, None, None, False, used, numbers)
+            return News(row.term, row.incarnation, member.asked, member.state, member.deaf, used, numbers)
 
         return await self._ask("news", news)
 
@@ -110,9 +113,7 @@ class MemoryStore:
 
     async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]:
         wanted = frozenset(shards)
-        return await self._ask(
-            "homes", lambda: [row for row in self._rows.rows([type_name]) if row.shard in wanted]
-        )
+        return await self._ask("homes", lambda: self._rows.homes(type_name, wanted))
 
     async def home_counts(self) -> dict[Incarnation, int]:
         return await self._ask(
@@ -139,6 +140,26 @@ class MemoryStore:
 
     async def put_in_force(self, term: Term, before: NumberOfWorkers) -> NumberOfWorkers | None:
         return await self._write("put_in_force", lambda: self._writes.put_in_force(term, before))
+
+    async def resize(self, type_name: str, known: int, wanted: int, by: str = "") -> bool:
+        return await self._write("resize", lambda: self._writes.resize(type_name, known, wanted))
+
+    async def renumber(
+        self,
+        term: Term,
+        type_name: str,
+        before: Numbering,
+        upto: int,
+        least_epoch: Epoch,
+        at_most: int = ROWS_AT_ONCE,
+    ) -> tuple[Numbering, list[ShardRow]] | None:
+        return await self._write(
+            "renumber",
+            lambda: self._writes.renumber(term, type_name, before, upto, least_epoch, at_most),
+        )
+
+    async def refile(self, term: Term) -> None:
+        await self._write("refile", self._writes.refile)
 
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""

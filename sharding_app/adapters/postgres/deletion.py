@@ -23,7 +23,7 @@ from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.sql import QUERIES
-from sharding_app.adapters.postgres.store import type_parameters
+from sharding_app.adapters.postgres.store import config_of, type_parameters
 from sharding_app.ports.journal import Erasure
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.records import TypeConfig
@@ -146,7 +146,7 @@ def _entity(connection: Connection, type_name: str, entity: str) -> dict[str, An
     """Return how statements name an entity; None: the cluster does not know the type."""
     for number, *config in _rows(connection, "types", {}):
         if config[0] == type_name:
-            shard = TypeConfig(*config).shard_by_hash(entity)
+            shard = config_of(config).shard_by_hash(entity)
             return {"type_id": number, "entity": entity, "shard": shard}
     return None
 

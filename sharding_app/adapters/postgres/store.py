@@ -7,6 +7,7 @@ writes go through functions that lock the term's row first (`migrations/sql/0001
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import psycopg
 from psycopg.types.json import Json
 
@@ -20,7 +21,8 @@ from sharding_app.adapters.postgres.errors import (
     is_refused,
 )
 from sharding_app.ports.store import StaleTerm, StoreRefused, StoreUnavailable
-from sharding_app.protocol.ids import Incarnation, ShardId, Term
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     Backend,
     CoordinatorRow,
@@ -38,6 +40,8 @@ from sharding_app.protocol.records import (
 
 TIMELINE_LINES = 1000
 """Lines of the timeline that are kept of each action."""
+ROWS_AT_ONCE = 10_000
+"""Rows of a table that one statement gives other shards."""
 INSUFFICIENT_PRIVILEGE = "42501"
 
 
@@ -101,18 +105,20 @@ class PostgresStore:
     ) -> tuple[dict[str, int], dict[str, TypeConfig]]:
         ordered = sorted(configs, key=lambda config: config.name)
         await self._rows("register_types", type_parameters(ordered))
-        known = {row[1]: (row[0], TypeConfig(*row[1:])) for row in await self._rows("types")}
+        known = {row[1]: (row[0], config_of(row[1:])) for row in await self._rows("types")}
         numbers = {each.name: known[each.name][0] for each in configs}
-        return numbers, {each.name: known[each.name][1] for each in configs if known[each.name][1] != each}
+        theirs = {each.name: known[each.name][1] for each in configs}
+        differing = {each.name for each in configs if theirs[each.name].as_declared(each) != each}
+        return numbers, {name: config for name, config in theirs.items() if name in differing}
 
     async def type_ids(self) -> dict[str, int]:
         return {row[1]: row[0] for row in await self._rows("types")}
 
     async def types(self) -> list[TypeConfig]:
-        return [TypeConfig(*row[1:]) for row in await self._rows("types")]
+        return [config_of(row[1:]) for row in await self._rows("types")]
 
     async def types_in_force(self) -> list[TypeConfig]:
-        return [TypeConfig(*row) for row in await self._rows("types_in_force")]
+        return [config_of(row) for row in await self._rows("types_in_force")]
 
     async def join(self, member: Member, lock_keys: tuple[int, int]) -> int:
         rows = await self._rows(
@@ -177,8 +183,8 @@ class PostgresStore:
 
     async def news(self, incarnation: Incarnation) -> News:
         rows = await self._rows("news", {"incarnation": incarnation})
-        term, coordinator, asked, state, deaf, uses_messages = rows[0]
-        return News(term or 0, coordinator, asked, state, bool(deaf), uses_messages)
+        term, coordinator, asked, state, deaf, uses_messages, numbers = rows[0]
+        return News(term or 0, coordinator, asked, state, bool(deaf), uses_messages, numbers)
 
     async def shards(self, types: Sequence[str] | None = None) -> list[ShardRow]:
         if types is None:
@@ -186,7 +192,8 @@ class PostgresStore:
         return await self._shards("shards_of_types", {"types": list(types)})
 
     async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]:
-        return await self._shards("homes", {"type": type_name, "shards": list(shards)})
+        rows = await self._rows("homes", {"type": type_name, "shards": list(shards)})
+        return [msgspec.structs.replace(ShardRow(*row[:6]), numbering=Numbering(*row[6:])) for row in rows]
 
     async def home_counts(self) -> dict[Incarnation, int]:
         return dict(await self._rows("home_counts"))
@@ -220,6 +227,32 @@ class PostgresStore:
         params = {"term": term, "type": before.type, "revision": before.revision}
         rows = await self._rows("put_in_force", params)
         return NumberOfWorkers(*rows[0]) if rows else None
+
+    async def resize(self, type_name: str, known: int, wanted: int, by: str = "") -> bool:
+        params = {"type": type_name, "known": known, "wanted": wanted, "by": by}
+        return bool(await self._rows("resize", params))
+
+    async def renumber(
+        self,
+        term: Term,
+        type_name: str,
+        before: Numbering,
+        upto: int,
+        least_epoch: Epoch,
+        at_most: int = ROWS_AT_ONCE,
+    ) -> tuple[Numbering, list[ShardRow]] | None:
+        params = {
+            "term": term, "type": type_name, "revision": before.revision, "upto": upto,
+            "least_epoch": least_epoch, "at_most": at_most,
+        }  # fmt: skip
+        rows = await self._rows("renumber", params)
+        if not rows:
+            return None
+        shards = [ShardRow(type_name, row[4], row[5], None, row[6]) for row in rows if row[4] is not None]
+        return Numbering(*rows[0][:4]), shards
+
+    async def refile(self, term: Term) -> None:
+        await self._rows("refile")
 
     async def ask_to(
         self, request: LeaveRequest | None, incarnations: Sequence[Incarnation], by: str = ""
@@ -333,6 +366,11 @@ def _member(row: tuple[Any, ...]) -> Member:
         wire=(row[17][0], row[17][1], row[17][2]),
         addresses=tuple(row[18]),
     )
+
+
+def config_of(row: Sequence[Any]) -> TypeConfig:
+    """Return a row of `types` without its number."""
+    return msgspec.structs.replace(TypeConfig(*row[:-1]), declared=tuple(row[-1]))
 
 
 def type_parameters(configs: Sequence[TypeConfig]) -> dict[str, Any]:

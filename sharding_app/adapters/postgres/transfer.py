@@ -16,12 +16,21 @@ import psycopg
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
 from sharding_app.adapters.postgres.deletion import NodesAlive, UnknownTypes
 from sharding_app.adapters.postgres.sql import HIGHEST, QUERIES
+from sharding_app.adapters.postgres.store import config_of
 from sharding_app.protocol.records import TypeConfig
 
 PAGE_ROWS = 500
 HIGHEST_NUMBER = 2**63 - 1
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class Resizing(Exception):
+    """The shards of the type change just now, and rows with them: nothing was read or written."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} is being resized")
+        self.name = name
 
 
 class Contradiction(Exception):
@@ -85,7 +94,10 @@ class Transfer:
         """Return a type that the cluster knows. Raises UnknownTypes."""
         for number, *config in self._rows("types", {}):
             if config[0] == name:
-                return KnownType(number, TypeConfig(*config))
+                known = config_of(config)
+                if known.wanted:
+                    raise Resizing(name)
+                return KnownType(number, known)
         raise UnknownTypes([name])
 
     def cluster_id(self) -> str:

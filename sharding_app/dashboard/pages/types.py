@@ -26,7 +26,7 @@ def types_page(look: Look, asked: Asked) -> Page:
 
 def type_page(look: Look, asked: Asked, number: str) -> Page:
     row = _type_row(look, number)
-    every = row.config.number_of_shards
+    every = row.config.numbering.most
     given = asked.query.get("from", "0")
     first = (
         min(int(given), every - 1) // MAX_CELLS * MAX_CELLS if given.isdecimal() and len(given) < 10 else 0
@@ -54,8 +54,8 @@ def type_page(look: Look, asked: Asked, number: str) -> Page:
 def shard_page(look: Look, asked: Asked, number: str, shard: str) -> Page:
     row = _type_row(look, number)
     which = int(shard)
-    if which >= row.config.number_of_shards:
-        raise Http404(_("This type has {} shards.").format(row.config.number_of_shards))
+    if not row.config.numbering.has(which):
+        raise Http404(_("This type has {} shards.").format(row.config.numbering.total))
     (cell,) = shard_map.shard_map(look, row, range(which, which + 1))
     after = asked.query.get("after", "")
     context: View = {

@@ -13,6 +13,7 @@ from sharding_app.operations.rates import TypeFigures
 from sharding_app.operations.snapshot import TypeRow
 from sharding_app.protocol.allocation.singleton import SINGLETON
 from sharding_app.protocol.allocation.workers import WORKERS
+from sharding_app.protocol.numbering import Numbering
 
 
 def type_rows(look: Look) -> list[View]:
@@ -31,7 +32,8 @@ def settings(row: TypeRow) -> list[tuple[str, str]]:
     config = row.config
     found = [
         (_("Kind"), config.kind.replace("_", " ")),
-        (_("Shards"), words.count(config.number_of_shards)),
+        (_("Shards"), words.count(config.numbering.total)),
+        *_resize(config.numbering),
         (_("From id to shard"), config.extractor),
         (_("Hash"), config.hash_version),
         (_("Role"), config.role or words.NOTHING),
@@ -49,6 +51,17 @@ def settings(row: TypeRow) -> list[tuple[str, str]]:
     return [*found, (_("Code"), f"{known.cls.__module__}.{known.cls.__qualname__}"), *said]
 
 
+def _resize(numbering: Numbering) -> list[tuple[str, str]]:
+    """How far a resize of the type is, if one is under way."""
+    if not numbering.resizing:
+        return []
+    text = _("{shards} → {wanted} shards, {done} of {groups} groups are done").format(
+        shards=words.count(numbering.shards), wanted=words.count(numbering.wanted),
+        done=words.count(numbering.done), groups=words.count(numbering.groups),
+    )  # fmt: skip
+    return [(_("Resize"), text)]
+
+
 def _type(row: TypeRow, look: Look) -> View:
     shown = homes(look)
     groups = look.cluster.shards_of(row.config.name)
@@ -63,9 +76,9 @@ def _type(row: TypeRow, look: Look) -> View:
         "name": row.config.name,
         "kind": row.config.kind.replace("_", " "),
         "role": row.config.role or words.NOTHING,
-        "shards": words.count(row.config.number_of_shards),
+        "shards": words.count(row.config.numbering.total),
         "placed": words.count(sum(placed.values())),
-        "unused": words.count(row.config.number_of_shards - sum(each.shards for each in groups)),
+        "unused": words.count(row.config.numbering.total - sum(each.shards for each in groups)),
         "moving": words.count(sum(each.shards for each in groups if each.step == "handoff")),
         "lost": lost,
         "shares": [

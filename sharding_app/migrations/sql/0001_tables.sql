@@ -65,7 +65,14 @@ CREATE TABLE sharding_type (
     -- An entity of the type has stored a message or a timer: nodes look for those that are due.
     uses_messages boolean NOT NULL DEFAULT false,
     -- A projection follows the type: its appends say in sharding_change which events are new.
-    followed boolean NOT NULL DEFAULT false
+    followed boolean NOT NULL DEFAULT false,
+    -- Of a resize: the number of shards that there are to be (0: none is under way), and how many groups have changed.
+    shards_wanted integer NOT NULL DEFAULT 0 CHECK (shards_wanted >= 0),
+    groups_resized integer NOT NULL DEFAULT 0 CHECK (groups_resized >= 0),
+    -- How often any of the numbers of shards has changed.
+    shards_revision bigint NOT NULL DEFAULT 0,
+    -- Numbers of shards that nodes may still declare, since resizes have begun or ended there.
+    declared_shards integer[] NOT NULL DEFAULT '{}'
 );
 
 CREATE TABLE sharding_shard (

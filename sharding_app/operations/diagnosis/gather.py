@@ -38,7 +38,7 @@ from sharding_app.protocol.records import Member
 from sharding_app.runtime.node.process import Process, WireRefused
 from sharding_app.settings.load import get_problems, get_settings
 from sharding_app.settings.schema import Settings
-from sharding_app.wiring import entity_types, new_loop
+from sharding_app.wiring import entity_types, new_loop, placing
 
 Say = Callable[[str], None]
 RATE_SECONDS = 1.5
@@ -74,6 +74,7 @@ def gather(say: Say) -> Look:
             keys=len(settings.keys),
         ),
         "layer": layer,
+        "declared_shards": {name: config.number_of_shards for name, (config, _) in placing().items()},
     }
     if all(str(each.id) != "sharding.E002" for each in found):
         look.update(_database(settings, found, say))

@@ -177,6 +177,8 @@ class Look:
     "Why no node could be asked; mostly the channel layer."
     refused_here: Mapping[str, str] = field(default_factory=dict)
     "Types whose configuration in this project differs from the cluster's, and how."
+    declared_shards: Mapping[str, int] = field(default_factory=dict)
+    "How many shards each type has by the code and the settings of this project."
     seals_broken: int = 0
     "Frames that arrived here and that none of this process's keys opens."
     refused: str = ""

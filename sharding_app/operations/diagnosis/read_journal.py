@@ -199,7 +199,7 @@ def _remembered(
         except Exception as error:  # noqa: BLE001  (the user's own extractor)
             strange.append((entity, type(error).__qualname__))
             continue
-        if now is not None and not 0 <= now < config.number_of_shards:
+        if now is not None and not 0 <= now < config.numbering.most:
             strange.append((entity, f"its extractor says shard {now} of {config.number_of_shards}"))
         elif now is not None and now != shard:
             moved += 1
@@ -210,6 +210,7 @@ def shard_by_id(config: TypeConfig, known: EntityType | None, entity: str) -> in
     """Return the shard of an id; None if the code is not installed. The user's extractor may
     raise.
     """
-    if known is not None and known.extractor is not None:
+    by_hash = config.shard_by_hash(entity)
+    if by_hash is None and known is not None and known.extractor is not None:
         return int(known.extractor.checked_shard_id(entity))
-    return config.shard_by_hash(entity)
+    return by_hash

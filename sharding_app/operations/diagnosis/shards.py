@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from sharding_app.operations.console import counted
-from sharding_app.operations.diagnosis.finding import Finding, error, warning
+from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
 from sharding_app.operations.diagnosis.look import Look
+from sharding_app.operations.resizes import told
 from sharding_app.protocol.coordinator.timeline import ranges
 from sharding_app.protocol.liveness.membership import member_names
 from sharding_app.protocol.records import ShardRow
@@ -17,7 +18,9 @@ def examine(look: Look) -> Iterator[Finding]:
     names = member_names(cluster.members)
     hosted = {name for each in cluster.members for name in each.types}
     rescaled = {
-        each.config.name for each in cluster.types if each.workers is not None and each.workers.rescaling
+        each.config.name
+        for each in cluster.types
+        if each.config.wanted or (each.workers is not None and each.workers.rescaling)
     }
     patience = look.limits.patience_seconds
     dead: dict[str, list[ShardRow]] = {}
@@ -82,6 +85,31 @@ def rescales(look: Look) -> Iterator[Finding]:
             "The new workers start when the old ones have stopped, a moment later. If it lasts, a worker ignores its "
             "cancellation (it is given up after HANDOFF_TIMEOUT_SECONDS), or there is no coordinator.",
         )  # fmt: skip
+
+
+def resizes(look: Look) -> Iterator[Finding]:
+    """Report types whose number of shards is being changed, and code that says another number than
+    the rows.
+    """
+    cluster = look.cluster
+    if cluster is None:
+        return
+    for each in cluster.types:
+        name, numbering = each.config.name, each.config.numbering
+        if numbering.resizing:
+            yield warning(
+                "D186", f"{name} {told(numbering)}.", f"type {name}",
+                "A group changes when all of its shards have stopped, a moment after their hand-off begins. If the number "
+                "of groups stays, a handler holds a shard up (D183), a transaction holds a row of sharding_message, or "
+                "there is no coordinator.",
+            )  # fmt: skip
+        said = look.declared_shards.get(name)
+        if each.config.revision and not numbering.resizing and said not in (None, numbering.shards):
+            yield note(
+                "D187", f"{name} has {numbering.shards} shards since a resize, and its code says {said}.", f"type {name}",
+                f"The cluster goes by {numbering.shards}. Write number_of_shards={numbering.shards} into the code: after "
+                "sharding_remove_data, and in a new cluster, the code's number holds.",
+            )  # fmt: skip
 
 
 def strategies(look: Look) -> Iterator[Finding]:

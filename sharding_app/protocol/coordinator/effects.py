@@ -2,11 +2,12 @@
 
 import msgspec
 
-from sharding_app.protocol.ids import Incarnation
-from sharding_app.protocol.messages import AnyMessage, BeginHandOff, NodeGone, ShardHome
+from sharding_app.protocol.ids import Epoch, Incarnation
+from sharding_app.protocol.messages import AnyMessage, BeginHandOff, NodeGone, Renumbered, ShardHome
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Decision, HomeChange, NumberOfWorkers
 
-Word = ShardHome | BeginHandOff | NodeGone
+Word = ShardHome | BeginHandOff | NodeGone | Renumbered
 
 
 class Decide(msgspec.Struct, frozen=True):
@@ -27,6 +28,19 @@ class PutInForce(msgspec.Struct, frozen=True):
     """
 
     before: NumberOfWorkers
+
+
+class Renumber(msgspec.Struct, frozen=True):
+    """Give the rows of some groups of shards their new shards, guarded by the term; report with
+    `renumbered` or `not_renumbered`.
+    """
+
+    type: str
+    before: Numbering
+    upto: int
+    "How many groups have changed then."
+    least_epoch: Epoch
+    "The shards get this epoch, or a higher one: none was ever given out for any of them."
 
 
 class ReadShards(msgspec.Struct, frozen=True):
@@ -55,4 +69,4 @@ class Note(msgspec.Struct, frozen=True):
     decision: Decision
 
 
-CoordinatorEffect = Decide | Bury | PutInForce | ReadShards | Tell | TellAll | Note
+CoordinatorEffect = Decide | Bury | PutInForce | Renumber | ReadShards | Tell | TellAll | Note

@@ -27,6 +27,7 @@ from sharding_app.protocol.coordinator.operator import Operator
 from sharding_app.protocol.coordinator.outbox import Outbox
 from sharding_app.protocol.coordinator.placement import Placement
 from sharding_app.protocol.coordinator.rebalancing import Rebalancing
+from sharding_app.protocol.coordinator.resizing import Resizing
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.coordinator.strategies import Strategies
 from sharding_app.protocol.coordinator.tables import Starting, Tables
@@ -48,6 +49,7 @@ from sharding_app.protocol.messages import (
     ShardStarted,
     ShardStopped,
 )
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import HomeChange, Member, NumberOfWorkers, ShardRow
 
 TRUST_SECONDS = 3.0
@@ -82,7 +84,9 @@ class Coordinator:
         self.settings = settings
         self.outbox = Outbox(term)
         strategies = Strategies(strategy_of, strategy_clock, self.outbox.note)
-        self.placement = Placement(strategies, settings.min_members, settings.min_members_of_role)
+        self.placement = Placement(
+            strategies, settings.min_members, settings.min_members_of_role, settings.resized_at_once
+        )
         self.tables = Tables(term, self.placement)
         self.audience = Audience(self.placement, self.outbox)
         self.timeline = Timeline(self.outbox)
@@ -90,6 +94,7 @@ class Coordinator:
         self.fencing = Fencing(self.tables, self.outbox, self.audience, self.timeline, self.handoffs)
         self.rebalancing = Rebalancing(self.tables, self.handoffs, settings.rebalance_interval_seconds)
         self.worker_sets = WorkerSets(self.tables, self.outbox, self.handoffs)
+        self.resizing = Resizing(self.tables, self.outbox, self.handoffs, self.audience)
         self.operator = Operator(me, self.tables, self.outbox, self.handoffs, self.rebalancing)
         self.waiters: dict[ShardKey, dict[Incarnation, None]] = {}
         "Processes that have asked for a shard's home and are not answered yet."
@@ -244,17 +249,36 @@ class Coordinator:
         self._serve_waiters(now)
         self._tell_hosts(now)
 
-    def types_read(self, numbers: Mapping[str, int]) -> None:
-        """Take in the number of shards of each type.
+    def types_read(self, numbers: Mapping[str, Numbering]) -> None:
+        """Take in the numbers of shards of each type.
 
         A type whose data was removed may have fewer now: its other shards have no rows any more.
         """
-        self.placement.numbers = numbers
+        self.resizing.read(numbers)
         for key in [key for key in self.placement.rows if not self.placement.is_shard(*key)]:
             self._vanished(key)
-        for key in [key for key in self.waiters if not self.placement.is_shard(*key)]:
-            for incarnation in self.waiters.pop(key):
-                self.outbox.tell(incarnation, NoHome(self.term, key[0], "no_such_shard", [key[1]]))
+        self._refuse_no_shards()
+
+    def renumbered(
+        self, type_name: str, before: Numbering, after: Numbering, rows: Sequence[ShardRow], now: float
+    ) -> None:
+        """Take in that a step of a resize is written; `rows` are those of its shards now. If it has
+        changed nothing, a part of the rows has moved, and the rest follows.
+        """
+        self.resizing.renumbered(type_name, before, after)
+        if after == before:
+            return
+        for key in [key for key in self.placement.rows if key[0] == type_name]:
+            if not self.placement.is_shard(*key):
+                self._vanished(key)
+        for row in rows:
+            self.placement.adopt(row)
+        self._refuse_no_shards()
+        self._serve_waiters(now)
+
+    def not_renumbered(self, type_name: str, now: float) -> None:
+        """Take in that a step of a resize is not written, or that this is not known."""
+        self.resizing.not_renumbered(type_name, now)
 
     def rows_read(self, types: Sequence[str], rows: Sequence[ShardRow], now: float) -> None:
         """Take in all rows of these types, read because some had vanished."""
@@ -309,6 +333,7 @@ class Coordinator:
     def receive(self, source: Incarnation, message: AnyMessage, now: float) -> None:
         match message:
             case GetShardHome():
+                self.resizing.tell_outdated(source, message.type, message.revision)
                 self.get_shard_home(source, message.type, message.shards, now)
             case ShardStarted():
                 self.shard_started(source, message.type, message.shards, message.epochs, now)
@@ -440,6 +465,7 @@ class Coordinator:
         self._tell_hosts(now)
         self.handoffs.tick(now)
         self.worker_sets.tick(now)
+        self.resizing.tick(now)
         self.rebalancing.tick(now)
         self.timeline.tick(now, busy=self.busy)
 
@@ -462,6 +488,7 @@ class Coordinator:
             or self.fencing.busy
             or self.rebalancing.busy
             or self.worker_sets.busy
+            or self.resizing.busy
             or self.audience.busy
         )
 
@@ -518,6 +545,13 @@ class Coordinator:
     def _acknowledge(self, incarnation: Incarnation) -> None:
         heard = incarnation in self.placement.heard and incarnation not in self._trusted
         self.outbox.tell(incarnation, RegisterAck(self.term, self.me, heard))
+
+    def _refuse_no_shards(self) -> None:
+        """Answer those that wait for shards that there are not. They were told the numbers."""
+        for key in [key for key in self.waiters if not self.placement.is_shard(*key)]:
+            for incarnation in self.waiters.pop(key):
+                self.resizing.tell_outdated(incarnation, key[0], 0)
+                self.outbox.tell(incarnation, NoHome(self.term, key[0], "no_such_shard", [key[1]]))
 
     def _vanished(self, key: ShardKey) -> None:
         self.placement.vanished(key)

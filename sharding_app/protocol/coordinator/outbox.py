@@ -14,12 +14,14 @@ from sharding_app.protocol.coordinator.effects import (
     Note,
     PutInForce,
     ReadShards,
+    Renumber,
     Tell,
     TellAll,
     Word,
 )
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.messages import AnyMessage, BeginHandOff, HandOff, HostShard, ShardHome
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Decision, HomeChange, NumberOfWorkers, ShardRow
 
 
@@ -53,6 +55,9 @@ class Outbox:
 
     def put_in_force(self, before: NumberOfWorkers) -> None:
         self.effects.append(PutInForce(before))
+
+    def renumber(self, type_name: str, before: Numbering, upto: int, least_epoch: Epoch) -> None:
+        self.effects.append(Renumber(type_name, before, upto, least_epoch))
 
     def read_shards(self, types: Iterable[str]) -> None:
         if names := list(types):

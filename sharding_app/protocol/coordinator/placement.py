@@ -14,6 +14,7 @@ from sharding_app.protocol.allocation.strategy import Candidates, ClusterView, H
 from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.coordinator.strategies import Strategies
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Member, NumberOfWorkers, ShardRow
 from sharding_app.protocol.versions import kept_out
 
@@ -23,11 +24,16 @@ MOST_SHARDS = 1 << 31
 
 class Placement:
     def __init__(
-        self, strategies: Strategies, min_members: int, min_members_of_role: Mapping[str, int]
+        self,
+        strategies: Strategies,
+        min_members: int,
+        min_members_of_role: Mapping[str, int],
+        resized_at_once: int = 1,
     ) -> None:
         self.strategies = strategies
-        self.numbers: Mapping[str, int] = {}
-        "The number of shards of each type."
+        self.numbers: dict[str, Numbering] = {}
+        "The numbers of shards of each type."
+        self.resized_at_once = resized_at_once
         self.members: dict[Incarnation, Member] = {}
         self.suspect: frozenset[Incarnation] = frozenset()
         self.rows: dict[ShardKey, ShardRow] = {}
@@ -112,6 +118,10 @@ class Placement:
         """Stop looking after a shard that has no row, and for which none can be made."""
         self.count(key, None)
         self._homeless.get(key[0], {}).pop(key[1], None)
+
+    def least_epoch(self, keys: Iterable[ShardKey]) -> Epoch:
+        """Return an epoch that none of these shards has ever had."""
+        return max((self.next_epoch(key) for key in keys), default=1)
 
     def next_epoch(self, key: ShardKey) -> Epoch:
         row = self.rows.get(key)
@@ -199,7 +209,10 @@ class Placement:
 
     def is_shard(self, type_name: str, shard: object) -> bool:
         """Tell whether there can be such a shard."""
-        return type(shard) is int and 0 <= shard < self.numbers.get(type_name, MOST_SHARDS)
+        if type(shard) is not int or not 0 <= shard < MOST_SHARDS:
+            return False
+        numbering = self.numbers.get(type_name)
+        return numbering is None or numbering.has(shard)
 
     def is_worker(self, type_name: str, shard: ShardId) -> bool:
         """Tell whether a set of workers has, or is about to have, a worker of that number; True for
@@ -209,10 +222,13 @@ class Placement:
         return numbers is None or shard < max(numbers.workers, numbers.wanted)
 
     def may_live(self, key: ShardKey) -> bool:
-        """Tell whether a shard may have a home now: not a worker beyond the number in force, and
-        none during a rescale.
+        """Tell whether a shard may have a home now: not while its group is about to be resized, not
+        a worker beyond the number in force, and none during a rescale.
         """
         type_name, shard = key
+        numbering = self.numbers.get(type_name)
+        if numbering is not None and numbering.closed(shard, self.resized_at_once):
+            return False
         if not type_name.startswith(WORKERS):
             return True
         numbers = self.workers.get(type_name)

@@ -10,6 +10,8 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     hand_off_timeout_seconds: float = 60.0
     rebalance_interval_seconds: float = 10.0
     max_concurrent_hand_offs: int = 100
+    resized_at_once: int = 64
+    "About the number of shards of a type that have no home at any time of a resize."
     proxy_expiry_seconds: float = 30.0
     min_members: int = 1
     """No shard is placed before this many nodes are up. Afterwards fewer will do: a failover does

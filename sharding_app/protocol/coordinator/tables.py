@@ -34,7 +34,7 @@ class Tables:
         "Shards of which a change is not written yet."
         self.starting: dict[ShardKey, Starting] = {}
         "Shards whose home has not said ShardStarted yet."
-        self._lowest_epoch = lowest_epoch(term)
+        self.lowest_epoch = lowest_epoch(term)
 
     @property
     def members(self) -> dict[Incarnation, Member]:
@@ -42,7 +42,7 @@ class Tables:
 
     def place(self, key: ShardKey, home: Incarnation | None) -> HomeChange:
         """Give a shard a home, at a new epoch; None: it has stopped and no region can take it."""
-        epoch = max(self.placement.next_epoch(key), self._lowest_epoch)
+        epoch = max(self.placement.next_epoch(key), self.lowest_epoch)
         return self._change(key, epoch, home, "stopped" if home is None else "home")
 
     def mark(self, row: ShardRow) -> HomeChange:

@@ -19,8 +19,19 @@ from sharding_app.protocol.call import Call
 from sharding_app.protocol.coordinator.terms import era_of
 from sharding_app.protocol.following import MARGIN_SECONDS
 from sharding_app.protocol.histogram import Histogram
-from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
-from sharding_app.protocol.messages import Answer, AnyMessage, Busy, Done, Failed, HandBack, NoHome, ShardHome
+from sharding_app.protocol.ids import Incarnation, ShardId, Term, shard_of
+from sharding_app.protocol.messages import (
+    Answer,
+    AnyMessage,
+    Busy,
+    Done,
+    Failed,
+    HandBack,
+    NoHome,
+    Renumbered,
+    ShardHome,
+)
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.pending_call import PendingCall, Reply
 from sharding_app.protocol.region import AskHomes, Forward, RegionLimits, RegionRoutes, Total, outstanding_at
 from sharding_app.runtime.asking.outbox import Outbox
@@ -68,6 +79,9 @@ class RegionClient:
         self._total = Total()
         self._shards: dict[str, int] = {}
         self._shard_ids: dict[str, Callable[[str], ShardId]] = {}
+        "Functions that say the shards of a type's ids; without one the hash and the number do."
+        self._numberings: dict[str, tuple[int, Numbering]] = {}
+        "Of types whose shards the hash says: their numbers, and the era in which these were read."
         self._clock = clock
         self._outbox = outbox
         self._locator = locator
@@ -96,7 +110,33 @@ class RegionClient:
             self._refusals.roles[type_name] = role
             if shard_id is not None:
                 self._shard_ids[type_name] = shard_id
+            else:
+                self._numberings[type_name] = -1, Numbering(number_of_shards)
         return region
+
+    def numbering(self, type_name: str) -> Numbering | None:
+        """Return the numbers of a type's shards; None: an extractor of its own says the shards."""
+        found = self._numberings.get(type_name)
+        return None if found is None else found[1]
+
+    def renumbered(self, type_name: str, numbering: Numbering, term: Term) -> None:
+        """Take in the numbers of a type's shards, unless newer ones are known. A server that went
+        back in time begins an era in which an older revision may hold.
+        """
+        found, era = self._numberings.get(type_name), era_of(term)
+        if found is None or (era, numbering.revision) <= (found[0], found[1].revision):
+            return
+        self._numberings[type_name] = era, numbering
+        if numbering == found[1]:
+            return
+        self._shards[type_name] = numbering.shards
+        if numbering.resizing:
+            self._shard_ids[type_name] = numbering.shard_of
+        else:
+            self._shard_ids.pop(type_name, None)
+        region, now = self.regions[type_name], self._clock.now()
+        region.renumbered(numbering.shard_of, numbering.has, now)
+        self._carry_out(region, now)
 
     @property
     def home_seconds(self) -> Histogram:
@@ -197,14 +237,23 @@ class RegionClient:
                     calls = [self.pending[each] for each in message.requests if each in self.pending]
                     region.handed_back(source, message.epoch, calls, self._clock.now())
                     self._carry_out(region, self._clock.now())
+            case Busy():
+                self._told_why(source, message)
+            case _:
+                return self._told_where(message)
+        return True
+
+    def _told_where(self, message: AnyMessage) -> bool:
+        """Take a message about shards and their homes. Return False for any other message."""
+        match message:
             case ShardHome():
                 self.homes_told(
                     message.type, message.home, zip(message.shards, message.epochs, strict=True), message.term
                 )
-            case Busy():
-                self._told_why(source, message)
             case NoHome():
                 self.no_home(message.type, message.reason, message.shards)
+            case Renumbered():
+                self.renumbered(message.type, message.numbering, message.term)
             case _:
                 return False
         return True

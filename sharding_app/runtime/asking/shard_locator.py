@@ -18,7 +18,8 @@ from sharding_app.protocol.coordinator.terms import era_of
 from sharding_app.protocol.ids import Incarnation, ShardId, Term, has_no_row
 from sharding_app.protocol.liveness.suspicions import Suspicions
 from sharding_app.protocol.messages import AnyMessage, GetShardHome, RegisterProxy, Suspect
-from sharding_app.protocol.records import Member, Server
+from sharding_app.protocol.numbering import Numbering
+from sharding_app.protocol.records import CoordinatorRow, Member, Server
 from sharding_app.runtime.base.waiting import set_within
 
 logger = logging.getLogger("sharding.region")
@@ -44,6 +45,10 @@ class Told(Protocol):
     ) -> None: ...
 
     def no_home(self, type_name: str, reason: str) -> None: ...
+
+    def numbering(self, type_name: str) -> Numbering | None: ...
+
+    def renumbered(self, type_name: str, numbering: Numbering, term: Term) -> None: ...
 
 
 class ShardLocator:
@@ -74,6 +79,8 @@ class ShardLocator:
         self._on_gone = on_gone
         self._on_era = on_era
         self._is_silent = is_silent
+        self._numbers = 0
+        "`CoordinatorRow.numbers` when they were read last."
         self._wanted: dict[str, dict[ShardId, float]] = {}
         self._doubted: dict[Incarnation, float] = {}
         self._suspicions = Suspicions(me)
@@ -192,6 +199,7 @@ class ShardLocator:
         row = await self._store.coordinator()
         if row.incarnation is not None and row.incarnation not in self._doubted:
             self.coordinator_told(row.incarnation, row.term)
+        await self._look_for_numbers(row)
         # A late answer says nothing of nodes that joined after the question.
         asked = self._clock.now()
         server, self._members = await self._store.members()
@@ -230,6 +238,8 @@ class ShardLocator:
         if not shards:
             return
         for row in await self._store.homes(type_name, shards):
+            if row.numbering is not None:
+                self.told.renumbered(type_name, row.numbering, term)
             if row.step == "home" and row.home in known and row.home not in self._doubted:
                 self.told.homes_told(type_name, row.home, [(row.shard, row.epoch)], term)
         # After a restart of the server no node has its locks yet. Nodes of before get time to come
@@ -243,6 +253,15 @@ class ShardLocator:
             self.not_found(type_name)
             self.told.no_home(type_name, "no_host")
 
+    async def _look_for_numbers(self, row: CoordinatorRow) -> None:
+        """Read the numbers of shards, if any have changed: a shard that is sought may be of a
+        former number.
+        """
+        if row.numbers != self._numbers:
+            for each in await self._store.types():
+                self.told.renumbered(each.name, each.numbering, row.term)
+            self._numbers = row.numbers
+
     def _ask_coordinator(self, type_name: str, shards: list[ShardId]) -> None:
         if self.coordinator is None:
             return
@@ -250,4 +269,5 @@ class ShardLocator:
         if self._is_proxy and now - self._renewed_at.get(type_name, float("-inf")) > PROXY_RENEW_SECONDS:
             self._renewed_at[type_name] = now
             self._put(self.coordinator, RegisterProxy(self._me, sorted({*self._renewed_at})))
-        self._put(self.coordinator, GetShardHome(type_name, shards))
+        known = self.told.numbering(type_name)
+        self._put(self.coordinator, GetShardHome(type_name, shards, known.revision if known else 0))

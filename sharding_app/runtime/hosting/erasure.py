@@ -75,6 +75,8 @@ class ErasureHost(Protocol):
 
     def spawn(self, job: Coroutine[Any, Any, None]) -> None: ...
 
+    def has(self, number: ShardId, entity: EntityId) -> bool: ...
+
     def fenced_shard(self, shard: ResidentShard) -> None: ...
 
     def forget_messages(self, slot: Resident) -> None: ...
@@ -98,6 +100,8 @@ class Erasing:
         if job is None or job.shard is not shard:
             if shard is None or shard.stopping or not is_entity_id(entity):
                 return "away"
+            if not self._host.has(number, entity):
+                return "away"
             job = self._jobs[number, entity] = _Job(shard, entity, by)
         if job.mark is not None:
             return UnderWay(False, 0)
@@ -118,6 +122,8 @@ class Erasing:
         shard = self._host.shards.get(number)
         job = self._jobs.get((number, entity))
         if shard is None or shard.stopping or not is_entity_id(entity):
+            return "away"
+        if not self._host.has(number, entity):
             return "away"
         if job is None or job.shard is not shard:
             slot = shard.slots.get(entity)

@@ -8,7 +8,7 @@ After a suspension only shards whose rows are unchanged go on.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
@@ -30,6 +30,7 @@ from sharding_app.protocol.messages import (
     HandOff,
     HostShard,
     RegionState,
+    Renumbered,
     ShardRegionState,
     ShardStarted,
     ShardStopped,
@@ -85,6 +86,25 @@ class Process(Protocol):
     def fail(self) -> None: ...
 
 
+class NumbersOf:
+    """`runtime.hosting.type_host.Numbers` of one type."""
+
+    def __init__(self, node: Process, type_name: str) -> None:
+        self._node = node
+        self._type = type_name
+
+    def told(self) -> Renumbered | None:
+        found = self._node.region_client.numbering(self._type)
+        if found is None or not found.revision:
+            return None
+        return Renumbered(self._node.locator.term, self._type, found)
+
+    def learn(self, rows: Iterable[ShardRow]) -> None:
+        for row in rows:
+            if row.numbering is not None:
+                self._node.region_client.renumbered(self._type, row.numbering, self._node.locator.term)
+
+
 class NodeHost:
     def __init__(self, node: Process, ports: NodePorts, channel: Callable[[], str]) -> None:
         self.hosts: dict[str, TypeHost] = {}
@@ -133,6 +153,7 @@ class NodeHost:
             recoveries=self._recoveries, secured=self._secured, deliverer=self.deliverer,
             following=self.following, may_handle=node.may_handle,
             shard_of=lambda entity: node.region_client.shard_of(entity_type.name, entity),
+            numbers=NumbersOf(node, entity_type.name),
             start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
             on_failed=node.fail,
         )  # fmt: skip
@@ -214,6 +235,7 @@ class NodeHost:
             resumed = self._resumed
             try:
                 rows = await self._ports.store.homes(message.type, unknown)
+                NumbersOf(self._node, message.type).learn(rows)
                 ours = [row for row in rows if self._names_us(row) and row.epoch == told[row.shard]]
                 if ours:
                     await self._secured.next()

@@ -10,9 +10,9 @@ and for the lease).
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.staging import args_limit
@@ -22,7 +22,7 @@ from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
 from sharding_app.protocol.builtin_commands import DUE, FOR_THE_HOME, IDS
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
-from sharding_app.protocol.messages import AnyMessage, Deliver, Done
+from sharding_app.protocol.messages import AnyMessage, Deliver, Done, Renumbered
 from sharding_app.protocol.records import ShardRow
 from sharding_app.protocol.shard import FULL, IDLE, LOAD, LOADING, QUEUED, RUN, Verdict
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
@@ -53,6 +53,16 @@ REPLY_ROOM_BYTES = 1024
 LOOK_AGAIN_SECONDS = 0.1
 
 
+class Numbers(Protocol):
+    """The numbers of shards, as the asking side of the node knows them."""
+
+    def told(self) -> Renumbered | None:
+        """Return the type's present numbers as they are told to others; None: they never change."""
+
+    def learn(self, rows: Iterable[ShardRow]) -> None:
+        """Take in the numbers that rows bear. Without them no shard of these rows is started."""
+
+
 class TypeHost:
     def __init__(
         self,
@@ -70,6 +80,7 @@ class TypeHost:
         following: Following,
         may_handle: Callable[[], bool],
         shard_of: Callable[[str], ShardId],
+        numbers: Numbers,
         start_entity: Callable[[str, str], Awaitable[object]],
         on_stopped: Callable[[str, ShardId, Epoch], None],
         on_fenced: Callable[[str, ShardId, Epoch], None],
@@ -127,6 +138,7 @@ class TypeHost:
         self.storing = deliverer.storing
         self.server_time = deliverer.server_time
         self.know_server_time = deliverer.know_server_time
+        self._numbers = numbers
         self._store = ports.store
         self._date = ports.date
         self._mailbox_limit = config.mailbox_size
@@ -194,10 +206,12 @@ class TypeHost:
 
     def _for_the_home(self, source: Incarnation, message: Deliver, shard: ResidentShard) -> None:
         """Handle a message to the home of an entity, which the entity does not see."""
-        if message.command == DUE:
-            self._told_of_due(source, message, shard)
-        elif message.command == IDS:
+        if message.command == IDS:
             self.spawn(self._list_ids(source, message))
+        elif self._sent_elsewhere(source, message):
+            pass
+        elif message.command == DUE:
+            self._told_of_due(source, message, shard)
         elif shard.stopping or shard.epoch != message.epoch:
             self.counters["handed_back"] += 1
             self.execution.replies.hand_back(source, message)
@@ -304,6 +318,10 @@ class TypeHost:
             self.end_if_stopped(slot.shard)
             return
         if is_entity_id(message.entity):
+            if self._sent_elsewhere(source, message):
+                slot.shard.drop(slot)
+                self.end_if_stopped(slot.shard)
+                return
             self.backlog.waits(source, message)
             if self.entity_life.failed_starts and self.entity_life.refused(slot):
                 return
@@ -320,6 +338,24 @@ class TypeHost:
         logger.warning(text, extra={"action": "bad_entity_id", "entity_type": message.type})
         self.execution.replies.refuse(source, message, InvalidEntityId(text))
         self.end_if_stopped(slot.shard)
+
+    def _sent_elsewhere(self, source: Incarnation, message: Deliver) -> bool:
+        """Hand back a message for an entity that a resize has given to another shard, after the
+        numbers by which its sender finds that one.
+        """
+        told = self._numbers.told()
+        if told is None or told.numbering.shard_of(message.entity) == message.shard:
+            return False
+        self.counters["handed_back"] += 1
+        if source != NO_CALLER:
+            self.send(source, told)
+        self.execution.replies.hand_back(source, message)
+        return True
+
+    def has(self, number: ShardId, entity: str) -> bool:
+        """Tell whether that is the entity's shard."""
+        told = self._numbers.told()
+        return told is None or told.numbering.shard_of(entity) == number
 
     def _refuse_full(self, source: Incarnation, message: Deliver) -> None:
         self.counters["mailbox_full"] += 1
@@ -417,6 +453,7 @@ class TypeHost:
             except StoreUnavailable:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
             else:
+                self._numbers.learn(rows)
                 return rows[0] if rows else None
 
     async def number_of_workers(self) -> int:

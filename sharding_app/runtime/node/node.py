@@ -249,6 +249,8 @@ class Node(Process):
         if self._coordinated:
             self.locator.coordinator_told(news.coordinator, news.term)
         self.hosting.deliverer.told(uses_messages=news.uses_messages)
+        if self.coordinator is not None:
+            self.coordinator.told_numbers(news.numbers)
         self.all_stops = news.asked in ("prepare", "stop")
         if news.asked in ("leave", "stop") and self.state in ("up", "leaving"):
             self.asked_to_leave.set()

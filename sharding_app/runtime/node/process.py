@@ -46,7 +46,7 @@ from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.base.config import NodeConfig, ProcessPorts
 from sharding_app.runtime.links.links import Links
 from sharding_app.runtime.node.operator_keys import OperatorKeys
-from sharding_app.runtime.node.type_compatibility import agree, differences, type_config
+from sharding_app.runtime.node.type_compatibility import agree, by_hash, differences, type_config
 from sharding_app.runtime.telemetry import tracing
 
 logger = logging.getLogger("sharding.node")
@@ -134,11 +134,12 @@ class Process:
         self.locator.told = self.region_client
         for name, ours in self.configs.items():
             extractor = self.types[name].extractor
+            own = extractor is not None and not by_hash(ours)
             self.region_client.add_type(
                 name,
                 ours.number_of_shards,
                 ours.role,
-                shard_id=extractor.checked_shard_id if extractor else None,
+                shard_id=extractor.checked_shard_id if extractor and own else None,
                 max_waiting=self.types[name].waiting_limit,
             )
 
@@ -298,6 +299,8 @@ class Process:
             if ours is not None and not agree(self.types[ours.name], ours, theirs):
                 self.refused[theirs.name] = theirs
                 logger.error("%s", self.why_refused(theirs.name), extra={"action": "type_refused"})
+            elif ours is not None:
+                self.region_client.renumbered(ours.name, theirs.numbering, self.locator.term)
 
     async def _tick_loop(self) -> None:
         while True:

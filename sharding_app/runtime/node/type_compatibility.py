@@ -23,10 +23,11 @@ them.
 def fingerprint(entity_type: EntityType, number_of_shards: int) -> str:
     """Return a checksum of the sample ids' shards.
 
-    An id that the extractor refuses counts as refused.
+    An id that the extractor refuses counts as refused. Where the hash says all of them, the
+    checksum is that of one number of shards: it stays through a resize.
     """
     extractor = entity_type.extractor
-    answers = []
+    answers: list[str] = []
     for each in SAMPLE_IDS:
         try:
             shard = extractor.checked_shard_id(each) if extractor else shard_of(each, number_of_shards)
@@ -34,7 +35,21 @@ def fingerprint(entity_type: EntityType, number_of_shards: int) -> str:
             answers.append("-")
         else:
             answers.append(str(shard))
+    if answers == [str(shard_of(each, number_of_shards)) for each in SAMPLE_IDS]:
+        answers = [str(shard_of(each, ONE_NUMBER)) for each in SAMPLE_IDS]
     return f"{crc32(','.join(answers).encode()):08x}"
+
+
+ONE_NUMBER = 1 << 16
+"""Number of shards for the checksum of types whose shards the hash says."""
+BY_HASH = (
+    f"{HASH_VERSION}/{crc32(','.join(str(shard_of(each, ONE_NUMBER)) for each in SAMPLE_IDS).encode()):08x}"
+)
+
+
+def by_hash(config: TypeConfig) -> bool:
+    """Tell whether the hash of an id alone says its shard. Such a type can be resized."""
+    return config.extractor.startswith("hash:") and config.hash_version == BY_HASH
 
 
 def type_config(entity_type: EntityType, config: NodeConfig) -> TypeConfig:
@@ -56,11 +71,12 @@ def agree(entity_type: EntityType, ours: TypeConfig, theirs: TypeConfig) -> bool
     """Whether two configurations agree. A proxy only has to map ids to the same shards."""
     if entity_type.proxy_only:
         ours = msgspec.structs.replace(ours, kind=theirs.kind, role=theirs.role, store_mode=theirs.store_mode)
-    return ours == theirs
+    return ours == theirs.as_declared(ours)
 
 
 def differences(ours: TypeConfig, theirs: TypeConfig) -> str:
     """Return the reasons why a type is refused, and the remedy."""
+    theirs = theirs.as_declared(ours)
     differ = {
         name: f"{name} is {getattr(ours, name)!r} here and {getattr(theirs, name)!r} in the cluster"
         for name in TypeConfig.__struct_fields__

@@ -32,7 +32,7 @@ from sharding_app.errors import (
     UnreadableEvent,
 )
 from sharding_app.ports.journal import EventRow, Snapshot
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term, shard_of
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack
 from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation import promises
@@ -53,6 +53,8 @@ from sharding_app.testing.simulation.virtual_node import DRIFT, LINKS, REGION, W
 from sharding_app.testing.simulation.workers import WorkerChecker
 
 if TYPE_CHECKING:
+    from sharding_app.runtime.hosting.type_host import TypeHost
+    from sharding_app.runtime.journal.commits import ResidentShard
     from sharding_app.runtime.node.node import Node
     from sharding_app.runtime.node.process import Process as AskingProcess
     from sharding_app.testing.simulation.workload import Ending
@@ -455,15 +457,17 @@ class Witness:
         self.handled += 1
         if node is None:
             raise PromiseBroken(2, "one_instance", "handled outside of any node", name)
-        number = shard_of(entity.entity_id, made.settings.number_of_shards or 0)
-        shard = node.hosts[made.name].shards.get(number)
+        shard = _home_of(node.hosts[made.name], entity.entity_id)
         if shard is None:
             raise PromiseBroken(2, "one_instance", f"{node.incarnation} handled, and does not host it", name)
         heard = self.world.has_heard(node)
         now = Handling(name, node.incarnation, shard.epoch, heard or not self._lost_rows)
         if not self.world.is_valid(node):
             raise PromiseBroken(2, "handles_while_valid", f"{node.incarnation} handled without a lease", name)
-        if self.homes.get((made.name, number, shard.epoch)) != node.incarnation:
+        lives_here = shard.number == self.world.shard_of(made.name, entity.entity_id)
+        if not lives_here and not self.world.overlaps.excuses(node.incarnation):
+            raise PromiseBroken(2, "one_shard", f"{node.incarnation} handled in shard {shard.number}", name)
+        if self.homes.get((made.name, shard.number, shard.epoch)) != node.incarnation:
             raise PromiseBroken(
                 7, "hosts_what_the_row_says", f"{node.incarnation} hosts at epoch {shard.epoch}", name
             )
@@ -513,9 +517,8 @@ class Witness:
             return False
         type_name, _, entity_id = handling.entity.partition("/")
         host = node.hosts[type_name]
-        number = shard_of(entity_id, host.type.settings.number_of_shards or 0)
-        shard = host.shards.get(number)
-        return shard is not None and shard.epoch == handling.epoch and entity_id in shard.slots
+        shard = _home_of(host, entity_id)
+        return shard is not None and shard.epoch == handling.epoch
 
     # -- Clients -----------------------------------------------------------------------------------
 
@@ -831,6 +834,11 @@ class Witness:
         if type_id not in self._names:
             self._names = {number: name for name, number in self._server.cluster.type_ids.items()}
         return self._names[type_id]
+
+
+def _home_of(host: TypeHost, entity: str) -> ResidentShard | None:
+    """Return the shard that has an entity in memory."""
+    return next((shard for shard in host.shards.values() if entity in shard.slots), None)
 
 
 def _entry(committed: Committed) -> Entry:

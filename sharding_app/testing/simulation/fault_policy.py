@@ -38,7 +38,7 @@ LINES: dict[str, frozenset[str]] = {
         {
             "open_control", "cluster_id", "register_types", "type_ids", "types", "join", "update_member", "leave", "members",
             "coordinator", "shards", "homes", "home_counts", "locate", "locations", "ask_to", "decide", "bury", "record",
-            "come_back", "news", "introduce_workers", "workers", "rescale", "put_in_force",
+            "come_back", "news", "introduce_workers", "workers", "rescale", "put_in_force", "resize", "renumber", "refile",
         }
     ),
 }  # fmt: skip
@@ -46,7 +46,7 @@ LINES: dict[str, frozenset[str]] = {
 WRITE_KINDS = frozenset(
     {
         "append", "secure", "remember", "projection", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
-        "ask_to", "introduce_workers", "rescale", "put_in_force",
+        "ask_to", "introduce_workers", "rescale", "put_in_force", "resize", "renumber", "refile",
         "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }
 )  # fmt: skip

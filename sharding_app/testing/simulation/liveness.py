@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation.topology import Named
 
@@ -19,7 +18,7 @@ def rows_to_live(world: World) -> list[ShardRow]:
     cluster = world.server.cluster
     return [
         row
-        for row in cluster.shards.values()
+        for row in cluster.present()
         if row.type not in cluster.workers or row.shard < cluster.workers[row.type].wanted
     ]
 
@@ -58,7 +57,7 @@ def is_balanced(world: World) -> bool:
     for made in world.cast.types:
         if made.singleton_id is None:
             has = {each.incarnation: 0 for each in members if made.name in each.types}
-            for row in world.server.cluster.shards.values():
+            for row in world.server.cluster.present():
                 if row.type == made.name and row.home in has:
                     has[row.home] += 1
             if has and max(has.values()) - min(has.values()) > 1:
@@ -76,5 +75,5 @@ def home_of(world: World, entity: Named) -> VirtualNode | None:
 def is_at_home(world: World, entity: Named) -> bool:
     """Whether the entity's shard is not on its way from one home to another."""
     entity_type, entity_id = entity
-    key = entity_type.name, shard_of(entity_id, entity_type.settings.number_of_shards or 1)
+    key = entity_type.name, world.shard_of(entity_type.name, entity_id)
     return world.server.cluster.shards[key].step == "home"

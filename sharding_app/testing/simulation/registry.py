@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from sharding_app.entities.base import Entity
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term, shard_of
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.base.interfaces import NoListener
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
@@ -192,13 +192,13 @@ class Registry:
 
     def is_stored(self, made: EntityType, entity: str) -> bool:
         server = self.world.server
-        type_id, number = server.cluster.type_ids[made.name], _shard(made, entity)
+        type_id, number = server.cluster.type_ids[made.name], self.world.shard_of(made.name, entity)
         return entity in server.journal.remembered.get((type_id, number), ())
 
     # -- Inside ------------------------------------------------------------------------------------
 
     def _runs(self, made: EntityType, entity: str) -> bool:
-        row = self.world.server.cluster.shards.get((made.name, _shard(made, entity)))
+        row = self.world.server.cluster.shards.get((made.name, self.world.shard_of(made.name, entity)))
         node = self.world.node_of(row.home) if row is not None and row.home is not None else None
         host = node.hosts.get(made.name) if node is not None else None
         shard = host.shards.get(row.shard) if host is not None and row is not None else None
@@ -328,10 +328,6 @@ class Told(NoListener):
 
 def _generation(node: Node) -> int:
     return node.lifeline.lease.generation
-
-
-def _shard(made: EntityType, entity: str) -> ShardId:
-    return shard_of(entity, made.settings.number_of_shards or 1)
 
 
 def _was_reloaded(instance: Instance) -> bool:

@@ -21,6 +21,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.testing.simulation import projections
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
+from sharding_app.testing.simulation.resizes import AT_ONCE
 from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE
 from sharding_app.testing.simulation.workers import PORTER, SEEDS
 from sharding_app.testing.simulation.workload import (
@@ -76,6 +77,7 @@ class Cast:
         of_all, of_roles = self.minimum(nodes)
         return CoordinatorSettings(
             rebalance_interval_seconds=3.0, begin_hand_off_wait_seconds=0.3, hand_off_timeout_seconds=1.0,
+            resized_at_once=AT_ONCE,
             min_members=of_all, min_members_of_role=of_roles,
         )  # fmt: skip
 

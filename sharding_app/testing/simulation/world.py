@@ -221,6 +221,10 @@ class World:
         return None
 
     def shard_of(self, type_name: str, entity_id: str) -> ShardId:
+        """Return the entity's shard by the numbers in the server's rows."""
+        config = self.server.cluster.types.get(type_name)
+        if config is not None:
+            return config.numbering.shard_of(entity_id)
         made = next(each for each in self.cast.types if each.name == type_name)
         return shard_of(entity_id, made.settings.number_of_shards or 1)
 

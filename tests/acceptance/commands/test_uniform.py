@@ -22,6 +22,7 @@ COMMANDS: dict[str, list[str]] = {
     "sharding_rewrap_keys": ["--check"],
     "sharding_remove_journal": ["shop.Cart", "--yes-delete-the-journal-of", "shop.Cart"],
     "sharding_rescale": ["imports", "--workers", "3"],
+    "sharding_resize": ["shop.Cart", "--shards", "3"],
     "sharding_projection": [],
     "sharding_entity": ["shop.Cart", "alice"],
     "sharding_archive": ["shop.Cart", "--older-than", "90"],

@@ -12,6 +12,7 @@ from tests.simulation.mistakes.placement import PLACEMENT
 from tests.simulation.mistakes.projections import PROJECTIONS
 from tests.simulation.mistakes.refusing import REFUSING
 from tests.simulation.mistakes.remembering import REMEMBERING
+from tests.simulation.mistakes.resizing import RESIZING
 from tests.simulation.mistakes.server import SERVER
 from tests.simulation.mistakes.storing import STORING
 from tests.simulation.mistakes.timing import TIMING
@@ -33,4 +34,5 @@ MISTAKES: dict[str, Mistake] = {
     **MANY,
     **WORKERS,
     **PROJECTIONS,
+    **RESIZING,
 }

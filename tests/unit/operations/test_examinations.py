@@ -97,6 +97,22 @@ def rescaled() -> TypeRow:
     return TypeRow(1, config, datetime(2026, 1, 1, tzinfo=UTC), NumberOfWorkers(config.name, 4, 8))
 
 
+def resized(*, wanted: int = 0) -> tuple[TypeRow, ...]:
+    config = TypeConfig(
+        "shop.Cart",
+        "event_sourced",
+        6,
+        "hash:crc32-1",
+        "crc32-1",
+        "",
+        "postgres",
+        wanted,
+        2 if wanted else 0,
+        3,
+    )
+    return (TypeRow(1, config, datetime(2026, 1, 1, tzinfo=UTC)),)
+
+
 def projecting(*, declared: bool = True, here: bool = True, **changes: Any) -> Look:
     given = {
         "first_slice": 0, "last_slice": 127, "events": 0, "is_filling": False, "fill_after": "",
@@ -245,6 +261,8 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D182", "error", look(cluster=unsettled(home=None, step="stopped")), "without a home"),
     ("D183", "error", look(cluster=unsettled()), "for 300 s and not stopped at a"),
     ("D185", "warning", look(cluster=cluster(types=(rescaled(),))), "being rescaled from 4 to 8 workers: all have stopped"),
+    ("D186", "warning", look(cluster=cluster(types=resized(wanted=12))), "from 6 to 12 shards: 2 of 6 groups are done"),
+    ("D187", "note", look(cluster=cluster(types=resized()), declared_shards={"shop.Cart": 3}), "its code says 3"),
     ("D184", "warning", look(nodes=nodes(stats={"n-a": coordinating(failing={"shop.Cart": "allocate raised"})})), "allocate raised"),
     ("D191", "note", look(journals=(journal(installed=False),)), "not installed"),
     ("D192", "error", look(journals=(journal(unreadable=(bad(),)),)), "'alice' #4"),

@@ -13,6 +13,6 @@ LEFT JOIN (
     SELECT t.name AS type, s.shard, s.epoch, s.home, s.step, t.uses_messages
     FROM sharding_shard s
     JOIN sharding_type t ON t.id = s.type_id
-    WHERE s.shard < t.number_of_shards AND s.home = %(incarnation)s
+    WHERE s.shard < sharding_modulus_v1(s.shard, t.number_of_shards, t.shards_wanted, t.groups_resized) AND s.home = %(incarnation)s
 ) home ON true
 ORDER BY home.type, home.shard;

@@ -8,8 +8,9 @@ WITH shard AS (
     UNION ALL
     SELECT t.id, place.shard, 0
     FROM sharding_type t
-    CROSS JOIN LATERAL generate_series(0, t.number_of_shards - 1) AS place (shard)
+    CROSS JOIN LATERAL generate_series(0, greatest(t.number_of_shards, t.shards_wanted) - 1) AS place (shard)
     WHERE t.uses_messages
+        AND place.shard < sharding_modulus_v1(place.shard, t.number_of_shards, t.shards_wanted, t.groups_resized)
         AND NOT EXISTS (SELECT FROM sharding_shard s WHERE s.type_id = t.id AND s.shard = place.shard)
 )
 SELECT shard.type_id, shard.shard, shard.epoch

@@ -9,5 +9,6 @@ FROM unnest(
 WHERE NOT EXISTS (SELECT FROM sharding_type known WHERE known.name = given.name AND NOT known.changeable)
 ON CONFLICT (name) DO UPDATE SET
     kind = EXCLUDED.kind, number_of_shards = EXCLUDED.number_of_shards, extractor = EXCLUDED.extractor,
-    hash_version = EXCLUDED.hash_version, role = EXCLUDED.role, store_mode = EXCLUDED.store_mode, changeable = false
+    hash_version = EXCLUDED.hash_version, role = EXCLUDED.role, store_mode = EXCLUDED.store_mode, changeable = false,
+    shards_wanted = 0, groups_resized = 0, shards_revision = t.shards_revision + 1, declared_shards = '{}'
     WHERE t.changeable;

@@ -2,6 +2,6 @@
 SELECT t.name, s.step, s.home, count(*), max(s.epoch)
 FROM sharding_shard s
 JOIN sharding_type t ON t.id = s.type_id
-WHERE s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE t.number_of_shards END
+WHERE s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE sharding_modulus_v1(s.shard, t.number_of_shards, t.shards_wanted, t.groups_resized) END
 GROUP BY t.name, s.step, s.home
 ORDER BY t.name, s.step, s.home;

@@ -3,7 +3,7 @@
 SELECT t.name, s.shard, s.epoch, s.home, s.step, extract(epoch FROM clock_timestamp() - s.updated_at)::float8
 FROM sharding_shard s
 JOIN sharding_type t ON t.id = s.type_id
-WHERE s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE t.number_of_shards END
+WHERE s.shard < CASE WHEN t.workers > 0 THEN t.workers ELSE sharding_modulus_v1(s.shard, t.number_of_shards, t.shards_wanted, t.groups_resized) END
     AND EXISTS (SELECT FROM sharding_node n WHERE n.types ? t.name)
     AND (s.step <> 'home' OR NOT EXISTS (SELECT FROM sharding_node n WHERE n.incarnation = s.home))
 ORDER BY s.type_id, s.shard;

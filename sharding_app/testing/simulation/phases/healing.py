@@ -6,11 +6,13 @@ from sharding_app.testing.simulation.faults import BLACK_HOLE
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.liveness import rows_to_live
 from sharding_app.testing.simulation.promises import Call
+from sharding_app.testing.simulation.resizes import is_resized, under_way
 
 ASIDE_SECONDS = 12.0
 ALONE_SECONDS = 8.0
 """More with direct links: a node waits for this time before it takes itself for alone."""
 TOLD_SECONDS = 3.0
+RESIZED_SECONDS = 30.0
 REPLACED_SECONDS = 3.5
 
 
@@ -31,6 +33,9 @@ def quiet(stage: Stage) -> None:
         client.process.resume()
     stage.runs_without_a_message("after all that")
     stage.reach_all("every entity answers again")
+    if is_resized(world.seed):
+        what = "resizes come to their end"
+        stage.until(lambda: not under_way(world), RESIZED_SECONDS, what, promise=10)
     stage.settle("every shard has a live home, every node is up")
     _tells_take_effect(stage)
 

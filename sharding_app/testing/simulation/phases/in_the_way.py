@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sharding_app.errors import NotSerializable
-from sharding_app.protocol.ids import ShardId, shard_of
+from sharding_app.protocol.ids import ShardKey
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.promises import Call, PromiseBroken
 from sharding_app.testing.simulation.topology import Named
+
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.world import World
 
 WAYS = ("closed", "refused", "locked")
 """A trigger that raises, a constraint that names the refused row, another session's lock."""
@@ -25,7 +30,7 @@ def in_the_way(stage: Stage) -> None:
     others = [
         each
         for each in dict.fromkeys(world.cast.entities)
-        if each != concerned and (way != "locked" or _shard(each) != _shard(concerned))
+        if each != concerned and (way != "locked" or _shard(world, each) != _shard(world, concerned))
     ]
     world.trace.note("world", None, "%s is %s", concerned[1], way)
     _stand(stage, way, concerned)
@@ -50,13 +55,13 @@ def in_the_way(stage: Stage) -> None:
 
 
 def _stand(stage: Stage, way: str, entity: Named) -> None:
-    world, (name, number) = stage.world, _shard(entity)
+    world, name = stage.world, entity[0].name
     if way == "closed":
         world.obstacles.close(entity[1])
     elif way == "refused":
         world.obstacles.refuse(lambda row: row.entity == entity[1])
     else:
-        world.obstacles.lock(world.server.cluster.type_ids[name], number)
+        world.obstacles.lock(world.server.cluster.type_ids[name], world.shard_of(name, entity[1]))
     world.transition("one entity", "is stored", way)
 
 
@@ -67,6 +72,6 @@ def _is_told(stage: Stage, way: str, call: Call) -> None:
         stage.world.broke(PromiseBroken(8, "errors_are_true", detail, call.entity))
 
 
-def _shard(entity: Named) -> tuple[str, ShardId]:
+def _shard(world: World, entity: Named) -> ShardKey:
     entity_type, entity_id = entity
-    return entity_type.name, shard_of(entity_id, entity_type.settings.number_of_shards or 1)
+    return entity_type.name, world.shard_of(entity_type.name, entity_id)

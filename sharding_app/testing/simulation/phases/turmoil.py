@@ -7,7 +7,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any
 
-from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.hosting.erasure import UnderWay
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.testing.simulation.clients import Caller, Client
@@ -15,6 +14,7 @@ from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.loop import SimLoop
 from sharding_app.testing.simulation.particular import MULE
 from sharding_app.testing.simulation.projections import Operator
+from sharding_app.testing.simulation.resizes import is_resized, resize_now_and_then
 from sharding_app.testing.simulation.virtual_node import VirtualNode
 from sharding_app.testing.simulation.workload import SNAPPED
 
@@ -42,6 +42,8 @@ def turmoil(stage: Stage) -> None:
         stage.users(world.clients[1], _restless(stage, world.clients[1]))
     stage.job(world.outside, _erase_now_and_then(stage))
     stage.job(world.outside, world.witness.workers.rescale_now_and_then())
+    if is_resized(world.seed):
+        stage.job(world.outside, resize_now_and_then(world))
     stage.job(world.outside, _be_stubborn_now_and_then(stage))
     if world.projections.are_there:
         stage.job(world.outside, Operator(world).now_and_then())
@@ -108,7 +110,7 @@ async def _erase_now_and_then(stage: Stage) -> None:
     for _ in range(ERASURES):
         await asyncio.sleep(random.random() * 3.0)
         entity_type, entity = random.choice([each for each in world.cast.entities if each[0] is SNAPPED])
-        number = shard_of(entity, entity_type.settings.number_of_shards or 1)
+        number = world.shard_of(entity_type.name, entity)
         row = world.server.cluster.shards.get((entity_type.name, number))
         home = next((each for each in world.nodes if row is not None and row.home in each.incarnations), None)
         if home is not None and home.node is not None and home.is_up and not home.process.stopped:

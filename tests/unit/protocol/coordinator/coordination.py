@@ -11,7 +11,7 @@ from sharding_app.adapters.memory.cluster_rows import ClusterRows, check_row
 from sharding_app.ports.store import StoreRefused
 from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
-from sharding_app.protocol.coordinator.effects import Bury, Decide, Note, ReadShards, Tell, TellAll
+from sharding_app.protocol.coordinator.effects import Bury, Decide, Note, ReadShards, Renumber, Tell, TellAll
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.ids import ShardKey
@@ -24,6 +24,7 @@ from sharding_app.protocol.messages import (
     RegisterAck,
     ShardHome,
 )
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Decision, HomeChange, Member, ShardRow
 
 TYPE = "shop.Cart"
@@ -74,11 +75,18 @@ class Play:
         self.refused: set[ShardKey] = set()
         "Shards whose rows the store refuses to write."
         self.decided_times = 0
+        self.steps: list[Renumber] = []
+        "Steps of resizes, in their order."
+        self.no_step = False
+        "The store takes none."
         first = next(iter(self.members))
         self.machine = Coordinator(
             first, 1, settings or CoordinatorSettings(), strategy_of or (lambda _: chosen), strategy_clock
         )
-        self.machine.types_read(dict(numbers or {}))
+        known = {name: Numbering(number) for name, number in (numbers or {}).items()}
+        if store is not None:
+            known |= {name: config.numbering for name, config in store.types.items()}
+        self.machine.types_read(known)
         self.machine.loaded(list(self.rows.values()), list(members), self.now)
         self.play()
 
@@ -156,8 +164,25 @@ class Play:
                             self.told.append((who, effect.word))
                         for who in effect.to:
                             self._react(who, effect.word)
+                    case Renumber():
+                        self._renumber(effect)
                     case Note():
                         self.notes.append(effect.decision)
+
+    def _renumber(self, effect: Renumber) -> None:
+        """Take a step of a resize by the rules of the store."""
+        self.steps.append(effect)
+        if self.store is None or self.no_step:
+            self.machine.not_renumbered(effect.type, self.now)
+            return
+        shards = {*effect.before.former(effect.upto), *effect.before.later(effect.upto)}
+        homes = [
+            row.home for (name, shard), row in self.rows.items() if name == effect.type and shard in shards
+        ]
+        assert not any(homes), "no shard of the step has a home"
+        rows = self.store.renumbered(effect.type, effect.upto, effect.least_epoch)
+        after = self.store.types[effect.type].numbering
+        self.machine.renumbered(effect.type, effect.before, after, rows, self.now)
 
     def refuse_or_write(self, given: Sequence[HomeChange]) -> None:
         bad = [each for each in given if (each.type, each.shard) in self.refused or self._cannot_be(each)]

@@ -23,6 +23,7 @@ from sharding_app.protocol.allocation.strategy import (
 from sharding_app.protocol.coordinator.effects import Decide, Note
 from sharding_app.protocol.coordinator.strategies import OWN
 from sharding_app.protocol.messages import NoHome
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import HomeChange, ShardRow
 from tests.unit.protocol.coordinator.coordination import TYPE, Play, node, told_home
 
@@ -312,7 +313,7 @@ def test_a_shard_that_is_no_more_when_its_move_is_answered_is_forgotten() -> Non
 
     def removed(change: HomeChange) -> None:
         del play.rows[TYPE, change.shard]
-        play.machine.types_read({TYPE: 3})
+        play.machine.types_read({TYPE: Numbering(3)})
 
     play.on_decide = removed
     play.machine.handoffs.begin([(TYPE, 5)], play.now, "b")

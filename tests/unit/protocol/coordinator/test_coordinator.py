@@ -18,6 +18,7 @@ from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.coordinator.terms import next_term
 from sharding_app.protocol.messages import BeginHandOff, HandOff, HostShard, NoHome, ShardHome
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Decision, HomeChange, Member, NumberOfWorkers, ShardRow
 from sharding_app.protocol.transitions import IllegalTransition
 from tests.unit.protocol.coordinator.coordination import TYPE, Play, node, told_home
@@ -732,7 +733,7 @@ def test_shards_that_a_type_has_no_more_are_forgotten() -> None:
     rows = [ShardRow(TYPE, shard, 5, None, "stopped") for shard in range(4)]
     play = Play([node("a", 1, types=()), node("b", 2, deaf=True)], numbers={TYPE: 4}, rows=rows)
     play.ask("p-1", 1, 3)
-    play.machine.types_read({TYPE: 2})
+    play.machine.types_read({TYPE: Numbering(2)})
     play.change("b", deaf=False)
     play.wait(30)
     assert play.homes() == {0: "b", 1: "b", 2: None, 3: None}
@@ -745,7 +746,7 @@ def test_a_home_is_told_no_more_of_a_shard_that_has_vanished_before_it_ran() -> 
     play = Play([node("a", 1)])
     play.starts_nothing.add("a")
     play.ask("a", 1, 2)
-    play.machine.types_read({TYPE: 2})
+    play.machine.types_read({TYPE: Numbering(2)})
     play.told.clear()
     play.wait(5)
     assert {shard for each in play.heard("a", HostShard) for shard in each.shards} == {1}

@@ -8,6 +8,7 @@ import pytest
 
 from sharding_app.adapters.memory import MemoryServer, MemoryStore
 from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Member, Server
 from sharding_app.runtime.asking.shard_locator import GRACE_FOR_NODEGONE_SECONDS, ShardLocator
 from sharding_app.testing.cluster import LoopClock
@@ -38,6 +39,12 @@ class Told:
 
     def no_home(self, type_name: str, reason: str) -> None:
         self.no_homes.append(reason)
+
+    def numbering(self, type_name: str) -> Numbering | None:
+        return None
+
+    def renumbered(self, type_name: str, numbering: Numbering, term: int) -> None:
+        raise AssertionError("there is no type")
 
 
 class World:

@@ -1,0 +1,15 @@
+-- Only what is wanted is written here. The coordinator changes the groups of shards, one after the other.
+WITH wished AS (
+    UPDATE sharding_type SET
+        shards_wanted = %(wanted)s::integer, shards_revision = shards_revision + 1,
+        declared_shards = ARRAY(
+            SELECT DISTINCT number FROM unnest(declared_shards || number_of_shards || %(wanted)s::integer) AS number
+            ORDER BY number)
+    WHERE name = %(type)s AND NOT changeable AND shards_wanted = 0 AND number_of_shards = %(known)s::integer
+    RETURNING name, number_of_shards, shards_wanted
+), noted AS (
+    INSERT INTO sharding_decision (action, subject, detail)
+    SELECT 'resize_asked', name, format('%%s -> %%s shards, by %%s', number_of_shards, shards_wanted, %(by)s::text)
+    FROM wished WHERE %(by)s::text <> ''
+)
+SELECT true FROM wished;

@@ -1,0 +1,101 @@
+"""`manage.py sharding_resize`: change the number of shards of a type in a running cluster, and wait
+until it holds.
+"""
+
+import asyncio
+from argparse import ArgumentParser
+from typing import Any
+
+from sharding_app.management.operator_command import OperatorCommand, refused, signed
+from sharding_app.operations.connectivity import joined, trouble
+from sharding_app.operations.resizes import told, why_refused
+from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.protocol.records import TypeConfig
+from sharding_app.wiring import new_loop
+
+LOOK_SECONDS = 0.25
+SAY_SECONDS = 5.0
+
+
+class Command(OperatorCommand):
+    help = (
+        "Change the number of shards of an entity type while the cluster works. The new number is a multiple or a\n"
+        "divisor of the present one. Shards change in groups, one after the other: each is handed off, and its\n"
+        "entities' messages, timers and remembered ids get their new shards. Messages to them wait meanwhile.\n"
+        "The number is kept over restarts of the cluster. A resize that has begun goes on by itself.\n\n"
+        "Examples:\n"
+        "  manage.py sharding_resize shop.Cart --shards 400\n"
+        "  manage.py sharding_resize shop.Cart             show how many there are\n\n"
+        "Exit codes: 0 done, 1 refused or not finished in time, 2 a server cannot be reached."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("type", metavar="TYPE", help="the type's name, as sharding_status shows it")
+        parser.add_argument("--shards", type=int, metavar="N", help="how many shards there are to be")
+        parser.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS",
+            help="wait at most N seconds (default: 600); the resize goes on after that")  # fmt: skip
+
+    def work(self, options: dict[str, Any]) -> None:
+        if options["timeout"] <= 0:
+            raise refused("--timeout must be greater than 0.")
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(self._run(options))
+
+    async def _run(self, options: dict[str, Any]) -> None:
+        process = await joined()
+        try:
+            await self._resize(process.ports.store, options)
+        except StoreUnavailable as error:
+            raise trouble(error) from error
+        finally:
+            await process.close()
+
+    async def _resize(self, store: ClusterStore, options: dict[str, Any]) -> None:
+        config = await _config(store, options["type"])
+        wanted: int | None = options["shards"]
+        if wanted is not None:
+            await self._ask(store, config, wanted)
+            config = await self._wait(store, config.name, wanted, options["timeout"])
+        self.say(f"{config.name} {told(config.numbering)}.")
+        self.result(
+            type=config.name, shards=config.number_of_shards, wanted=config.wanted,
+            groups_done=config.resized, groups=config.numbering.groups,
+        )  # fmt: skip
+
+    async def _ask(self, store: ClusterStore, config: TypeConfig, wanted: int) -> None:
+        if config.wanted == wanted:
+            return  # it goes on, and is waited for
+        if why := why_refused(config, wanted):
+            raise refused(why)
+        if not await store.resize(config.name, config.number_of_shards, wanted, signed("sharding_resize")):
+            raise refused(f"Another resize of {config.name} has just begun, or its data was removed.")
+
+    async def _wait(self, store: ClusterStore, name: str, wanted: int, timeout: float) -> TypeConfig:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        say_at = loop.time() + SAY_SECONDS
+        while True:
+            config = await _config(store, name)
+            if config.wanted == 0 and config.number_of_shards == wanted:
+                return config
+            if config.wanted != wanted:
+                raise refused(
+                    f"Another resize has taken the place of this one: {name} {told(config.numbering)}."
+                )
+            if loop.time() >= deadline:
+                raise refused(
+                    f"Not finished within {timeout:g} s: {name} {told(config.numbering)}. The resize goes on;"
+                    " sharding_doctor says what holds it up."
+                )
+            if loop.time() >= say_at:
+                self.say(f"{name} {told(config.numbering)}.")
+                say_at += SAY_SECONDS
+            await asyncio.sleep(min(LOOK_SECONDS, max(0.0, deadline - loop.time())))
+
+
+async def _config(store: ClusterStore, name: str) -> TypeConfig:
+    known = {each.name: each for each in await store.types()}
+    if name not in known:
+        raise refused(f"There is no type {name!r} (types: {', '.join(sorted(known)) or 'none'}).")
+    return known[name]

@@ -1,0 +1,50 @@
+"""An operator who changes the number of shards of the workload's types, in some seeds."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from sharding_app.entities.entity_type import EntityType
+from sharding_app.protocol.numbering import why_not
+
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.world import World
+
+SEEDS = (21, 22, 25, 26, 31, 41, 47)
+"""Of 48 seeds those with resizes."""
+RESIZES = 12
+NUMBERS = (1, 2, 3, 4, 6, 8, 12)
+AT_ONCE = 2
+"""Shards of a step: most resizes take several."""
+
+
+def is_resized(seed: int) -> bool:
+    return seed % 48 in SEEDS
+
+
+async def resize_now_and_then(world: World) -> None:
+    """Wish other numbers of shards, now of one type, now of another."""
+    random = Random(f"resizes {world.seed}")
+    types = [each for each in world.cast.types if _can_be_resized(each)]
+    for _ in range(RESIZES):
+        await asyncio.sleep(random.random() * 2.0)
+        name = random.choice(types).name
+        config = world.server.cluster.types.get(name)
+        if config is None or config.wanted:
+            continue
+        shards = config.number_of_shards
+        wanted = random.choice([each for each in NUMBERS if not why_not(shards, each)])
+        if world.server.cluster.resize(name, shards, wanted):
+            world.trace.note("world", None, "%d shards are wished for %s", wanted, name)
+            world.transition("shards", "are there", "are multiplied" if wanted > shards else "are merged")
+
+
+def under_way(world: World) -> list[str]:
+    """Return the types that are being resized."""
+    return [name for name, config in world.server.cluster.types.items() if config.wanted]
+
+
+def _can_be_resized(made: EntityType) -> bool:
+    return made.singleton_id is None and not made.workers and made.extractor is None
