@@ -17,6 +17,7 @@ from typing import cast
 
 from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 
 from sharding_app.adapters.channels.consumers import region_endpoint
 from sharding_app.adapters.channels.seal import Sealer
@@ -96,6 +97,13 @@ def conninfo(alias: str) -> dict[str, object]:
     A server of `embedded` is started first.
     """
     refuse_real_database(alias)
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":  # a shell makes no checks
+        raise ImproperlyConfigured(
+            f"The database {alias!r} is {vendor}, not PostgreSQL. The app needs PostgreSQL 14 or newer: name its"
+            " alias as SHARDING['DATABASE'], or use the servers in the box"
+            " (sharding_app.embedded.database)."
+        )
     return from_django_settings(started(django_settings.DATABASES[alias]))
 
 
