@@ -4,11 +4,17 @@ the journal is.
 
 from typing import Any
 
+import psycopg
 import pytest
 
+from sharding_app.adapters.postgres.archive import Archive
 from sharding_app.adapters.postgres.sql import HIGHEST
+from sharding_app.embedded import Servers
+from sharding_app.ports.journal import Archival
+from tests.integration.adapters.postgres.journals import insert, partition, types
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.integration.adapters.postgres.writers import connect, give_homes
+from tests.support.scratch import make_tables, scratch_database
 
 pytestmark = pytest.mark.asyncio
 
@@ -26,6 +32,30 @@ async def filled(params: dict[str, Any]) -> None:
         await admin.execute("ALTER TABLE sharding_event DISABLE TRIGGER USER")
         await admin.execute(FILL, [ENTITIES, EVENTS])
         await admin.execute("ANALYZE sharding_event")
+
+
+async def test_a_divided_type_is_walked_in_the_order_of_ids_and_loses_what_is_removed(
+    servers: Servers,
+) -> None:
+    with scratch_database(servers.database_url) as params:
+        make_tables(params)
+        _walk_and_remove(params)
+
+
+def _walk_and_remove(params: dict[str, Any]) -> None:
+    types(params, 2)
+    insert(params, 2, entities=60, events=3)
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute("UPDATE sharding_event SET at = at - interval '1 day'")
+    partition(params, T1=4)
+    with Archive(params) as archive:
+        found = [each.entity for each in archive.dormant(1, None, 60.0)]
+        assert found == sorted(f"e{number}" for number in range(1, 61))
+        stored = archive.stored(1, dict.fromkeys(found, 0))
+        removed = {archive.remove(1, each.entity, 0, each.mark) for each in stored}
+        assert removed == {Archival(events=3, snapshots=1)}
+        assert not list(archive.dormant(1, None, 60.0))
+        assert len(list(archive.dormant(2, None, 60.0))) == 60
 
 
 async def test_a_page_reads_three_rows_of_an_entity_and_an_entity_its_own(params: dict[str, Any]) -> None:
