@@ -1,8 +1,9 @@
 """Resizes: rows that stay behind, callers with former numbers, steps that never come.
 
-Guards behind these, which no seed has needed yet, have unit and contract tests of their own: a home
-that takes entities of other shards, calls that pass those under way to former shards, a step while
-a shard has a home.
+Guards behind these, which no seed has needed yet, have tests of their own: a home that takes
+entities of other shards in tests/unit/runtime/hosting/test_entities_elsewhere.py, calls that pass
+those under way to former shards in tests/unit/protocol/test_renumbered_region.py, a step while a
+shard has a home in tests/contract/test_resizing.py.
 """
 
 from collections.abc import Mapping
