@@ -214,6 +214,23 @@ def test_a_large_map_comes_in_parts(root: Client) -> None:
     assert 'data-shard="4999"' in drawing
 
 
+def test_a_type_that_is_being_resized_shows_how_far_that_is(root: Client) -> None:
+    """The first 4 of 10 groups have two shards each, the others one: there are 14."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE sharding_type SET shards_wanted = 20, groups_resized = 4, shards_revision = 3 WHERE id = %s",
+            [CART],
+        )
+    page = root.get(f"{BASE}types/{CART}/")
+    assert page.status_code == 200
+    assert "Shards 14 Resize 10 → 20 shards, 4 of 10 groups are done" in text(page)
+    assert "Shards placed 10 / 14" in text(page)
+    shown = {
+        shard: root.get(f"{BASE}types/{CART}/shards/{shard}/").status_code for shard in (3, 9, 13, 14, 19)
+    }
+    assert shown == {3: 200, 9: 200, 13: 200, 14: 404, 19: 404}, "only shards that there are now"
+
+
 def test_an_entity_is_shown_as_it_was_after_any_of_its_events(root: Client) -> None:
     page = root.get(f"{BASE}types/{CART}/entity/?id=alice&at=3")
     assert "State after event 3" in text(page)
