@@ -39,7 +39,7 @@ from sharding_app.entities.settings import ShardingSettings
 from sharding_app.errors import InvalidCall
 from sharding_app.ports.deliveries import MessageRow
 from sharding_app.ports.journal import EventRow, Journal, Snapshot
-from sharding_app.protocol.ids import Incarnation, shard_of
+from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.runtime.base.config import LifelineSettings, NodeConfig, NodePorts, ProcessPorts
@@ -204,10 +204,10 @@ class MemoryCluster:
     def home_of(self, entity: type[Any], entity_id: EntityId) -> str:
         """Return the name of the node that is the shard's home; empty if it has none."""
         entity_type = self._type(entity)
-        shard = self._shard(entity_type, identifiers.entity_id(entity_id))
+        wanted = identifiers.entity_id(entity_id)
         for name, node in self.nodes.items():
             host = node.hosts.get(entity_type.name)
-            if host is not None and shard in host.shards:
+            if host is not None and self._shard(entity_type, wanted) in host.shards:
                 return name
         return ""
 
@@ -373,10 +373,11 @@ class MemoryCluster:
         return self.server.cluster.type_ids[type_name], self._shard(self.types[type_name], entity_id)
 
     def _shard(self, entity_type: EntityType, entity_id: str) -> int:
+        """Return the shard of an entity of a registered type, by the numbers that are in force."""
         extractor = entity_type.extractor
         if extractor is not None:
             return extractor.checked_shard_id(entity_id)
-        return shard_of(entity_id, entity_type.settings.number_of_shards or self.config.number_of_shards)
+        return self.server.cluster.types[entity_type.name].numbering.shard_of(entity_id)
 
     async def _stage(self, rows: list[MessageRow]) -> None:
         await MemoryJournal(self.server, "p-client").stage(rows)
