@@ -62,6 +62,11 @@ class _Work(NamedTuple):
     functions: Sequence[Callable[[], object]]
     lineage: Lineage | None
 
+    @property
+    def entity(self) -> tuple[int, str] | None:
+        """The entity whose rows these are; None: there are only functions."""
+        return (self.rows[0].type_id, self.rows[0].entity) if self.rows else None
+
 
 class DjangoTogether:
     """`runtime.base.interfaces.Together` on Django's connections: a bounded pool of threads, a
@@ -85,7 +90,7 @@ class DjangoTogether:
         self._resting: set[BaseDatabaseWrapper] = set()
         "Open connections of idle threads."
         self._busy: set[BaseDatabaseWrapper] = set()
-        self._at_work: dict[tuple[int, str], Backend] = {}
+        self._at_work: dict[tuple[int, str] | None, Backend] = {}
         "The server process of each entity's transaction that is under way."
         self._closed = False
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="sharding-also")
@@ -151,7 +156,7 @@ class DjangoTogether:
         try:
             return self._transact(connection, work)
         finally:
-            self._at_work.pop(_entity(work), None)
+            self._at_work.pop(work.entity, None)
             self._rest(connection)
 
     def _transact(
@@ -170,7 +175,7 @@ class DjangoTogether:
             raw = self._open(connection)
             with watched(raw, replication), transaction.atomic(using=self._alias, durable=True):
                 backend = prepare_within(raw, self._name, self._lock_timeout_ms, work.lineage)
-                self._at_work[_entity(work)] = backend
+                self._at_work[work.entity] = backend
                 transaction.on_commit(committed, using=self._alias)  # before any of the user's
                 phase = Phase.FUNCTIONS
                 for function in work.functions:
@@ -228,10 +233,6 @@ class DjangoTogether:
                 self._resting.add(connection)
                 return
         connection.close()
-
-
-def _entity(work: _Work) -> tuple[int, str]:
-    return work.rows[0].type_id, work.rows[0].entity
 
 
 def _close(resting: Sequence[BaseDatabaseWrapper]) -> None:

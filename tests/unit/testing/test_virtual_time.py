@@ -16,6 +16,7 @@ from sharding_app import (
     every,
     query,
 )
+from sharding_app.entities.registry import registry
 from sharding_app.errors import InvalidCall
 from sharding_app.testing import MemoryCluster
 from sharding_app.testing.clock import Clock
@@ -124,6 +125,15 @@ class Digest(Singleton, EventSourced, name="time.Digest"):
     @applies(Closed)
     def on_closed(self, happened: Closed) -> None:
         self.sent += 1
+
+
+@pytest.fixture(autouse=True)
+def _no_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the types of other test modules out: a singleton that does something every five minutes
+    makes a week long.
+    """
+    ours = {name: each for name, each in registry.all().items() if "time." in name}
+    monkeypatch.setattr(registry, "all", lambda: ours)
 
 
 @pytest.mark.parametrize("seconds", [59.0, 61.0, 3600.0, WEEK.total_seconds()])
