@@ -31,6 +31,7 @@ async def filled(params: dict[str, Any]) -> None:
         await give_homes(admin, 1)
         await admin.execute("ALTER TABLE sharding_event DISABLE TRIGGER USER")
         await admin.execute(FILL, [ENTITIES, EVENTS])
+        await admin.execute("ALTER TABLE sharding_event ENABLE TRIGGER USER")
         await admin.execute("ANALYZE sharding_event")
 
 
