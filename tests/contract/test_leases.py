@@ -91,6 +91,21 @@ async def test_an_owner_whose_time_is_over_renews_or_loses_and_never_both(world:
     assert await asyncio.gather(*map(both, names)) == [1] * len(names), "one of them has it"
 
 
+async def test_a_lease_that_its_node_does_not_know_of_is_freed_by_a_renewal(world: World) -> None:
+    """Its request was executed after the node had given it back."""
+    await members(world, "n-1", "n-2")
+    first, late, second = world.leases("n-1", 1.0), world.leases("n-1", 1.0), world.leases("n-2", LONG)
+    await first.acquire(["known"])
+    await late.acquire(["late"])
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 30.0
+    while not await second.acquire(["late"]):
+        assert list(await first.renew(["known"])) == ["known"]
+        assert loop.time() < end
+        await asyncio.sleep(0.05)
+    assert list(await second.acquire(["known"])) == []
+
+
 async def test_late_but_not_taken_is_still_ones_own(world: World) -> None:
     await members(world, "n-1")
     leases = world.leases("n-1", 0.05)

@@ -9,3 +9,4 @@ class LeaseRow:
     token: int = 0
     expires_at: float | None = None
     "None: the row of its owner says so."
+    acquired_at: float = 0.0

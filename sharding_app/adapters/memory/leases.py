@@ -79,6 +79,7 @@ class MemoryLeases:
         for name in taken:
             row = self._rows.setdefault(name, LeaseRow())
             row.owner, row.token, row.expires_at = self._owner, row.token + 1, None if has_row else until
+            row.acquired_at = self._server.steady()
         for name in cut:
             self._rows[name].expires_at = cut_to
         return {name: self._rows[name].token for name in taken}
@@ -117,9 +118,20 @@ class MemoryLeases:
             and self._is_ours(name, self._tokens[name])
             and self._rows[name].expires_at is None
         ]
+        for name in sorted(self._rows):
+            if self._is_forgotten(name):
+                yield Lock(_key(name))
+        forgotten = [name for name in sorted(self._rows) if self._is_forgotten(name)]
         yield Pause.COMMIT
         self._server.cluster.leases_until[self._owner] = until
+        for name in forgotten:
+            self._rows[name].owner = None
         return mine
+
+    def _is_forgotten(self, name: str) -> bool:
+        """Whether a request that was executed late has taken it: we do not know of it."""
+        row, before = self._rows[name], self._server.steady() - self._terms.ttl_seconds
+        return row.owner == self._owner and row.acquired_at < before and name not in self._tokens
 
     def _release(self, tokens: dict[str, int]) -> Steps[None]:
         mine = yield from self._hold(tokens)

@@ -7,8 +7,9 @@ holder whose node has no row any more renews nothing, and its time is cut to a n
 was declared dead, but may live and handle messages for less than that
 (`protocol.liveness.node_lease.longest_overlap`). So two nodes never hold a lease's subject,
 whatever ended the node's sessions. Each grant has a higher token, and renewals and releases have to
-name it: a statement that arrives late takes no lease, and gives none back. Statements wait inside
-the server only for a row that is being written (`lock_timeout`).
+name it. A request that is executed late may take a lease that its node has given back: once it is
+older than its time, the next renewal frees it. Statements wait inside the server only for a row
+that is being written (`lock_timeout`).
 """
 
 from collections.abc import Collection, Sequence
@@ -43,6 +44,7 @@ class PostgresLeases:
         params = {
             "names": known,
             "tokens": [self._tokens[each] for each in known],
+            "known": list(self._tokens),
             "owner": self._owner,
             "ttl": self._ttl,
         }

@@ -46,9 +46,10 @@ BEGIN
 END
 $acquire$;
 
--- The time of all leases of an owner is prolonged, and those that are still its own are answered.
+-- The time of all leases of an owner is prolonged, and those that are still its own are answered. One that it does not know
+-- (`known`) was taken by a request that was executed late, after its owner had given it back: nothing else would free it.
 CREATE FUNCTION @schema@.sharding_renew_leases_v1(
-    names text[], tokens bigint[], me text, ttl double precision
+    names text[], tokens bigint[], known text[], me text, ttl double precision
 ) RETURNS TABLE (name text) LANGUAGE plpgsql AS $renew$
 #variable_conflict use_column
 BEGIN
@@ -59,6 +60,8 @@ BEGIN
             FROM unnest(names, tokens) AS held (name, token)
             JOIN @schema@.sharding_lease l ON l.name = held.name AND l.token = held.token
             WHERE l.owner = me AND l.expires_at IS NULL;
+        UPDATE @schema@.sharding_lease l SET owner = NULL, acquired_at = NULL
+        WHERE l.owner = me AND l.acquired_at < clock_timestamp() - ttl * interval '1 second' AND l.name <> ALL (known);
     END IF;
 END
 $renew$;

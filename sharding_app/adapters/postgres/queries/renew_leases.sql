@@ -1,1 +1,2 @@
-SELECT name FROM sharding_renew_leases_v1(%(names)s::text[], %(tokens)s::bigint[], %(owner)s, %(ttl)s);
+SELECT name
+FROM sharding_renew_leases_v1(%(names)s::text[], %(tokens)s::bigint[], %(known)s::text[], %(owner)s, %(ttl)s);
