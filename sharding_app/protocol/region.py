@@ -368,12 +368,13 @@ class RegionRoutes:
         """Take in other numbers of shards. `shard_of` raises nothing; `there` tells whether a shard
         exists.
         """
+        left: set[ShardId] = set()
+        # A route that waited for astray calls may have nothing to wait for by the new numbers.
+        come: set[ShardId] = set(self._astray.values())
         for shard in self._astray.values():
             self.routes[shard].outstanding -= 1
             self.routes[shard].astray -= 1
         self._astray.clear()
-        left: set[ShardId] = set()
-        come: set[ShardId] = set()
         for pending in self.pending.values():
             if pending.call.type != self.type:
                 continue

@@ -167,6 +167,22 @@ def test_numbers_may_change_again_while_calls_are_astray() -> None:
     region.check()
 
 
+def test_a_route_that_has_no_astray_call_to_wait_for_any_more_goes_on() -> None:
+    """Numbers change again, and a hand-off of the shard has begun meanwhile."""
+    region = Region(FOUR)
+    first = region.call(STAYS)
+    region.home(1, "n-1", 1)
+    region.answered(first)
+    astray = region.call(MOVES)
+    region.home(3, "n-3", 1)
+    region.renumber(Numbering(2, revision=2))
+    region.routes.hand_off_begins([1], 0.0)
+    region.renumber(Numbering(4, revision=3))
+    region.home(1, "n-4", 6)
+    region.answered(astray)
+    region.check()
+
+
 def test_a_call_given_up_meanwhile_is_forgotten() -> None:
     region = Region(TWO)
     first = region.call(MOVES)
