@@ -58,7 +58,7 @@ class World(Protocol):
 
 
 def terms(ttl_seconds: float) -> LeaseTerms:
-    return LeaseTerms(ttl_seconds=ttl_seconds, renew_seconds=ttl_seconds / 4)
+    return LeaseTerms(ttl_seconds=ttl_seconds, renew_seconds=ttl_seconds / 4, answer_seconds=1.0)
 
 
 class PostgresWorld:

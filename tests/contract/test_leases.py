@@ -94,7 +94,7 @@ async def test_an_owner_whose_time_is_over_renews_or_loses_and_never_both(world:
 async def test_a_lease_that_its_node_does_not_know_of_is_freed_by_a_renewal(world: World) -> None:
     """Its request was executed after the node had given it back."""
     await members(world, "n-1", "n-2")
-    first, late, second = world.leases("n-1", 1.0), world.leases("n-1", 1.0), world.leases("n-2", LONG)
+    first, late, second = world.leases("n-1", 2.0), world.leases("n-1", 2.0), world.leases("n-2", LONG)
     await first.acquire(["known"])
     await late.acquire(["late"])
     loop = asyncio.get_running_loop()

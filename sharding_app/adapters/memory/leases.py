@@ -1,6 +1,7 @@
 """`ports.lease.Leases` over the virtual server, with the rules of the Postgres lease."""
 
-from collections.abc import Callable, Collection, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import TypeVar
 
 from sharding_app.adapters.memory.cluster_writes import node_key
@@ -34,7 +35,13 @@ class MemoryLeases:
         return list(tokens)
 
     async def renew(self, names: Sequence[str]) -> Collection[str]:
-        return await self._ask("renew", lambda: self._renew(names))
+        known = frozenset(self._tokens)
+        mine, found = await self._ask("renew", lambda: self._renew(names, known))
+        forgotten = {name: token for name, token in found.items() if name not in self._tokens}
+        if forgotten:
+            with contextlib.suppress(StoreUnavailable):  # the next renewal finds them again
+                await self._ask("release", lambda: self._release(forgotten))
+        return mine
 
     async def release(self, names: Sequence[str]) -> None:
         unknown = [each for each in names if each not in self._tokens]
@@ -104,13 +111,16 @@ class MemoryLeases:
     def _is_over(self, row: LeaseRow) -> bool:
         return row.expires_at is not None and row.expires_at <= self._server.steady()
 
-    def _renew(self, names: Sequence[str]) -> Steps[list[str]]:
+    def _renew(self, names: Sequence[str], known: Set[str]) -> Steps[tuple[list[str], dict[str, int]]]:
+        """Prolong the owner's time. Return its leases among these names, and those that it does not
+        know, with their tokens.
+        """
         if self._owner not in self._server.cluster.members:
-            return []
+            return [], {}
         yield Lock(node_key(self._owner))
         if self._owner not in self._server.cluster.members:
-            return []
-        until = self._server.steady() + self._terms.ttl_seconds
+            return [], {}
+        now = self._server.steady()
         mine = [
             name
             for name in names
@@ -118,20 +128,15 @@ class MemoryLeases:
             and self._is_ours(name, self._tokens[name])
             and self._rows[name].expires_at is None
         ]
-        for name in sorted(self._rows):
-            if self._is_forgotten(name):
-                yield Lock(_key(name))
-        forgotten = [name for name in sorted(self._rows) if self._is_forgotten(name)]
+        before = now - self._terms.ttl_seconds - self._terms.answer_seconds
+        forgotten = {
+            name: row.token
+            for name, row in self._rows.items()
+            if row.owner == self._owner and row.acquired_at < before and name not in known
+        }
         yield Pause.COMMIT
-        self._server.cluster.leases_until[self._owner] = until
-        for name in forgotten:
-            self._rows[name].owner = None
-        return mine
-
-    def _is_forgotten(self, name: str) -> bool:
-        """Whether a request that was executed late has taken it: we do not know of it."""
-        row, before = self._rows[name], self._server.steady() - self._terms.ttl_seconds
-        return row.owner == self._owner and row.acquired_at < before and name not in self._tokens
+        self._server.cluster.leases_until[self._owner] = now + self._terms.ttl_seconds
+        return mine, forgotten
 
     def _release(self, tokens: dict[str, int]) -> Steps[None]:
         mine = yield from self._hold(tokens)

@@ -7,14 +7,16 @@ holder whose node has no row any more renews nothing, and its time is cut to a n
 was declared dead, but may live and handle messages for less than that
 (`protocol.liveness.node_lease.longest_overlap`). So two nodes never hold a lease's subject,
 whatever ended the node's sessions. Each grant has a higher token, and renewals and releases have to
-name it. A request that is executed late may take a lease that its node has given back: once it is
-older than its time, the next renewal frees it. Statements wait inside the server only for a row
-that is being written (`lock_timeout`).
+name it: a renewal or a release that is executed late concerns no later grant. A request that is
+executed late may take a lease that its node has given back. A renewal finds it, and the node gives
+it back. Statements wait inside the server only for a row that is being written (`lock_timeout`).
 """
 
+import contextlib
 from collections.abc import Collection, Sequence
 
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 
 
@@ -26,6 +28,8 @@ class PostgresLeases:
         self._owner = owner
         self._ttl = float(terms.ttl_seconds)
         self._node_ttl = float(node_ttl_seconds)
+        self._forgotten_after = float(terms.ttl_seconds + terms.answer_seconds)
+        "A request that is older has its answer, or gets none: what it took is known, or never will be."
         self._tokens: dict[str, int] = {}
 
     async def acquire(self, names: Sequence[str]) -> Collection[str]:
@@ -47,18 +51,27 @@ class PostgresLeases:
             "known": list(self._tokens),
             "owner": self._owner,
             "ttl": self._ttl,
+            "forgotten_after": self._forgotten_after,
         }
-        return [name for (name,) in await self._store.rows("renew_leases", params)]
+        found: dict[str, int] = dict(await self._store.rows("renew_leases", params))
+        forgotten = {name: token for name, token in found.items() if name not in self._tokens}
+        if forgotten:
+            with contextlib.suppress(StoreUnavailable):  # the next renewal finds them again
+                await self._give_back(forgotten)
+        return [name for name in known if name in found]
 
     async def release(self, names: Sequence[str]) -> None:
         unknown = [each for each in names if each not in self._tokens]
         if unknown:  # a request had no answer: this one comes after it, and returns a token
             await self.acquire(unknown)
         held = {each: self._tokens[each] for each in sorted(names) if each in self._tokens}
-        params = {"names": list(held), "tokens": list(held.values()), "owner": self._owner}
-        await self._store.rows("release_leases", params)
+        await self._give_back(held)
         for name in held:
             del self._tokens[name]
+
+    async def _give_back(self, tokens: dict[str, int]) -> None:
+        params = {"names": list(tokens), "tokens": list(tokens.values()), "owner": self._owner}
+        await self._store.rows("release_leases", params)
 
     async def close(self) -> None:
         """Do nothing: the connection is the store's."""

@@ -15,7 +15,7 @@ DROP FUNCTION @schema@.sharding_locate_v1(text, integer[], text[]);
 DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], bigint[], text[], text[]);
 DROP FUNCTION @schema@.sharding_put_in_force_v1(bigint, text, bigint);
 DROP FUNCTION @schema@.sharding_acquire_leases_v1(text[], text, double precision, double precision);
-DROP FUNCTION @schema@.sharding_renew_leases_v1(text[], bigint[], text[], text, double precision);
+DROP FUNCTION @schema@.sharding_renew_leases_v1(text[], bigint[], text[], text, double precision, double precision);
 DROP FUNCTION @schema@.sharding_renumber_v1(bigint, text, bigint, integer, bigint, integer);
 DROP FUNCTION @schema@.sharding_hash_v1(text);
 DROP FUNCTION @schema@.sharding_modulus_v1(bigint, integer, integer, integer);

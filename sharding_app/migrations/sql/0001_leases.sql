@@ -46,22 +46,26 @@ BEGIN
 END
 $acquire$;
 
--- The time of all leases of an owner is prolonged, and those that are still its own are answered. One that it does not know
--- (`known`) was taken by a request that was executed late, after its owner had given it back: nothing else would free it.
+-- The time of all leases of an owner is prolonged, and those that are still its own are answered. So are those that it does
+-- not know (`known`): a request took them that was executed after its owner had given them back. Nothing is freed here, since
+-- this may be executed late too: the owner gives them back by their tokens.
 CREATE FUNCTION @schema@.sharding_renew_leases_v1(
-    names text[], tokens bigint[], known text[], me text, ttl double precision
-) RETURNS TABLE (name text) LANGUAGE plpgsql AS $renew$
+    names text[], tokens bigint[], known text[], me text, ttl double precision, forgotten_after double precision
+) RETURNS TABLE (name text, token bigint) LANGUAGE plpgsql AS $renew$
 #variable_conflict use_column
 BEGIN
     UPDATE @schema@.sharding_node n SET leases_until = clock_timestamp() + ttl * interval '1 second' WHERE n.incarnation = me;
     IF FOUND THEN
         RETURN QUERY
-            SELECT l.name
+            SELECT l.name, l.token
             FROM unnest(names, tokens) AS held (name, token)
             JOIN @schema@.sharding_lease l ON l.name = held.name AND l.token = held.token
-            WHERE l.owner = me AND l.expires_at IS NULL;
-        UPDATE @schema@.sharding_lease l SET owner = NULL, acquired_at = NULL
-        WHERE l.owner = me AND l.acquired_at < clock_timestamp() - ttl * interval '1 second' AND l.name <> ALL (known);
+            WHERE l.owner = me AND l.expires_at IS NULL
+            UNION ALL
+            SELECT l.name, l.token
+            FROM @schema@.sharding_lease l
+            WHERE l.owner = me AND l.acquired_at < clock_timestamp() - forgotten_after * interval '1 second'
+                AND NOT EXISTS (SELECT FROM unnest(known) AS of_ours (name) WHERE of_ours.name = l.name);
     END IF;
 END
 $renew$;

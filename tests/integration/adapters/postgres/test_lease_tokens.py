@@ -2,7 +2,7 @@
 since is left alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
@@ -22,11 +22,19 @@ class Store:
         self.reachable = True
         self.granted = 0
         self.released: list[Mapping[str, Any]] = []
+        self.found: list[tuple[str, int]] = []
+        "Answered to each renewal."
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        "Done while a renewal is under way."
 
     async def rows(self, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         if query == "acquire_leases":
             self.granted += 1
             return [(name, self.granted) for name in params["names"]]
+        if query == "renew_leases":
+            if self.meanwhile is not None:
+                await self.meanwhile()
+            return list(self.found)
         assert query == "release_leases"
         self.released.append(params)
         if not self.reachable:
@@ -56,3 +64,25 @@ async def test_what_has_no_token_is_asked_for_first() -> None:
     assert [(each["names"], each["tokens"]) for each in store.released] == [(["a"], [1])]
     await leases.release(["a"])
     assert [each["tokens"] for each in store.released] == [[1], [2]], "each time anew"
+
+
+async def test_what_a_renewal_finds_and_its_node_does_not_know_is_given_back_by_its_token() -> None:
+    store = Store()
+    leases = PostgresLeases(cast(PostgresStore, store), "n-1", LeaseTerms())
+    await leases.acquire(["a"])
+    store.found = [("a", 1), ("b", 7)]
+    assert list(await leases.renew(["a"])) == ["a"]
+    assert [(each["names"], each["tokens"]) for each in store.released] == [(["b"], [7])]
+    store.reachable = False
+    assert list(await leases.renew(["a"])) == ["a"], "the next renewal tries again"
+
+
+async def test_what_was_granted_while_a_renewal_was_under_way_is_kept() -> None:
+    """The renewal may be answered, or executed, long after it was sent."""
+    store = Store()
+    leases = PostgresLeases(cast(PostgresStore, store), "n-1", LeaseTerms())
+    await leases.acquire(["a"])
+    store.found = [("a", 1), ("b", 2)]
+    store.meanwhile = lambda: leases.acquire(["b"])
+    assert list(await leases.renew(["a"])) == ["a"]
+    assert store.released == []
