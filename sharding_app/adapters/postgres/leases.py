@@ -29,7 +29,7 @@ class PostgresLeases:
         self._ttl = float(terms.ttl_seconds)
         self._node_ttl = float(node_ttl_seconds)
         self._forgotten_after = float(terms.ttl_seconds + terms.answer_seconds)
-        "A request that is older has its answer, or gets none: what it took is known, or never will be."
+        "A request that is older has its answer, or gets none: what it took is known, or never is."
         self._tokens: dict[str, int] = {}
 
     async def acquire(self, names: Sequence[str]) -> Collection[str]:
