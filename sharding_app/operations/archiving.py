@@ -29,9 +29,9 @@ from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
 from sharding_app.adapters.postgres.transfer import KnownType, StoredRow
 from sharding_app.entities.entity_type import EntityType
-from sharding_app.operations.connectivity import joined, trouble
+from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
-from sharding_app.operations.erasing import AGAIN, AGAIN_SECONDS, ANSWER_SECONDS, Progress
+from sharding_app.operations.erasing import AGAIN, AGAIN_SECONDS, ANSWER_SECONDS, Progress, home_of
 from sharding_app.operations.journal_file import (
     FORMAT,
     BadFile,
@@ -49,7 +49,6 @@ from sharding_app.operations.journal_file import (
     raw,
 )
 from sharding_app.ports.journal import Archival
-from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.messages import OperatorReply, OperatorRequest, ReplyCode
 from sharding_app.protocol.records import Member
@@ -342,8 +341,7 @@ class _Run:
 
     async def _at_home(self, wanted: Sequence[EntityLine], done: "_Done") -> None:
         """Have the living homes remove these entities."""
-        process = await joined()
-        try:
+        async with joined() as process:
             homes = _Homes(process, self._name, self._by)
             for place in range(0, len(wanted), AT_ONCE):
                 asked = [
@@ -353,10 +351,6 @@ class _Run:
                 answers = await asyncio.gather(*asked)
                 for line, archival in zip(wanted[place : place + AT_ONCE], answers, strict=True):
                     self._count(done, line, archival)
-        except StoreUnavailable as error:
-            raise trouble(error) from error
-        finally:
-            await process.close()
 
 
 class _Done:
@@ -397,10 +391,7 @@ class _Homes:
 
     async def _home(self, shard: ShardId) -> Member | None:
         if shard not in self._known:
-            store = self._process.ports.store
-            rows = await store.homes(self._name, [shard])
-            _, members = await store.members()
-            home = next((each for row in rows for each in members if each.incarnation == row.home), None)
+            home = await home_of(self._process, self._name, shard)
             if home is None:
                 return None
             self._known[shard] = home

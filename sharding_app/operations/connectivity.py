@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from django.conf import settings as django_settings
 from django.core.management.base import CommandError
@@ -66,26 +68,28 @@ def trouble(error: BaseException) -> CannotReach:
     return database_trouble(get_settings().database, error)
 
 
-async def joined() -> Process:
-    """Return a process of the cluster that only asks; raise CannotReach."""
+@asynccontextmanager
+async def joined() -> AsyncIterator[Process]:
+    """Give a process of the cluster that only asks. A server that does not answer, now or within
+    the block, raises CannotReach.
+    """
     try:
         process = await client_process()
-    except StoreUnavailable as error:
-        raise trouble(error) from error
-    try:
-        await process.start()
+        try:
+            await process.start()
+            yield process
+        finally:
+            await process.close()
     except (StoreUnavailable, TransportError) as error:
-        await process.close()
         raise trouble(error) from error
-    return process
 
 
 def check_servers() -> None:
     """Talk to both servers as a node does; raise CannotReach."""
 
     async def look() -> None:
-        process = await joined()
-        await process.close()
+        async with joined():
+            pass
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(look())

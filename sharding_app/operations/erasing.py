@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, erase_entity
-from sharding_app.operations.connectivity import joined, trouble
+from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.ports.journal import Erasure
-from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.messages import OperatorRequest, ReplyCode
 from sharding_app.protocol.records import Member, TypeConfig
 from sharding_app.runtime.node.process import Process
@@ -49,14 +48,18 @@ async def _at_home(
     name: str, entity: str, by: str, timeout: float, progress: Progress
 ) -> tuple[str, Erasure]:
     """Have its home erase it; return the home's name and the counts."""
-    process = await joined()
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + timeout
     reached: tuple[ReplyCode, dict[str, int]] | None = None
-    try:
+    async with joined() as process:
+        deadline = loop.time() + timeout
         shard = await _shard(process, name, entity)
         while True:
-            home = await _home(process, name, shard)
+            home = await home_of(process, name, shard)
+            if home is None:
+                raise NotErased(
+                    "Its rows belong to a shard of a live node that is not its home. Stop the cluster first: "
+                    "manage.py sharding_shutdown --all"
+                )
             request = OperatorRequest(0, "erase", name, shard, entity, by=by)
             answer = await process.queries.operate(home.incarnation, request, ANSWER_SECONDS)
             if answer is not None and answer.ok:
@@ -75,10 +78,6 @@ async def _at_home(
                 raise NotErased(text)
             progress(text)
             await asyncio.sleep(AGAIN_SECONDS)
-    except StoreUnavailable as error:
-        raise trouble(error) from error
-    finally:
-        await process.close()
 
 
 async def _shard(process: Process, name: str, entity: str) -> int:
@@ -96,15 +95,9 @@ async def _shard(process: Process, name: str, entity: str) -> int:
     return shard
 
 
-async def _home(process: Process, name: str, shard: int) -> Member:
+async def home_of(process: Process, name: str, shard: int) -> Member | None:
     """Return the node that is the shard's home now."""
     store = process.ports.store
     rows = await store.homes(name, [shard])
     _, members = await store.members()
-    home = next((each for row in rows for each in members if each.incarnation == row.home), None)
-    if home is None:
-        raise NotErased(
-            "Its rows belong to a shard of a live node that is not its home. Stop the cluster first: "
-            "manage.py sharding_shutdown --all"
-        )
-    return home
+    return next((each for row in rows for each in members if each.incarnation == row.home), None)

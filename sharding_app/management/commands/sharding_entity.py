@@ -13,9 +13,8 @@ from sharding_app.dashboard.history import History, read_history, state_at
 from sharding_app.dashboard.keyset import storable
 from sharding_app.management.arguments import count, positive
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
-from sharding_app.operations.connectivity import database_trouble, joined, trouble
+from sharding_app.operations.connectivity import database_trouble, joined
 from sharding_app.operations.snapshot import ClusterSnapshot, TypeRow, read_shards, read_snapshot
-from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Incarnation
 from sharding_app.protocol.messages import (
     EntityState,
@@ -209,8 +208,7 @@ async def _place(
     )
     if found is None or home is None:
         return Place(row=found, home=None)
-    process = await joined()
-    try:
+    async with joined() as process:
         reply = None
         if action:
             request = OperatorRequest(
@@ -219,10 +217,6 @@ async def _place(
             reply = await process.queries.operate(home.incarnation, request, ANSWER_SECONDS)
         wanted = GetEntities(0, row.config.name, found.shard, entity=entity)
         answer = await process.queries.entities(home.incarnation, wanted)
-    except StoreUnavailable as error:
-        raise trouble(error) from error
-    finally:
-        await process.close()
     state = next(iter(answer.entities), None) if answer is not None else None
     return Place(row=found, home=home, state=state, answered=answer is not None, reply=reply)
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.management.progress import Progress
-from sharding_app.operations.connectivity import joined, trouble
+from sharding_app.operations.connectivity import joined
 from sharding_app.operations.console import counted
-from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.messages import Coordination, OperatorReply, OperatorRequest, ReplyCode
 from sharding_app.protocol.records import Member, ShardRow
 from sharding_app.runtime.node.process import Process
@@ -65,19 +64,14 @@ class Command(OperatorCommand):
                 self._progress.done()
 
     async def _run(self, options: dict[str, Any]) -> None:
-        process = await joined()
-        self._deadline = asyncio.get_running_loop().time() + options["timeout"]
-        try:
+        async with joined() as process:
+            self._deadline = asyncio.get_running_loop().time() + options["timeout"]
             if options["pause"] or options["resume"]:
                 await self._pause(process, pause=options["pause"])
             elif options["to"]:
                 await self._move(process, options)
             else:
                 await self._rebalance(process, options)
-        except StoreUnavailable as error:
-            raise trouble(error) from error
-        finally:
-            await process.close()
 
     async def _pause(self, process: Process, *, pause: bool) -> None:
         """Pause or resume; succeed if it is so already, so that scripts can repeat it."""

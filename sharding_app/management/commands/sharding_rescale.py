@@ -7,8 +7,8 @@ from typing import Any
 from sharding_app.entities.sharding.workers import checked_number
 from sharding_app.errors import InvalidCall
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
-from sharding_app.operations.connectivity import joined, trouble
-from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.operations.connectivity import joined
+from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.allocation.workers import WORKERS
 from sharding_app.protocol.records import NumberOfWorkers
 from sharding_app.wiring import new_loop
@@ -45,13 +45,8 @@ class Command(OperatorCommand):
             runner.run(self._run(options))
 
     async def _run(self, options: dict[str, Any]) -> None:
-        process = await joined()
-        try:
+        async with joined() as process:
             await self._rescale(process.ports.store, options)
-        except StoreUnavailable as error:
-            raise trouble(error) from error
-        finally:
-            await process.close()
 
     async def _rescale(self, store: ClusterStore, options: dict[str, Any]) -> None:
         name = WORKERS + options["name"].removeprefix(WORKERS)

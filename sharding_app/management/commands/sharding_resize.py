@@ -7,9 +7,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
-from sharding_app.operations.connectivity import joined, trouble
+from sharding_app.operations.connectivity import joined
 from sharding_app.operations.resizes import told, why_refused
-from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.records import TypeConfig
 from sharding_app.wiring import new_loop
 
@@ -43,13 +43,8 @@ class Command(OperatorCommand):
             runner.run(self._run(options))
 
     async def _run(self, options: dict[str, Any]) -> None:
-        process = await joined()
-        try:
+        async with joined() as process:
             await self._resize(process.ports.store, options)
-        except StoreUnavailable as error:
-            raise trouble(error) from error
-        finally:
-            await process.close()
 
     async def _resize(self, store: ClusterStore, options: dict[str, Any]) -> None:
         config = await _config(store, options["type"])

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
-from sharding_app.operations.connectivity import joined, trouble
+from sharding_app.operations.connectivity import joined
 from sharding_app.operations.console import counted
-from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.ports.store import ClusterStore
 from sharding_app.protocol.records import LeaveRequest, Member
 from sharding_app.wiring import new_loop
 
@@ -54,13 +54,8 @@ class Command(OperatorCommand):
             runner.run(self._run(options))
 
     async def _run(self, options: dict[str, Any]) -> None:
-        process = await joined()
-        try:
+        async with joined() as process:
             await self._shut_down(process.ports.store, options)
-        except StoreUnavailable as error:
-            raise trouble(error) from error
-        finally:
-            await process.close()
 
     async def _shut_down(self, store: ClusterStore, options: dict[str, Any]) -> None:
         _, members = await store.members()

@@ -67,8 +67,7 @@ class Command(LookingCommand):
             runner.run(self._look(self.every))
 
     async def _look(self, every: float | None) -> None:
-        process = await joined()
-        try:
+        async with joined() as process:
             if self.wait:
                 await self._wait(process)
                 return
@@ -81,8 +80,6 @@ class Command(LookingCommand):
                 except CannotReach as error:
                     self.show_unreachable(error)
                 await asyncio.sleep(every)
-        finally:
-            await process.close()
 
     async def _wait(self, process: Process) -> None:
         """Show only the last report: the awaited state, or the condition that is still missing."""

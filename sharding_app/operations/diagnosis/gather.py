@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -115,8 +115,9 @@ async def _cluster(
     noisy = logging.getLogger("sharding.node")
     level = noisy.level
     noisy.setLevel(logging.CRITICAL)  # its messages become findings
+    stack = AsyncExitStack()
     try:
-        process = await joined()
+        process = await stack.enter_async_context(joined())
     except CannotReach as error:
         journals = await asyncio.to_thread(_journals, settings, cluster, say)
         return {_meaning(error): str(error), "journals": journals}
@@ -153,7 +154,7 @@ async def _cluster(
     except (StoreUnavailable, DatabaseError) as error:
         return {"database_trouble": str(database_trouble(alias, error)), "journals": ()}
     finally:
-        await process.close()
+        await stack.aclose()
     names = {each.incarnation: each.name for each in cluster.members}
     return {
         "nodes": NodeAnswers(regions=states.answers, stats=late, silent=states.failed & present),

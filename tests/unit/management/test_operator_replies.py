@@ -5,7 +5,8 @@ worded.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from itertools import repeat
 from types import SimpleNamespace
 from typing import Any
@@ -76,11 +77,9 @@ async def erase_by_command(
         async def operate(self, node: str, request: OperatorRequest, timeout: float) -> OperatorReply:
             return next(replies)
 
-        async def close(self) -> None:
-            pass
-
-    async def joined() -> Asking:
-        return Asking()
+    @asynccontextmanager
+    async def joined() -> AsyncIterator[Asking]:
+        yield Asking()
 
     async def shard(*_: object) -> int:
         return 3
@@ -91,7 +90,7 @@ async def erase_by_command(
     monkeypatch.setattr(erasing, "joined", joined)
     monkeypatch.setattr(erasing, "AGAIN_SECONDS", pause)
     monkeypatch.setattr(erasing, "_shard", shard)
-    monkeypatch.setattr(erasing, "_home", home)
+    monkeypatch.setattr(erasing, "home_of", home)
     progress = Progress(OutputWrapper(io.StringIO()), quiet=True)
     return await erasing._at_home("shop.Cart", "anne", "an operator", 0.05, progress)
 
