@@ -25,7 +25,7 @@ CHUNK = 1 << 16
 
 
 class Header(msgspec.Struct, tag_field="row", tag="type", frozen=True):
-    """What is exported, and how the cluster divides the type into shards."""
+    """The first line of a file, which says whose rows it has."""
 
     format: int
     type: str
@@ -37,6 +37,8 @@ class Header(msgspec.Struct, tag_field="row", tag="type", frozen=True):
     "The events were moved out of the journal: snapshots there cover them."
     entities: bool = False
     "Whole entities were moved out of the journal: a line for each, and then its rows."
+    numbers: int = 0
+    "Revision of the type's numbers of shards: remembered ids are read shard by shard."
 
 
 class EntityLine(msgspec.Struct, tag_field="row", tag="entity", frozen=True):

@@ -26,7 +26,7 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class Resizing(Exception):
-    """The shards of the type change just now, and rows with them: nothing was read or written."""
+    """The shards of the type change just now, and rows with them."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is being resized")
@@ -99,6 +99,13 @@ class Transfer:
                     raise Resizing(name)
                 return KnownType(number, known)
         raise UnknownTypes([name])
+
+    def same_numbers(self, known: KnownType) -> None:
+        """Raise Resizing if shards of the type have changed since it was looked up: rows that are
+        found by their shards may have been missed.
+        """
+        if self.type(known.config.name).config.numbering != known.config.numbering:
+            raise Resizing(known.config.name)
 
     def cluster_id(self) -> str:
         found = self._rows("known_cluster_id", {})
@@ -267,6 +274,7 @@ class Transfer:
             self._refuse_hosts(known.config.name)
             if not self._rows("journal_homeless", {"type_id": known.number})[0][0]:
                 raise NodesAlive
+            self.same_numbers(known)
             if before is not None:
                 for (what,) in self._rows("import_gaps", {"type_id": known.number, **before}):
                     raise Contradiction(what)

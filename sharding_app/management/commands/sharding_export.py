@@ -65,7 +65,12 @@ class Command(DatabaseCommand):
             with Transfer(where, read_only=True) as transfer:
                 known = transfer.type(options["type"])
                 header = Header(
-                    FORMAT, known.config.name, known.config.kind, transfer.cluster_id(), options["id"]
+                    FORMAT,
+                    known.config.name,
+                    known.config.kind,
+                    transfer.cluster_id(),
+                    options["id"],
+                    numbers=known.config.numbering.revision,
                 )
                 if path is None:
                     return _write(transfer, known, header, sys.stdout.buffer, None, progress)
@@ -121,6 +126,7 @@ def _rows(transfer: Transfer, known: KnownType, entity: str | None, last: Row | 
         shards = range(shard, shards.stop)
     for found in transfer.remembered(known.number, entity, shards, known_id):
         yield RememberedLine(found)
+    transfer.same_numbers(known)
 
 
 def _shard(known: KnownType, entity: str) -> int:
