@@ -1,7 +1,7 @@
 """All that is stored about a person, readable: the answer to an access request.
 
 Contract: the timeline has the line that says who asked before the first value is read. No other
-person's value is opened. What is stored while the command reads may be in it or not.
+person's value is opened. A row that is stored while the command reads may be in the answer or not.
 """
 
 from collections.abc import Iterator

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from sharding_app.adapters.postgres.archive import Archive, Dormant, Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
-from sharding_app.adapters.postgres.transfer import KnownType, StoredRow
+from sharding_app.adapters.postgres.transfer import KnownType
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
@@ -45,6 +45,7 @@ from sharding_app.operations.journal_file import (
     Row,
     SnapshotLine,
     checked,
+    event_line,
     lines,
     raw,
 )
@@ -125,12 +126,13 @@ def archive_entities(
     """Move entities whose last event is older than that number of seconds to files. Raises
     NotArchived, BadFile, OSError, CannotReach, UnknownTypes, psycopg.Error.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder), Archive(where) as archive:
+    with Archive(where) as archive:
         run = _Run(archive, name, folder, by, progress)
-        run.finish()
-        for chosen in _files(archive, run.known, entity, seconds, run.left):
-            run.move(chosen)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            run.finish()
+            for chosen in _files(archive, run.known, entity, seconds, run.left):
+                run.move(chosen)
         return Moved(run.files, +run.left)
 
 
@@ -430,14 +432,6 @@ def _rows(stored: Stored) -> list[Row]:
     if stored.remembered:
         rows.append(RememberedLine(stored.entity))
     return rows
-
-
-def event_line(row: StoredRow) -> EventLine:
-    """Return an event as a row of a file."""
-    return EventLine(
-        row.entity, row.seq, row.at, row.name, row.version, raw(row.payload), row.command_id, row.command,
-        row.reply, row.partial,
-    )  # fmt: skip
 
 
 def _shard(known: KnownType, code: EntityType | None, entity: str) -> ShardId:

@@ -20,6 +20,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from sharding_app.adapters.postgres.transfer import StoredRow
+
 FORMAT = 1
 CHUNK = 1 << 16
 
@@ -90,6 +92,14 @@ class BadFile(Exception):
 def raw(text: str) -> msgspec.Raw:
     """A document in one line: only space between its parts can hold a line's end."""
     return msgspec.Raw(text.replace("\n", " ").replace("\r", " ").encode())
+
+
+def event_line(row: StoredRow) -> EventLine:
+    """Return an event as a row of a file."""
+    return EventLine(
+        row.entity, row.seq, row.at, row.name, row.version, raw(row.payload), row.command_id, row.command,
+        row.reply, row.partial,
+    )  # fmt: skip
 
 
 class Writer:

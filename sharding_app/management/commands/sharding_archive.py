@@ -16,10 +16,9 @@ from sharding_app.operations.archiving import (
     NotArchived,
     archive_entities,
     count_entities,
-    event_line,
 )
 from sharding_app.operations.console import counted
-from sharding_app.operations.journal_file import FORMAT, BadFile, End, Header, PageWriter, go_on
+from sharding_app.operations.journal_file import FORMAT, BadFile, End, Header, PageWriter, event_line, go_on
 from sharding_app.settings.load import get_settings
 
 DAY_SECONDS = 86_400.0

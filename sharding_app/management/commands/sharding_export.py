@@ -23,6 +23,7 @@ from sharding_app.operations.journal_file import (
     Row,
     SnapshotLine,
     Writer,
+    event_line,
     raw,
     resumed,
 )
@@ -115,10 +116,7 @@ def _rows(transfer: Transfer, known: KnownType, entity: str | None, last: Row | 
     if not isinstance(last, RememberedLine):
         after = (last.entity, last.seq) if isinstance(last, EventLine) else ("", 0)
         for one in transfer.events(known.number, entity, after):
-            yield EventLine(
-                one.entity, one.seq, one.at, one.name, one.version, raw(one.payload), one.command_id, one.command,
-                one.reply, one.partial,
-            )  # fmt: skip
+            yield event_line(one)
     shards, known_id = range(known.config.number_of_shards), ""
     if isinstance(last, RememberedLine):
         known_id = last.entity

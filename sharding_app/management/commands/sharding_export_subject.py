@@ -20,7 +20,7 @@ from sharding_app.operations.journal_file import End, Writer
 
 class Command(DatabaseCommand):
     help = (
-        "Write what is stored about a person as JSON lines, for an access request: the person's own entities, and each\n"
+        "Write all data about a person as JSON lines, for an access request: the person's own entities, and each\n"
         "event, state, snapshot, message and timer elsewhere that has a personal value of the person. These values are\n"
         "in plain; in the place of other persons' values stands a mark. The timeline says before who has asked. Nodes may\n"
         "run. The last line has the number of rows and their SHA-256. The file is for the person: sharding_import takes\n"

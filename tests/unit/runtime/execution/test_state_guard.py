@@ -131,7 +131,7 @@ class Counter(EventSourced, name="guard.Counter"):
 
 
 class Own(EventSourced, name="guard.Own"):
-    """Says itself what is stored of it: also the moment of the snapshot."""
+    """Its class has a `snapshot` of its own, which also stores the moment of the snapshot."""
 
     def __init__(self) -> None:
         self.total = 0
