@@ -49,6 +49,8 @@ SEND_AGAIN_SECONDS = 0.02
 SEND_AGAIN_AT_MOST_SECONDS = 0.25
 LAST_WORDS_SECONDS = 0.25
 LOG_AGAIN_SECONDS = 10.0
+LATE_FRAMES_SECONDS = 5.0
+"""A peer's last frames may arrive after the word of its end. Those are no reason for a warning."""
 BREATHE_AFTER_MESSAGES = 256
 """Messages that are taken in before the loop's other tasks have their turn, even if more are
 there.
@@ -272,7 +274,7 @@ class Links:
                 self._hand_over(source, [message for message in frame.body if isinstance(message, Echo)])
                 return len(frame.body)
             if self._table.is_gone(source):
-                self._refuse("frames_from_gone")
+                self._refuse_gone(source)
                 return 0
             task = self._open(source)
             if task is None:
@@ -359,7 +361,7 @@ class Links:
 
     def end(self, incarnation: Incarnation, term: Term) -> None:
         """Drop the link to a peer that is gone, with its queue, and refuse later frames from it."""
-        self._table.end(incarnation, term)
+        self._table.end(incarnation, term, self._clock.now())
 
     def enter_era(self, era: int) -> None:
         """Forget deaths of former eras: the server went back in time."""
@@ -428,6 +430,15 @@ class Links:
     def _refuse(self, counter: str, reason: str = "", count: int = 1) -> None:
         self._counters[counter] += count
         self._log(f"link.{counter}", "refused: %s %s", counter.replace("_", " "), reason)
+
+    def _refuse_gone(self, source: Incarnation) -> None:
+        seconds = self._table.seconds_gone(source, self._clock.now())
+        if seconds < LATE_FRAMES_SECONDS:
+            self._counters["frames_from_gone"] += 1
+        else:
+            self._refuse(
+                "frames_from_gone", f"({source}, whose end was told {seconds:.0f} s ago, still sends)"
+            )
 
     def _log(self, action: str, text: str, *values: object) -> None:
         now = self._clock.now()

@@ -13,7 +13,7 @@ lost answers (`runtime.asking.regions`).
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sharding_app.protocol.coordinator.terms import era_of
 from sharding_app.protocol.ids import Incarnation, Term, has_no_row
@@ -30,6 +30,13 @@ MAX_REMEMBERED = 50_000
 """Limit of the positions of idle peers, and of the known dead. The oldest are forgotten first."""
 
 
+class Gone(NamedTuple):
+    term: Term
+    "Of the coordinator that told of the end."
+    heard: float
+    "The time at which this process heard of it first."
+
+
 class LinkTable:
     def __init__(
         self, me: Incarnation, limits: LinkLimits, wire: Wire, channel_of: Callable[[Incarnation], str]
@@ -40,8 +47,7 @@ class LinkTable:
         self._wire = wire
         self._channel_of = channel_of
         self._positions: OrderedDict[Incarnation, Position] = OrderedDict()
-        self._gone: OrderedDict[Incarnation, Term] = OrderedDict()
-        "Incarnations and the term in which this process heard of their end."
+        self._gone: OrderedDict[Incarnation, Gone] = OrderedDict()
         self._last_stream = 0
 
     @property
@@ -51,6 +57,9 @@ class LinkTable:
     def is_gone(self, peer: Incarnation) -> bool:
         return peer in self._gone
 
+    def seconds_gone(self, peer: Incarnation, now: float) -> float:
+        return now - self._gone[peer].heard
+
     def open(self, peer: Incarnation) -> LinkTask:
         """Make a link to a peer that has none."""
         self._last_stream += 1
@@ -59,17 +68,18 @@ class LinkTable:
         task = self.tasks[peer] = LinkTask(link, self._channel_of(peer))
         return task
 
-    def end(self, peer: Incarnation, term: Term) -> None:
+    def end(self, peer: Incarnation, term: Term, now: float) -> None:
         """End the link to a peer that is gone, as of that term."""
         self._positions.pop(peer, None)
-        _remember(self._gone, peer, term)
+        known = self._gone.get(peer)
+        _remember(self._gone, peer, Gone(term, known.heard if known else now))
         task = self.tasks.pop(peer, None)
         if task is not None:
             task.end()
 
     def enter_era(self, era: int) -> None:
         """Forget the deaths of former eras: a death that the server has lost did not happen."""
-        for peer in [each for each, term in self._gone.items() if era_of(term) < era]:
+        for peer in [each for each, gone in self._gone.items() if era_of(gone.term) < era]:
             del self._gone[peer]
 
     def forget(self, now: float, *, lost: bool) -> None:

@@ -359,6 +359,32 @@ def test_a_peer_that_is_gone_is_dropped_and_its_late_frames_are_refused() -> Non
     run(main)
 
 
+def test_only_a_peer_that_goes_on_sending_after_its_end_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Frames that were on the way when their sender left in order are no news to an operator."""
+
+    async def main(world: World) -> None:
+        one, two = await world.peer("one"), await world.peer("two")
+        two.links.put("one", answer(0))
+        await asyncio.sleep(0.1)
+        one.links.end("two", 1)
+        two.links.put("one", answer(1))
+        await asyncio.sleep(0.5)
+        refused = one.counter("frames_from_gone")
+        assert refused > 0
+        assert caplog.messages == []
+        one.links.end("two", 2)  # told again: the time of the first word counts
+        await asyncio.sleep(5)
+        two.links.put("one", answer(2))
+        await asyncio.sleep(0.5)
+        assert one.counter("frames_from_gone") > refused
+        (said,) = [each for each in caplog.messages if "from gone" in each]
+        assert said.startswith("refused: frames from gone (two, whose end was told 5 s ago")
+
+    run(main)
+
+
 def test_a_word_for_the_buried_overtakes_what_waits_for_the_stream_to_open() -> None:
     """One that is taken for dead and lives hears so, though nothing else of the link is waited
     for.
