@@ -195,16 +195,21 @@ class _Work:
             yield from self._save(passed)
         return Outcome(self.fed, self.more or found.bound is not None, failed=self.failed)
 
-    def _feed(self, spans: list[Span], view: View, bound: int | None) -> Generator[Request, Any, set[Key]]:
+    def _feed(
+        self, spans: list[Span], view: View, bound: int | None, fresh: Iterable[Key] = ()
+    ) -> Generator[Request, Any, set[Key]]:
         """Feed events in the order of the spans, a chunk at a time. Return the entities that wait
         for a failure.
 
-        `view` and `bound` say which erasures are known already.
+        `view` and `bound` say which erasures are known already. Events before the first one that is
+        there are no loss to an entity that is `fresh`.
         """
         waits: set[Key] = set()
+        begins = set(fresh)
         while spans:
             events: list[StoredEvent] = yield ReadEvents(spans, self.limits.chunk)
             any_read = bool(events)
+            spans = _from_first(spans, events, begins)
             kept = yield from self._kept([each.key for each in spans], view, bound)
             events = [each for each in events if each.seq < kept.get(each.key, _END)]
             spans = [each._replace(last=min(each.last, kept.get(each.key, _END) - 1)) for each in spans]
@@ -359,7 +364,9 @@ class _Work:
                 spans.append(longer)
                 upto = key.entity
             break
-        waits = yield from self._feed(spans, found.view, None)
+        # The front of an entity may be trimmed between the two reads: the trim has not seen that a
+        # projection begins here.
+        waits = yield from self._feed(spans, found.view, None, fresh=[each.key for each in spans])
         if longer is not None and longer.key not in waits:
             yield PutHeld(_held(longer.key, longer.last + 1))
         yield PutFilled(type_id, position.first, position.last, upto, found.view)
@@ -395,6 +402,25 @@ def _held(key: Key, following: int) -> Held:
 
 def _gone(number: int) -> str:
     return f"events from {number} on are not in the journal: rows were deleted by hand"
+
+
+def _from_first(spans: list[Span], events: list[StoredEvent], begins: set[Key]) -> list[Span]:
+    """Let spans of these entities begin at the first event that was read of each, and take the
+    entities out of `begins`. One of which nothing is there is left out.
+    """
+    firsts: dict[Key, int] = {}
+    for each in events:
+        firsts.setdefault(each.key, each.seq)
+    last = max((place for place, each in enumerate(spans) if each.key in firsts), default=len(spans))
+    found: list[Span] = []
+    for place, span in enumerate(spans):
+        if place > last or span.key not in begins:
+            found.append(span)
+            continue
+        begins.discard(span.key)
+        if span.key in firsts:
+            found.append(span._replace(first=firsts[span.key]))
+    return found
 
 
 def _behind(spans: list[Span], events: list[StoredEvent]) -> tuple[list[Span], list[Span]]:

@@ -9,8 +9,10 @@ from sharding_app.protocol.projection.requests import (
     Change,
     Changes,
     Feed,
+    FillKey,
     Found,
     Held,
+    Keys,
     Position,
     PutHeld,
     ReadDue,
@@ -18,6 +20,7 @@ from sharding_app.protocol.projection.requests import (
     ReadEvents,
     ReadFilled,
     ReadHeld,
+    ReadKeys,
     Request,
     Save,
     Span,
@@ -170,6 +173,43 @@ def tries_again(held: Held, **answers: object) -> tuple[list[Request], Outcome]:
             ReadEvents: answers.get("events", []),
         },
     )
+
+
+def fill(there: list[StoredEvent], *keys: FillKey) -> tuple[list[Request], Outcome]:
+    """Take a turn of a first fill that has found these entities, and then reads these events."""
+    return play(
+        turn(0, 9, [1], Limits()),
+        {
+            Take: Taken([at(0, 9, fill_type=1)], paused=False, holds=False, age=0.0),
+            ReadKeys: Keys(NEW, list(keys), None),
+            ReadErased: [],
+            ReadEvents: there,
+        },
+    )
+
+
+@pytest.mark.parametrize("left", [[4, 5], [5]])
+def test_a_fill_takes_an_entity_as_it_is_left_by_a_trim_between_its_reads(left: list[int]) -> None:
+    there = [StoredEvent(1, "a", number, "", 1, b"", None) for number in left]
+    asked, outcome = fill(there, FillKey("a", slice_of("a"), 1, 5))
+    assert not any(isinstance(each, PutHeld) for each in asked)
+    assert (outcome.events, outcome.failed) == (len(left), 0)
+
+
+def test_a_fill_passes_over_an_entity_that_has_gone_into_the_archive_meanwhile() -> None:
+    kept = StoredEvent(1, "b", 1, "", 1, b"", None)
+    both = FillKey("a", slice_of("a"), 1, 5), FillKey("b", slice_of("b"), 1, 1)
+    for there, keys in (([kept], both), ([], both[:1])):
+        asked, outcome = fill(there, *keys)
+        assert not any(isinstance(each, PutHeld) for each in asked)
+        assert (outcome.events, outcome.failed) == (len(there), 0)
+
+
+def test_a_fill_parks_an_entity_with_a_hole_in_its_history() -> None:
+    there = [StoredEvent(1, "a", number, "", 1, b"", None) for number in (2, 3, 5)]
+    asked, outcome = fill(there, FillKey("a", slice_of("a"), 1, 5))
+    (put,) = [each.held for each in asked if isinstance(each, PutHeld)]
+    assert (put.next, put.parked, outcome.failed) == (4, True, 1)
 
 
 def test_an_entity_whose_next_event_is_missing_is_parked() -> None:
