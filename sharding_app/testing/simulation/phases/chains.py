@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sharding_app.errors import EntityFailed
+from sharding_app.errors import EntityFailed, Unavailable
+from sharding_app.protocol.ids import Epoch, ShardId
 from sharding_app.testing.simulation.harness import Stage
 from sharding_app.testing.simulation.particular import PAIRS, RELAY
-from sharding_app.testing.simulation.promises import PromiseBroken
+from sharding_app.testing.simulation.promises import Call, PromiseBroken
 from sharding_app.testing.simulation.topology import Named
 
 ENDS_SECONDS = 1.5
 FOUND_SECONDS = 3.5
+CROSSED_AT_MOST = 3
+"""How often calls cross until one of them is refused, and not stopped with a shard that moves."""
 
 
 def chains(stage: Stage) -> None:
@@ -38,13 +41,54 @@ def chains(stage: Stage) -> None:
 
 
 def _cross(stage: Stage, pair: Sequence[Named]) -> None:
-    world = stage.world
+    """Let two calls wait for each other until one of them is refused.
+
+    A shard that has to move meanwhile does not wait for the circle to be found: it stops its
+    command by force, which ends the circle too.
+    """
+    for _ in range(CROSSED_AT_MOST):
+        places = [_place(stage, each) for each in pair]
+        crossing = _crossed(stage, pair)
+        if stage.is_over or _one_refused(stage, crossing):
+            return
+        moved = [before != _place(stage, each) for before, each in zip(places, pair, strict=True)]
+        if not _stopped_with_shards(crossing, moved):
+            detail = f"two calls that waited for each other ended with {[each.error for each in crossing]!r}"
+            stage.world.broke(PromiseBroken(8, "errors_are_true", detail, crossing[0].entity))
+            return
+
+
+def _crossed(stage: Stage, pair: Sequence[Named]) -> list[Call]:
     crossing = stage.calls(pair, "cross")
     ended = "a circle between two chains of calls ends"
     stage.until(lambda: all(each.ended is not None for each in crossing), FOUND_SECONDS, ended, promise=8)
+    return crossing
+
+
+def _one_refused(stage: Stage, crossing: Sequence[Call]) -> bool:
+    world = stage.world
     refused = [each for each in crossing if each.given and each.given[0] in world.witness.cycles_refused]
     served = [each for each in crossing if each.acknowledged]
-    if not stage.is_over and not (len(refused) == len(served) == 1):
-        detail = f"two calls that waited for each other ended with {[each.error for each in crossing]!r}"
-        world.broke(PromiseBroken(8, "errors_are_true", detail, crossing[0].entity))
+    if not (len(refused) == len(served) == 1):
+        return False
     world.transition("crossing chains of calls", "close", "one refused")
+    return True
+
+
+def _stopped_with_shards(crossing: Sequence[Call], moved: Sequence[bool]) -> bool:
+    """Tell whether a shard that has moved has stopped its call, and all others were served."""
+    forced = [
+        has_moved and isinstance(each.error, Unavailable) and each.error.code == "stopped_by_force"
+        for each, has_moved in zip(crossing, moved, strict=True)
+    ]
+    return any(forced) and all(
+        was_forced or each.acknowledged for each, was_forced in zip(crossing, forced, strict=True)
+    )
+
+
+def _place(stage: Stage, entity: Named) -> tuple[ShardId, Epoch]:
+    """Return the shard of an entity and its epoch; 0: the shard has never had a home."""
+    entity_type, entity_id = entity
+    shard = stage.world.shard_of(entity_type.name, entity_id)
+    row = stage.world.server.cluster.shards.get((entity_type.name, shard))
+    return shard, row.epoch if row else 0
