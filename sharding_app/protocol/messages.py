@@ -157,7 +157,8 @@ class GetShardHome(Message, tag=13):
     type: str
     shards: list[ShardId]
     revision: int = 0
-    "Of the numbers of shards by which the asker knows them. An older one is told the present ones."
+    """Of the numbers of shards by which the asker knows them. The present ones are told to an asker
+    with another one."""
 
 
 class ShardHome(OfShards, tag=14):

@@ -333,8 +333,8 @@ class Coordinator:
     def receive(self, source: Incarnation, message: AnyMessage, now: float) -> None:
         match message:
             case GetShardHome():
-                self.resizing.tell_outdated(source, message.type, message.revision)
-                self.get_shard_home(source, message.type, message.shards, now)
+                told = self.resizing.tell_outdated(source, message.type, message.revision)
+                self.get_shard_home(source, message.type, message.shards, now, by_others=told)
             case ShardStarted():
                 self.shard_started(source, message.type, message.shards, message.epochs, now)
             case ShardStopped():
@@ -376,15 +376,26 @@ class Coordinator:
         self.outbox.tell(incarnation, RegisterAck(self.term, self.me))
 
     def get_shard_home(
-        self, source: Incarnation, type_name: str, shards: Sequence[ShardId], now: float
+        self,
+        source: Incarnation,
+        type_name: str,
+        shards: Sequence[ShardId],
+        now: float,
+        *,
+        by_others: bool = False,
     ) -> None:
+        """Tell where shards live, once they have a home.
+
+        `by_others`: the process knows them by other numbers than the present ones, so one that does
+        not exist is no fault of its call. It asks again by the present numbers.
+        """
         placement = self.placement
         possible: list[ShardId] = []
         impossible: list[ShardId] = []
         for shard in shards:
             there = placement.is_shard(type_name, shard) and placement.is_worker(type_name, shard)
             (possible if there else impossible).append(shard)
-        if impossible:
+        if impossible and not by_others:
             self.outbox.tell(source, NoHome(self.term, type_name, "no_such_shard", impossible))
         for shard in possible:
             key = type_name, shard
@@ -550,7 +561,7 @@ class Coordinator:
         """Answer those that wait for shards that there are not. They were told the numbers."""
         for key in [key for key in self.waiters if not self.placement.is_shard(*key)]:
             for incarnation in self.waiters.pop(key):
-                self.resizing.tell_outdated(incarnation, key[0], 0)
+                self.resizing.tell_outdated(incarnation, key[0])
                 self.outbox.tell(incarnation, NoHome(self.term, key[0], "no_such_shard", [key[1]]))
 
     def _vanished(self, key: ShardKey) -> None:

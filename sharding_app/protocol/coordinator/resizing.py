@@ -53,11 +53,17 @@ class Resizing:
                 self._tell_all(name, numbering)
                 self._outbox.read_shards([name])
 
-    def tell_outdated(self, source: Incarnation, type_name: str, revision: int) -> None:
-        """Tell a process the numbers of a type, if it asks by older ones."""
+    def tell_outdated(self, source: Incarnation, type_name: str, revision: int = -1) -> bool:
+        """Tell a process the numbers of a type, if it asks by others; return whether it does.
+
+        A higher revision than the present one is of steps that the server has lost, or of one that
+        this coordinator is about to take in.
+        """
         numbering = self._placement.numbers.get(type_name)
-        if numbering is not None and revision < numbering.revision:
-            self._outbox.tell(source, Renumbered(self._outbox.term, type_name, numbering))
+        if numbering is None or revision == numbering.revision:
+            return False
+        self._outbox.tell(source, Renumbered(self._outbox.term, type_name, numbering))
+        return True
 
     def renumbered(self, type_name: str, before: Numbering, after: Numbering) -> None:
         """Take in that a step is written."""

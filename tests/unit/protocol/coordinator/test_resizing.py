@@ -1,6 +1,7 @@
 """What the coordinator does for a resize, step by step."""
 
 import msgspec
+import pytest
 
 from sharding_app.adapters.memory.cluster_rows import ClusterRows
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
@@ -112,21 +113,26 @@ def test_a_step_that_the_store_does_not_take_is_tried_again_after_a_pause() -> N
     assert 3 <= len(play.steps) <= 6
 
 
-def test_an_asker_with_former_numbers_is_told_the_present_ones_first() -> None:
+def asked(play: Play, shard: int, revision: int) -> list[object]:
+    """Let a process ask for a shard by numbers of that revision; return the coordinator's words."""
+    play.told.clear()
+    play.machine.receive("p-2", GetShardHome(TYPE, [shard], revision), play.now)
+    play.play()
+    return [message for to, message in play.told if to == "p-2"]
+
+
+@pytest.mark.parametrize("away", [-2, 1])
+def test_a_process_that_asks_by_other_numbers_is_told_the_present_ones(away: int) -> None:
+    """Lower: it has not heard of the last steps. Higher: the server has lost them."""
     play, store = placed(8)
     resize(play, store, 4)
     play.wait(20)
-    play.told.clear()
-    play.machine.receive("p-2", GetShardHome(TYPE, [7], 0), play.now)
-    play.play()
-    first, second = (message for to, message in play.told if to == "p-2")
-    assert isinstance(first, Renumbered)
-    assert first.numbering == store.types[TYPE].numbering
-    assert isinstance(second, NoHome)
-    play.told.clear()
-    play.machine.receive("p-2", GetShardHome(TYPE, [3], first.numbering.revision), play.now)
-    play.play()
-    assert [type(message) for to, message in play.told if to == "p-2"] == [ShardHome]
+    present = store.types[TYPE].numbering
+    (word,) = asked(play, 7, present.revision + away)
+    assert isinstance(word, Renumbered), "its shard may be one by the numbers that it has"
+    assert word.numbering == present
+    assert [type(each) for each in asked(play, 3, present.revision)] == [ShardHome]
+    assert [type(each) for each in asked(play, 7, present.revision)] == [NoHome]
 
 
 def test_nothing_is_resized_while_the_cluster_stops() -> None:
