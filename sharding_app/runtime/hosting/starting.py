@@ -51,6 +51,7 @@ class StartingHost(Protocol):
 class Starting:
     def __init__(self, host: StartingHost) -> None:
         self._host = host
+        self._keeping = asyncio.Lock()
 
     async def run_methods(self, slot: Resident) -> BaseException | None:
         """Run the `@on_start` methods of a new instance; return the error of one that raised."""
@@ -71,10 +72,15 @@ class Starting:
     async def keep_timers(self, slot: Resident) -> None:
         """Store the timers of `@every` that are missing or differ; cancel those that are no
         more.
+
+        One start does it after the other. A command that fails has its entity started again, maybe
+        while the first start still stores the timers. A start that read before they are there would
+        set them anew.
         """
         while not (slot.is_gone or slot.shard.stopping):
             try:
-                await self._keep(slot)
+                async with self._keeping:
+                    await self._keep(slot)
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
             except ShardsFenced:

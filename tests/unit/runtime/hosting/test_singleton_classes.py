@@ -1,8 +1,8 @@
 """Entities of which there is one, their `@every`, and `@on_start`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime, timedelta
 
 import pytest
 import pytest_asyncio
@@ -21,6 +21,8 @@ from sharding_app import (
     on_start,
     query,
 )
+from sharding_app.adapters.memory.journal import MemoryJournal
+from sharding_app.ports.deliveries import MessageRow, TimerKey
 from sharding_app.protocol.call import Call
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.waiting import travel, until
@@ -44,6 +46,11 @@ class Digest(Singleton, EventSourced, name="entities.Digest"):
     @every(day_at="07:00", tz="Europe/Berlin")
     @command
     def clean_up(self) -> None: ...
+
+    @command
+    def stumble(self) -> None:
+        self.persist(Sent())
+        raise ZeroDivisionError
 
     @query
     def count(self) -> int:
@@ -124,6 +131,31 @@ async def test_a_start_leaves_timers_alone_that_are_right(cluster: MemoryCluster
     await until(lambda: cluster.is_in_memory(Digest, "the"))
     await travel(5)
     assert timers(cluster) == before
+
+
+async def test_a_start_while_another_one_stores_the_timers_does_not_set_them_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored: list[str | None] = []
+    store = MemoryJournal.stage
+
+    async def slow(
+        self: MemoryJournal, sends: Sequence[MessageRow], cancels: Sequence[TimerKey] = ()
+    ) -> datetime:
+        stored.extend(each.key for each in sends)
+        await asyncio.sleep(2.0)
+        return await store(self, sends, cancels)
+
+    monkeypatch.setattr(MemoryJournal, "stage", slow)
+    async with MemoryCluster([Digest]) as cluster:
+        with cluster.in_use():
+            await until(lambda: bool(stored))
+            with pytest.raises(EntityFailed, match="ZeroDivisionError"):
+                await Digest.the().stumble()
+            assert await Digest.the().count() == 0
+            assert not timers(cluster), "the first start still stores them"
+            await travel(10)
+    assert sorted(map(str, stored)) == ["?every:clean_up", "?every:send_out"]
 
 
 @pytest.mark.parametrize("left", [(), ("send_out",)])
