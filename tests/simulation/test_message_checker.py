@@ -200,10 +200,31 @@ def test_no_reply_is_missed_to_a_message_that_was_erased_between_its_two_commits
     at.park("m")
     at.judge.look_back()
     del at.rows["m"]
-    at.judge.is_erased(1, "ann")
+    at.judge.is_erased(1, "ann", [])
     at.journal[ANN].clear()
     at.judge.look_back()
     at.commit(BOB, "m+")
+    with fails("messages_arrive"):
+        at.judge.look_back()
+
+
+def test_a_message_from_outside_ends_with_its_row_when_its_target_is_erased(at: Stage) -> None:
+    at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
+    at.judge.is_stored("n")
+    at.park("n")
+    at.judge.is_erased(1, "bob", [at.rows.pop("n")])
+    at.judge.look_back()
+
+
+def test_a_message_from_outside_is_missed_if_no_erasure_of_its_target_took_its_row(at: Stage) -> None:
+    at.judge.sent_from_outside("p-c0", "n", BOB, is_timer=False)
+    at.judge.is_stored("n")
+    at.park("n")
+    row = at.rows.pop("n")
+    at.judge.is_erased(1, "bob", [])
+    with fails("messages_arrive"):
+        at.judge.look_back()
+    at.judge.is_erased(1, "ann", [row])
     with fails("messages_arrive"):
         at.judge.look_back()
 

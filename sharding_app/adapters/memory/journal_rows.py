@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from sharding_app.adapters.memory.message_rows import Stored
 from sharding_app.ports.journal import (
     EVERYTHING,
     Bounds,
@@ -49,7 +50,7 @@ class JournalRows:
         "Called with each batch at the moment of its commit: for checks."
         self.on_taken: Callable[[EventRow], None] | None = None
         "Called with an event whose number is taken, before it is refused: for checks."
-        self.on_erase: Callable[[int, str, int], None] | None = None
+        self.on_erase: Callable[[int, str, int, Sequence[Stored]], None] | None = None
         "Called with an entity whose events were erased, and their number: for checks."
         self.on_snapshot: Callable[[Snapshot], None] | None = None
 

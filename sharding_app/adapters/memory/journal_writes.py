@@ -206,9 +206,10 @@ class JournalWrites:
         forgotten = [key for key in marked if entity in rows.remembered[key]]
         for key in forgotten:
             del rows.remembered[key][entity]
-        gone_too = [each for each in mine if self._server.messages.pop(each) is not None]
+        popped = [self._server.messages.pop(each) for each in mine]
+        gone_too = [each for each in popped if each is not None]
         if rows.on_erase is not None:
-            rows.on_erase(type_id, entity, count)
+            rows.on_erase(type_id, entity, count, gone_too)
         return Erasure(count, len(former), len(forgotten), len(gone_too))
 
     def archive(self, type_id: int, shard: ShardId, epoch: Epoch, entity: str, mark: str) -> Steps[Archival]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 import msgspec
 
 from sharding_app.adapters.memory.journal_rows import Committed
+from sharding_app.adapters.memory.message_rows import Stored
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ServerError
 from sharding_app.entities.base import Entity
@@ -264,7 +265,7 @@ class Witness:
             raise PromiseBroken(1, "one_writer", f"{writer} books {token!r}, and no fence looks at it")
 
     @recorded
-    def erased(self, type_id: int, entity_id: str, events: int) -> None:
+    def erased(self, type_id: int, entity_id: str, events: int, messages: Sequence[Stored]) -> None:
         """Check promise 3 at an erasure: only entities for which an operator waits are erased."""
         entity = f"{self.name_of(type_id)}/{entity_id}"
         self._trace.note("world", entity, "%s is erased, %d events", entity, events)
@@ -282,7 +283,7 @@ class Witness:
         self.world.projections.erased((type_id, entity_id))
         entries = self.journal.get(entity, [])
         self._is_of_the_past(entity, entries, [])
-        self.messages.is_erased(type_id, entity_id)
+        self.messages.is_erased(type_id, entity_id, messages)
         entries.clear()
 
     def _epoch_of(self, entity: str) -> Epoch:

@@ -144,7 +144,7 @@ class MessageChecker:
         self._discarded: dict[str, float] = {}
         "Messages and timers that an operator has discarded, and when."
         self._erased: dict[str, None] = {}
-        "What had come to its end at entities that were erased."
+        "What had come to its end at entities that were erased, or comes to it with their rows."
         self._counts_money = True
 
     # -- From the entities -------------------------------------------------------------------------
@@ -250,8 +250,10 @@ class MessageChecker:
         self._discarded[token] = self._world.now
         self._count("discarded")
 
-    def is_erased(self, type_id: int, entity: str) -> None:
-        """Check an erasure at its commit: the entity's messages and timers are gone with it."""
+    def is_erased(self, type_id: int, entity: str, taken: Iterable[Stored]) -> None:
+        """Check an erasure at its commit: the entity's messages and timers, of which it has just
+        `taken` the rows, are gone with it.
+        """
         name = f"{self._world.witness.name_of(type_id)}/{entity}"
         rows = self._world.server.messages.rows.values()
         left = [each.row.id for each in rows if (each.row.type_id, each.row.entity) == (type_id, entity)]
@@ -259,6 +261,11 @@ class MessageChecker:
             raise PromiseBroken(15, "erasures_take_messages", f"{left} are left", name)
         for token in self._tokens(name):
             self._erased[token] = None
+        for token in (f"{_first(each.row.args)}" for each in taken):
+            message = self.messages.get(token)
+            # The row was the target's own. Its sender is a client, which has no event to lose.
+            if message is not None and not message.event and message.target == name:
+                self._erased[token] = None
         if name.startswith(PAYING):
             self._counts_money = False  # what it had is erased too
             self._count("erased")
