@@ -375,7 +375,8 @@ class NodeHost:
         waiting, self._held = self._held, []
         self._held_bytes.clear()
         for source, envelopes in waiting:
-            self._pass_on(source, envelopes)
+            # The lease may have lapsed again since the lifeline, on its own thread, resumed it.
+            self.receive(source, envelopes)
         self.deliverer.resume()
 
     def tick(self, now: float) -> None:

@@ -98,6 +98,41 @@ async def test_a_row_that_was_read_before_the_lease_came_back_starts_no_shard(cl
     assert host.counters["handed_back"] == 1
 
 
+async def test_envelopes_that_waited_for_a_lease_which_is_lost_again_wait_on_in_their_order(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lifeline runs on a thread of its own: the lease that it has resumed may have lapsed by
+    the time at which the host goes on.
+    """
+    node = cluster.nodes["node1"]
+    host = node.hosts["protocol.Counter"]
+    handled: list[tuple[str, int]] = []
+
+    def receive(source: str, envelopes: list[Deliver]) -> None:
+        handled.extend((source, each.request) for each in envelopes)
+        lapse()
+
+    def lapse(*, valid: bool = False) -> None:
+        monkeypatch.setattr(node, "may_handle", lambda: valid)
+
+    monkeypatch.setitem(node.hosting.endpoints, host.type.name, receive)
+    lapse()
+    node.envelopes("p-client", [envelope(host, 1)])
+    node.envelopes("p-other", [envelope(host, 2)])
+    held = node.hosting.waiting_bytes("p-other")
+    node.hosting.resume()
+    assert handled == []
+    lapse(valid=True)
+    node.hosting.resume()
+    assert handled == [("p-client", 1)]
+    assert node.hosting.waiting_bytes("p-other") == held > 0
+    lapse(valid=True)
+    node.envelopes("p-client", [envelope(host, 3)])
+    assert handled == [("p-client", 1)]
+    node.hosting.resume()
+    assert handled == [("p-client", 1), ("p-other", 2)]
+
+
 async def test_early_envelopes_that_wait_for_their_entity_are_counted_once(cluster: MemoryCluster) -> None:
     node = cluster.nodes["node1"]
     host = node.hosts["protocol.Counter"]
