@@ -493,7 +493,8 @@ class RegionRoutes:
             if route.next_home == incarnation:
                 route.drop_next()
                 route.become(RouteState.UNKNOWN if route.home is None else _DRAINED[route.state])
-                _wait_for_astray(route)
+                if route.home != incarnation:
+                    _wait_for_astray(route)
             if route.home == incarnation:
                 route.home = None
                 route.become(RouteState.UNKNOWN if route.next_home is None else RouteState.DRAINING)

@@ -151,6 +151,23 @@ def test_the_home_of_a_merged_shard_may_die_while_calls_are_astray() -> None:
     region.check()
 
 
+def test_the_home_of_both_merged_shards_may_die_while_calls_are_astray() -> None:
+    """The route must not go on to the home that has just died: it would wait for it for ever."""
+    region = Region(FOUR)
+    region.call(STAYS)
+    region.call(MOVES)
+    region.home(1, "n-1", 7)
+    region.home(3, "n-1", 7)
+    region.renumber(TWO)
+    assert len(region.sent) == 2
+    region.routes.gone("n-1", 0.0)
+    assert region.routes.routes[1].home is None
+    assert region.sent == []
+    region.home(1, "n-2", 9)
+    assert {home for _, _, home in region.sent} == {"n-2"}
+    region.check()
+
+
 def test_numbers_may_change_again_while_calls_are_astray() -> None:
     region = Region(TWO)
     first = region.call(MOVES)
