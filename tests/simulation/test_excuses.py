@@ -1,10 +1,15 @@
 """What excuses an answer that is not the journal's, an erasure or an error, and what does not."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from sharding_app.errors import EntityFailed, InvalidCall, PartiallyApplied, ShardingError
+from sharding_app.protocol.numbering import Numbering
+from sharding_app.protocol.records import Lineage, TypeConfig
+from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation.checker import LEAST_WINDOW_SECONDS, Witness
 from sharding_app.testing.simulation.promises import Call, Entry, is_shown_by
 from sharding_app.testing.simulation.world import World
@@ -59,6 +64,26 @@ def lose_the_tail(world: World, kept: Sequence[Entry]) -> None:
     witness.journal[ENTITY] = list(kept)
     witness._tails.lost(ENTITY, before, answered, world.now)
     witness._is_of_the_past(ENTITY, before, kept)
+
+
+# -- Numbers of shards that a server has lost ------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lineages_ago", "found"), [(0, [1]), (1, [1, 5]), (2, [1])])
+def test_a_home_without_news_of_a_promotion_may_go_by_the_numbers_of_its_own_lineage(
+    world: World, lineages_ago: int, found: list[int]
+) -> None:
+    """It may go by no numbers of a lineage in which it has not lived."""
+    name, server, witness = "sim.Ledger", world.server, world.witness
+    entity = next(each for each in map(str, range(1000)) if Numbering(12).shard_of(each) == 5)
+    server.timeline = 2
+    server.cluster.types[name] = TypeConfig(name, "stored", 12, "", "", "", "events")
+    witness.is_losing_its_tail()
+    server.timeline = 3
+    server.cluster.types[name] = TypeConfig(name, "stored", 2, "", "", "", "events")
+    lived = Lineage(server.identity.system, server.timeline - lineages_ago)
+    node = SimpleNamespace(lifeline=SimpleNamespace(lease=SimpleNamespace(lineage=lived)))
+    assert witness._shards_of(name, entity, cast(Node, node)) == found
 
 
 # -- Erasures --------------------------------------------------------------------------------------

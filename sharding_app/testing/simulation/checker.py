@@ -33,9 +33,10 @@ from sharding_app.errors import (
     UnreadableEvent,
 )
 from sharding_app.ports.journal import EventRow, Snapshot
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, Term
 from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, HandBack
-from sharding_app.protocol.records import ShardRow
+from sharding_app.protocol.numbering import Numbering
+from sharding_app.protocol.records import Lineage, ShardRow
 from sharding_app.testing.simulation import promises
 from sharding_app.testing.simulation.clients import MUST_FAIL
 from sharding_app.testing.simulation.loop import Process
@@ -179,6 +180,8 @@ class Witness:
         "Tokens that were stored, and have been erased or lost since."
         self._lost_rows = False
         "An asynchronous standby has been promoted."
+        self._lost_numbers: dict[tuple[Lineage, str], Numbering] = {}
+        "By lineage and type: numbers of shards at the promotion of an asynchronous standby."
         self._tails = Tails()
         self.states = States()
         self.timers = Timers(world.broke)
@@ -465,9 +468,8 @@ class Witness:
         now = Handling(name, node.incarnation, shard.epoch, heard or not self._lost_rows)
         if not self.world.is_valid(node):
             raise PromiseBroken(2, "handles_while_valid", f"{node.incarnation} handled without a lease", name)
-        lives_here = shard.number == self.world.shard_of(made.name, entity.entity_id)
-        # A home without news of a promotion may go by a step of a resize that the server has lost.
-        if not lives_here and now.aware and not self.world.overlaps.excuses(node.incarnation):
+        lives_here = shard.number in self._shards_of(made.name, entity.entity_id, node)
+        if not lives_here and not self.world.overlaps.excuses(node.incarnation):
             raise PromiseBroken(2, "one_shard", f"{node.incarnation} handled in shard {shard.number}", name)
         if self.homes.get((made.name, shard.number, shard.epoch)) != node.incarnation:
             raise PromiseBroken(
@@ -491,6 +493,26 @@ class Witness:
         self._last[name] = now
         self._running[run] = now
         self._tails.handles(name, aware=heard, now=self.world.now)
+
+    def _shards_of(self, type_name: str, entity: EntityId, node: Node) -> list[ShardId]:
+        """Return the entity's shard by the numbers in the rows.
+
+        A home without news of a promotion may go by a step of a resize that the server has lost: by
+        the numbers of its lineage, as they were at the end of that.
+        """
+        found = [self.world.shard_of(type_name, entity)]
+        lineage = node.lifeline.lease.lineage
+        if lineage is not None and not self.world.has_heard(node):
+            lost = self._lost_numbers.get((lineage, type_name))
+            if lost is not None:
+                found.append(lost.shard_of(entity))
+        return found
+
+    def is_losing_its_tail(self) -> None:
+        """Keep the numbers of shards that the server has, just before it goes back in time."""
+        lineage = self._server.identity.lineage
+        for name, config in self._server.cluster.types.items():
+            self._lost_numbers[lineage, name] = config.numbering
 
     def handling_ends(self, handle: object) -> None:
         if isinstance(handle, int):

@@ -471,6 +471,7 @@ class Injector:
             over = True
             if server.standby.away:
                 self._leave_one_unaware(kept)
+                world.witness.is_losing_its_tail()
                 server.fail_over()
 
         if begins:
