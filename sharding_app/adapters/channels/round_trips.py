@@ -48,6 +48,8 @@ class RoundTrips:
             # can swallow a cancellation before Python 3.12.
             task.cancel()
             await asyncio.wait([task], timeout=CANCEL_AGAIN_SECONDS)
+            if task.done() and self._under_way is task:
+                self._drop([])  # cancelled before it began: nothing of `_go` has run
 
     async def _go(self) -> None:
         together: list[_Waiting] = []
@@ -57,9 +59,12 @@ class RoundTrips:
                 for each, found in zip(together, await self._answers(together), strict=True):
                     _tell(each.answer, found)
         finally:
-            for each in [*together, *self._waiting]:
-                _tell(each.answer, ConnectionError("the connection to Redis is dropped"))
-            self._waiting, self._under_way = [], None
+            self._drop(together)
+
+    def _drop(self, together: list[_Waiting]) -> None:
+        for each in [*together, *self._waiting]:
+            _tell(each.answer, ConnectionError("the connection to Redis is dropped"))
+        self._waiting, self._under_way = [], None
 
     async def _answers(self, together: list[_Waiting]) -> list[Any]:
         """Return an answer, or an error, for each command."""

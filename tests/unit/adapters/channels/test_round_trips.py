@@ -122,3 +122,17 @@ async def test_all_that_waits_fails_when_the_way_is_ended() -> None:
     assert redis.trips == [[("SET", 0)]]
     redis.answering.set()
     assert await trips.run("SET", 2) == 2, "it may be used again"
+
+
+async def test_the_way_may_be_ended_before_its_first_round_trip_has_begun() -> None:
+    redis = Redis()
+    redis.answering.set()
+    trips = RoundTrips(lambda: redis)
+    asked = asyncio.ensure_future(trips.run("SET", 0))
+    await asyncio.sleep(0)
+    assert redis.trips == [], "the round trip is due in the loop's next turn"
+    async with asyncio.timeout(10):
+        await trips.end()
+        with pytest.raises(ConnectionError):
+            await asked
+        assert await trips.run("SET", 1) == 1
