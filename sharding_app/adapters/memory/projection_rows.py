@@ -42,6 +42,8 @@ class ProjectionRows:
         self.changes: list[Change] = []
         self.types: dict[str, tuple[int, ...]] = {}
         "The types of each projection."
+        self.beginnings: dict[str, int] = {}
+        "How often each projection has begun: for checks."
         self.positions: dict[str, dict[int, Position]] = {}
         "By projection, and by the first slice."
         self.moved_at: dict[tuple[str, int], float] = {}
@@ -61,6 +63,7 @@ class ProjectionRows:
             self.begin(name, view)
 
     def begin(self, name: str, view: View) -> None:
+        self.beginnings[name] = self.beginnings.get(name, 0) + 1
         self.positions[name] = {0: Position(0, SLICES - 1, view, fill_type=self.types[name][0])}
         self.filled[name] = []
         self.held = {key: held for key, held in self.held.items() if key[0] != name}

@@ -50,8 +50,8 @@ class ProjectionChecker:
         self._failures: dict[tuple[str, bytes], int] = {}
         "How often the handler still fails at an event."
         self._skipped: dict[tuple[str, Key, int], None] = {}
-        self._wanted: dict[str, dict[Key, int]] = {}
-        "The last event of each entity when the fill began."
+        self._wanted: dict[tuple[str, int], dict[Key, int]] = {}
+        "By version and beginning: the last event of each entity when the fill began."
         self._known: dict[str, dict[int, Position]] = {}
         "The position of each slice, as written last."
         self._is_live: dict[str, None] = {}
@@ -111,7 +111,7 @@ class ProjectionChecker:
     def begins(self, name: str, types: Collection[int]) -> None:
         """Note the events that exist when a version is made known."""
         if name not in self._tables.types:
-            self._note_wanted(name, types)
+            self._note_wanted(name, self._tables.beginnings.get(name, 0) + 1, types)
 
     def turned(
         self,
@@ -140,7 +140,7 @@ class ProjectionChecker:
         self._is_live[name] = None
         self._world.transition("projection", "fills", "is live")
         last = {key: number for key, number, _ in self._tables.rows[name]}
-        for key, wanted in self._wanted[name].items():
+        for key, wanted in self._wanted[name, self._tables.beginnings[name]].items():
             if last.get(key, 0) < wanted and (name, key) not in self._tables.held:
                 detail = f"{name} is live with {last.get(key, 0)} of {wanted} events"
                 self._broke("live_when_complete", detail, key)
@@ -153,7 +153,7 @@ class ProjectionChecker:
             self._tables.begin(name, self._world.server.transactions.view())
             self._known.pop(name, None)
             self._behind = None
-            self._note_wanted(name, self._tables.types[name])
+            self._note_wanted(name, self._tables.beginnings[name], self._tables.types[name])
             self._world.transition("projection", "follows", "is reset")
 
     def skipped(self, name: str, key: Key, number: int) -> None:
@@ -225,8 +225,8 @@ class ProjectionChecker:
 
     # -- Inside ------------------------------------------------------------------------------------
 
-    def _note_wanted(self, name: str, types: Collection[int]) -> None:
-        self._wanted[name] = {
+    def _note_wanted(self, name: str, beginning: int, types: Collection[int]) -> None:
+        self._wanted[name, beginning] = {
             key: max(found)
             for key, found in self._world.server.journal.events.items()
             if key[0] in types and found
