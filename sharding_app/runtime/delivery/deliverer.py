@@ -279,6 +279,12 @@ class Deliverer:
         home.deliveries.hurry(changed, self._server_now())
         self._touch(home)
 
+    def look_again(self, type_id: int) -> None:
+        """Read all shards of a type that stay here: rows that were gone may be there again."""
+        for home in [each for each in self._homes.values() if each.type_id == type_id]:
+            home.deliveries.look()
+            self._touch(home)
+
     def erased(self, type_id: int, shard: ShardId, entity: EntityId) -> None:
         """Forget the messages and timers of an entity that is being erased."""
         home = self._homes.get((type_id, shard))

@@ -1,12 +1,14 @@
 """Which shards a node reads pages of."""
 
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from sharding_app.ports.deliveries import Page, Pending, ShardKey
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, Page, Pending, ShardKey
+from sharding_app.protocol.call import Call
+from sharding_app.protocol.pending_call import Reply
 from sharding_app.runtime.base.config import DeliverySettings
 from sharding_app.runtime.delivery import deliverer
 from sharding_app.runtime.delivery.deliverer import Deliverer
@@ -39,14 +41,22 @@ class Pages:
         return Page(NOW, self.rows.pop(0) if self.rows else [], more, later, [])
 
 
+def deliverer_of(
+    pages: Pages,
+    run: Callable[[Coroutine[Any, Any, None]], object],
+    ask: Callable[[Call, Reply], None] = lambda *_: None,
+) -> Deliverer:
+    return Deliverer(
+        "n", DeliverySettings(), pages,  # type: ignore[arg-type]
+        now=lambda: 0.0, ask=ask, may_handle=lambda: True, run=run,
+        host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None,
+    )  # fmt: skip
+
+
 async def read(pages: Pages) -> Deliverer:
     """Let two shards begin, and read all that is wanted at once."""
     jobs: list[Coroutine[Any, Any, None]] = []
-    made = Deliverer(
-        "n", DeliverySettings(), pages,  # type: ignore[arg-type]
-        now=lambda: 0.0, ask=lambda *_: None, may_handle=lambda: True, run=jobs.append,
-        host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None,
-    )  # fmt: skip
+    made = deliverer_of(pages, jobs.append)
     entity_type = Owner._sharding_type
     assert entity_type is not None
     for type_id, shard in (QUIET, FULL):
@@ -79,3 +89,29 @@ async def test_a_page_after_a_full_one_is_of_few_shards(monkeypatch: pytest.Monk
     monkeypatch.setattr(deliverer, "PAGE_ROWS", 1)
     await read(pages)
     assert pages.asked[:4] == [[QUIET, FULL], [QUIET, FULL], [QUIET], [QUIET, FULL]]
+
+
+async def test_a_row_that_is_there_again_goes_before_those_that_are_sent_later() -> None:
+    """After a failover that lost a commit, an in-memory entity keeps its home."""
+    row = Pending(
+        "m1", 1, 1, "a", 1, 0, "shop.Target", "b", "take", b"", NOW, None, None, None, None, 0, None, False
+    )
+    pages = Pages({}, rows=[[], [row]])
+    jobs: list[Coroutine[Any, Any, None]] = []
+    sent: list[str] = []
+
+    def ask(call: Call, _: Reply) -> None:
+        assert call.delivery is not None
+        sent.append(call.delivery.id)
+
+    made = deliverer_of(pages, jobs.append, ask)
+    entity_type = Owner._sharding_type
+    assert entity_type is not None
+    made.begin(entity_type, *FULL, 1)
+    await jobs.pop()
+    made.look_again(FULL[0])
+    later = MessageRow("m2", *FULL, "a", 1, 2, 0, "shop.Target", "b", "take", b"")
+    made.staged(entity_type, *FULL, 1, "a", MessageChanges(sends=[later]), NOW)
+    assert sent == [], "it waits for the page"
+    await jobs.pop()
+    assert sent == ["m1"]
