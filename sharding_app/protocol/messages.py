@@ -156,9 +156,10 @@ class GetShardHome(Message, tag=13):
 
     type: str
     shards: list[ShardId]
-    revision: int = 0
-    """Of the numbers of shards by which the asker knows them. The present ones are told to an asker
-    with another one."""
+    numbering: Numbering | None = None
+    """Numbers by which the asker knows the shards, if they have ever changed. An asker with others
+    than the present ones is told these. Their revision does not say it: after a failover that has
+    lost steps of a resize, others can have the same."""
 
 
 class ShardHome(OfShards, tag=14):

@@ -333,7 +333,7 @@ class Coordinator:
     def receive(self, source: Incarnation, message: AnyMessage, now: float) -> None:
         match message:
             case GetShardHome():
-                told = self.resizing.tell_outdated(source, message.type, message.revision)
+                told = self.resizing.tell_if_others(source, message.type, message.numbering)
                 self.get_shard_home(source, message.type, message.shards, now, by_others=told)
             case ShardStarted():
                 self.shard_started(source, message.type, message.shards, message.epochs, now)
@@ -561,7 +561,7 @@ class Coordinator:
         """Answer those that wait for shards that there are not. They were told the numbers."""
         for key in [key for key in self.waiters if not self.placement.is_shard(*key)]:
             for incarnation in self.waiters.pop(key):
-                self.resizing.tell_outdated(incarnation, key[0])
+                self.resizing.tell(incarnation, key[0])
                 self.outbox.tell(incarnation, NoHome(self.term, key[0], "no_such_shard", [key[1]]))
 
     def _vanished(self, key: ShardKey) -> None:

@@ -53,17 +53,23 @@ class Resizing:
                 self._tell_all(name, numbering)
                 self._outbox.read_shards([name])
 
-    def tell_outdated(self, source: Incarnation, type_name: str, revision: int = -1) -> bool:
+    def tell_if_others(self, source: Incarnation, type_name: str, asked_by: Numbering | None) -> bool:
         """Tell a process the numbers of a type, if it asks by others; return whether it does.
 
-        A higher revision than the present one is of steps that the server has lost, or of one that
-        this coordinator is about to take in.
+        They are former ones, or of steps that the server has lost, or of one that this coordinator
+        is about to take in. None: the type was never resized, as far as the process knows.
         """
         numbering = self._placement.numbers.get(type_name)
-        if numbering is None or revision == numbering.revision:
+        if numbering is None or asked_by == (numbering if numbering.revision else None):
             return False
-        self._outbox.tell(source, Renumbered(self._outbox.term, type_name, numbering))
+        self.tell(source, type_name)
         return True
+
+    def tell(self, source: Incarnation, type_name: str) -> None:
+        """Tell a process the numbers of a type."""
+        numbering = self._placement.numbers.get(type_name)
+        if numbering is not None:
+            self._outbox.tell(source, Renumbered(self._outbox.term, type_name, numbering))
 
     def renumbered(self, type_name: str, before: Numbering, after: Numbering) -> None:
         """Take in that a step is written."""

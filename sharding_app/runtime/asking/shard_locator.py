@@ -79,7 +79,8 @@ class ShardLocator:
         self._on_gone = on_gone
         self._on_era = on_era
         self._is_silent = is_silent
-        self._numbers = 0
+        self._numbers = 0, 0
+        "Era of the numbers of shards that were read last, and the sum of their revisions."
         "`CoordinatorRow.numbers` when they were read last."
         self._wanted: dict[str, dict[ShardId, float]] = {}
         self._doubted: dict[Incarnation, float] = {}
@@ -255,12 +256,13 @@ class ShardLocator:
 
     async def _look_for_numbers(self, row: CoordinatorRow) -> None:
         """Read the numbers of shards, if any have changed: a shard that is sought may be of a
-        former number.
+        former number. In a new era others may have the same revisions.
         """
-        if row.numbers != self._numbers:
+        numbers = era_of(row.term), row.numbers
+        if numbers != self._numbers:
             for each in await self._store.types():
                 self.told.renumbered(each.name, each.numbering, row.term)
-            self._numbers = row.numbers
+            self._numbers = numbers
 
     def _ask_coordinator(self, type_name: str, shards: list[ShardId]) -> None:
         if self.coordinator is None:
@@ -270,4 +272,5 @@ class ShardLocator:
             self._renewed_at[type_name] = now
             self._put(self.coordinator, RegisterProxy(self._me, sorted({*self._renewed_at})))
         known = self.told.numbering(type_name)
-        self._put(self.coordinator, GetShardHome(type_name, shards, known.revision if known else 0))
+        changed = known if known is not None and known.revision else None
+        self._put(self.coordinator, GetShardHome(type_name, shards, changed))

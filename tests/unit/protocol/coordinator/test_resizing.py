@@ -113,26 +113,27 @@ def test_a_step_that_the_store_does_not_take_is_tried_again_after_a_pause() -> N
     assert 3 <= len(play.steps) <= 6
 
 
-def asked(play: Play, shard: int, revision: int) -> list[object]:
-    """Let a process ask for a shard by numbers of that revision; return the coordinator's words."""
+def asked(play: Play, shard: int, numbering: Numbering) -> list[object]:
+    """Let a process ask for a shard by these numbers; return the coordinator's words."""
     play.told.clear()
-    play.machine.receive("p-2", GetShardHome(TYPE, [shard], revision), play.now)
+    play.machine.receive("p-2", GetShardHome(TYPE, [shard], numbering), play.now)
     play.play()
     return [message for to, message in play.told if to == "p-2"]
 
 
-@pytest.mark.parametrize("away", [-2, 1])
+@pytest.mark.parametrize("away", [-2, 0, 1])
 def test_a_process_that_asks_by_other_numbers_is_told_the_present_ones(away: int) -> None:
-    """Lower: it has not heard of the last steps. Higher: the server has lost them."""
+    """A lower revision: it has not heard of the last steps. Another one: the server has lost them."""
     play, store = placed(8)
     resize(play, store, 4)
     play.wait(20)
     present = store.types[TYPE].numbering
-    (word,) = asked(play, 7, present.revision + away)
+    others = Numbering(8, revision=present.revision + away)
+    (word,) = asked(play, 7, others)
     assert isinstance(word, Renumbered), "its shard may be one by the numbers that it has"
     assert word.numbering == present
-    assert [type(each) for each in asked(play, 3, present.revision)] == [ShardHome]
-    assert [type(each) for each in asked(play, 7, present.revision)] == [NoHome]
+    assert [type(each) for each in asked(play, 3, present)] == [ShardHome]
+    assert [type(each) for each in asked(play, 7, present)] == [NoHome]
 
 
 def test_nothing_is_resized_while_the_cluster_stops() -> None:
