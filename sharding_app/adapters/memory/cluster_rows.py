@@ -173,7 +173,8 @@ class ClusterRows:
 
     def raise_term(self, incarnation: Incarnation, lineage: Lineage | None = None, now: float = 0.0) -> Term:
         same = self.lineage in (None, lineage)
-        term = next_term(self.coordinator.term, same_lineage=same, now_seconds=int(now))
+        timeline = 0 if lineage is None else lineage.timeline
+        term = next_term(self.coordinator.term, same_lineage=same, now_seconds=int(now), timeline=timeline)
         self.coordinator, self.lineage = CoordinatorRow(term, incarnation), lineage
         return term
 

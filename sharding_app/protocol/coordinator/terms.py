@@ -3,9 +3,13 @@
 A restore to an older point takes back elections and moves. Their numbers would be given out again
 with another meaning, and processes that know higher ones would ignore the new ones forever. So the
 first election in another lineage (`records.Lineage`) begins a new *era*: its term is made of the
-server's time of day, and is higher than all terms before it, whatever the restored row says. Later
-terms count on from there. The clock orders eras only, and only after such an event; writes stay
-fenced by epochs that are equal, as ever.
+server's time of day and of its timeline, and is higher than all terms before it, whatever the
+restored row says. Later terms count on from there. The clock orders eras only, and only after such
+an event; the timeline parts two failovers within one second. Writes stay fenced by epochs that are
+equal, as ever.
+
+    term    seconds since 1970 | timeline modulo 16 | elections of the era
+                                       4 bits               16 bits
 
 An epoch that is given in an era is at least the era's first term, so none is ever given twice. But
 a restored row may keep its shard's home and its low epoch. So homes are announced with a term:
@@ -22,14 +26,19 @@ from collections.abc import Iterable
 from sharding_app.protocol.ids import Epoch, Term
 from sharding_app.protocol.records import ShardRow
 
-ERA_BITS = 20
+ERA_BITS = 16
 """Bits of a term that count the elections of one era. The first era is 0: its terms are 1, 2, 3 ...
 Later terms still fit into a double."""
+TIMELINE_BITS = 4
+TIMELINES = 1 << TIMELINE_BITS
 
 
-def next_term(former: Term, *, same_lineage: bool, now_seconds: int) -> Term:
+def next_term(former: Term, *, same_lineage: bool, now_seconds: int, timeline: int = 0) -> Term:
     """Return the term of an election; the server's `raise_term` does the same in SQL."""
-    return former + 1 if same_lineage else max(former, now_seconds << ERA_BITS) + 1
+    if same_lineage:
+        return former + 1
+    era = now_seconds << TIMELINE_BITS | timeline % TIMELINES
+    return max(former, era << ERA_BITS) + 1
 
 
 def era_of(term: Term) -> int:
@@ -43,7 +52,7 @@ def lowest_epoch(term: Term) -> Epoch:
 
 def era_began(term: Term) -> int | None:
     """Return when the lineage last changed, in seconds of the server's time of day; None: never."""
-    return era_of(term) or None
+    return era_of(term) >> TIMELINE_BITS or None
 
 
 def begins_era(term: Term) -> bool:

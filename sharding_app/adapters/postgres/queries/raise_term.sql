@@ -6,7 +6,7 @@ FROM (SELECT @server@) AS server (started, timeline, system)
 ON CONFLICT (id) DO UPDATE SET
     term = CASE
         WHEN COALESCE(c.lineage, EXCLUDED.lineage) = EXCLUDED.lineage THEN c.term
-        ELSE greatest(c.term, extract(epoch FROM clock_timestamp())::bigint << 20)
+        ELSE greatest(c.term, (extract(epoch FROM clock_timestamp())::bigint << 20) + ((split_part(EXCLUDED.lineage, '/', 2)::bigint & 15) << 16))
     END + 1,
     incarnation = EXCLUDED.incarnation, elected_at = now(), lineage = EXCLUDED.lineage
 RETURNING c.term;

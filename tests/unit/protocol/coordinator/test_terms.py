@@ -38,6 +38,18 @@ def test_the_first_election_in_another_lineage_begins_an_era_above_all_earlier_t
     assert not begins_era(second)
 
 
+def test_two_failovers_in_one_second_begin_two_eras() -> None:
+    """The former server's first election is in a tail that the next one has lost."""
+    lost, kept = (
+        next_term(41, same_lineage=False, now_seconds=LATER, timeline=timeline) for timeline in (15, 16)
+    )
+    assert era_of(lost) != era_of(kept)
+    assert era_began(lost) == era_began(kept) == LATER
+    first = [next_term(41, same_lineage=False, now_seconds=LATER, timeline=each) for each in (2, 3)]
+    assert era_of(first[0]) < era_of(first[1])
+    assert lowest_epoch(first[0]) + 10_000 < lowest_epoch(first[1])
+
+
 def test_a_clock_that_was_set_back_gives_no_term_again() -> None:
     first = next_term(41, same_lineage=False, now_seconds=LATER)
     assert next_term(first, same_lineage=False, now_seconds=LATER - 60) == first + 1
