@@ -20,7 +20,7 @@ class of the slots: a shell keeps its own fields of an entity there.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
@@ -229,13 +229,24 @@ class Shard(Generic[S]):
         return None
 
     def put_first(self, slot: S, work: Work) -> None:
-        """Put back an envelope that was taken out of a busy slot's mailbox and could not begin.
+        """Put back the envelope that a busy slot has run, and has to run again.
 
         It is one at most, so a mailbox never has more than one over its limit.
         """
         if slot.mailbox is None:
             slot.mailbox = deque()
         slot.mailbox.appendleft(work)
+
+    def put_back(self, slot: S, works: "Sequence[Work]") -> "Sequence[Work]":
+        """Put back envelopes that were answered beside a busy slot's own one. Their order stays.
+
+        Returns the last ones, for which there is no room.
+        """
+        if slot.mailbox is None:
+            slot.mailbox = deque()
+        room = max(self.mailbox_limit - len(slot.mailbox), 0)
+        slot.mailbox.extendleft(reversed(works[:room]))
+        return works[room:]
 
     def start(self, entity_id: EntityId, now: float) -> S | None:
         """Load an entity without a message; None: it is there already, or the shard is stopping."""

@@ -93,6 +93,10 @@ OF_A_TEST = {
         "tests/unit/runtime/journal/test_synchronous.py",
         "test_callers_are_told_that_the_fate_is_unknown_and_a_retry_gives_the_stored_reply",
     ),
+    "queries_go_back_in_disorder": (
+        "tests/unit/runtime/many/test_concurrent.py",
+        "test_those_whose_commit_fails_are_answered_in_their_order",
+    ),
     "unknown_told_as_not_begun": (
         "tests/unit/runtime/execution/test_fate.py",
         "test_its_entity_cannot_be_recovered_at_the_next_home",

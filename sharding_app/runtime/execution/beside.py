@@ -7,7 +7,8 @@ before it was called. It reaches the entity in one of three ways:
   or at its last `await self.persist(...)`. A waiting query changes nothing: then it runs on the
   object.
 * While the last commit of a command is under way, it runs on the object. Nothing else runs there
-  before the end of that commit, which its answer waits for.
+  before the end of that commit, which its answer waits for. Answers that wait count as messages in
+  the mailbox do. If the commit fails, their queries go back into it, as far as there is room.
 * Otherwise it waits in the mailbox, as any message, until one of these is so, or its turn comes.
 
 Only types that declare such queries have commands of the class `Watched`. A copy costs them one
@@ -20,7 +21,8 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from sharding_app.entities.entity_type import Handler
 from sharding_app.entities.staging import Record, Staging
@@ -31,7 +33,7 @@ from sharding_app.protocol.shard import BUSY, Work
 from sharding_app.runtime.base import call_chain
 from sharding_app.runtime.base.interfaces import RAISED
 from sharding_app.runtime.execution.command import Command, Services
-from sharding_app.runtime.journal.commits import NotCommitted, Resident
+from sharding_app.runtime.journal.commits import Commit, NotCommitted, Resident
 
 
 class Watched(Command):
@@ -113,6 +115,14 @@ class Watched(Command):
         return self.view
 
 
+class Asked(NamedTuple):
+    """A query that has run, and whose answer waits for a commit."""
+
+    source: Incarnation
+    message: Deliver
+    outcome: bytes | ShardingError
+
+
 class Beside:
     """The concurrent queries of one type in one process."""
 
@@ -121,6 +131,13 @@ class Beside:
         self._queries = execution.type.concurrent
         self._running: dict[Resident, Watched] = {}
         "Commands whose handlers wait."
+        self._asked: dict[Commit, list[Asked]] = {}
+        "By the commit that they wait for, in their order."
+
+    @property
+    def most_waiting(self) -> int:
+        """Largest number of answers that wait for one commit."""
+        return max(map(len, self._asked.values()), default=0)
 
     def takes(self, slot: Resident, source: Incarnation, message: Deliver) -> bool:
         """Answer a query that would have to wait. False: it has to."""
@@ -128,6 +145,8 @@ class Beside:
             return False
         execution = self._execution
         if not execution.owner.may_begin(slot.shard):
+            return False
+        if slot.tail is not None and not self._has_room(slot, slot.tail):
             return False
         entity = self._committed(slot)
         if entity is None:
@@ -194,7 +213,7 @@ class Beside:
             call_chain.leave(token)
             watch.running = None
             entity._sharding_staging = staging
-        self._answer(slot, source, message, value if error is None else error)
+        self._answer(slot, Asked(source, message, value if error is None else error))
 
     def _error_of(self, slot: Resident, message: Deliver, raised: BaseException) -> ShardingError:
         """Return the error for the caller. It costs the query, and nothing of its entity."""
@@ -202,31 +221,44 @@ class Beside:
             return raised
         return self._execution.failures.error_for(slot, message, raised, partly=False)
 
-    def _answer(
-        self, slot: Resident, source: Incarnation, message: Deliver, outcome: bytes | ShardingError
-    ) -> None:
+    def _has_room(self, slot: Resident, tail: Commit) -> bool:
+        """Whether one more answer may wait for a commit: as a message in the mailbox would."""
+        # The query itself is among those in the mailbox still.
+        waiting = len(slot.mailbox or ()) + len(self._asked.get(tail, ()))
+        return waiting <= slot.shard.mailbox_limit
+
+    def _answer(self, slot: Resident, asked: Asked) -> None:
         """Send the outcome when the state that the query has seen is committed."""
+        tail = slot.tail
+        if tail is None:
+            self._send(asked)
+            return
+        if tail not in self._asked:
+            self._asked[tail] = []
+            tail.follow(partial(self._follow, slot, tail))
+        self._asked[tail].append(asked)
+        self._execution.owner.waits(asked.source, asked.message)
+
+    def _follow(self, slot: Resident, tail: Commit, why: NotCommitted | None) -> None:
         execution = self._execution
-        replies = execution.replies
+        all_asked = self._asked.pop(tail)
+        for each in all_asked:
+            execution.owner.taken(each.source, each.message)
+        if why is None:
+            for each in all_asked:
+                self._send(each)
+        elif why is NotCommitted.FENCED or slot.is_gone:
+            for each in all_asked:
+                execution.replies.hand_back(each.source, each.message)
+        else:  # they ran on a state that is none
+            execution.owner.ask_again(slot, [(each.source, each.message) for each in all_asked])
 
-        def send() -> None:
-            if isinstance(outcome, bytes):
-                replies.answer(source, message, outcome)
-            else:
-                replies.fail(source, message, outcome)
-
-        def follow(why: NotCommitted | None) -> None:
-            if why is None:
-                send()
-            elif why is NotCommitted.FENCED or slot.is_gone:
-                replies.hand_back(source, message)
-            else:
-                execution.owner.again(slot, source, message)  # it ran on a state that is none
-
-        if slot.tail is None:
-            send()
+    def _send(self, asked: Asked) -> None:
+        replies = self._execution.replies
+        if isinstance(asked.outcome, bytes):
+            replies.answer(asked.source, asked.message, asked.outcome)
         else:
-            slot.tail.follow(follow)
+            replies.fail(asked.source, asked.message, asked.outcome)
 
 
 def watched(plain: type[Command]) -> type[Command]:

@@ -1,6 +1,6 @@
 """The interface of the host of a type, for the execution of its commands."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Protocol
@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from sharding_app.ports.deliveries import MessageChanges
 from sharding_app.protocol.ids import Epoch, Incarnation
 from sharding_app.protocol.messages import AnyMessage, Deliver
+from sharding_app.protocol.shard import Work
 from sharding_app.runtime.base.interfaces import Listener
 from sharding_app.runtime.base.threads import Threads
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
@@ -32,6 +33,14 @@ class Owner(Protocol):
 
     def again(self, slot: Resident, source: Incarnation, message: Deliver) -> None:
         """Run a command whose object was dropped before it began, ahead of all later ones."""
+
+    def ask_again(self, slot: Resident, queries: Sequence[Work]) -> None:
+        """Run queries whose object was dropped, in their order, ahead of all later commands. Those
+        without room are refused.
+        """
+
+    def waits(self, source: Incarnation, message: Deliver) -> None:
+        """Note that an envelope waits."""
 
     def taken(self, source: Incarnation, message: Deliver) -> None:
         """Note that an envelope does not wait any more."""
@@ -62,8 +71,10 @@ class Owner(Protocol):
         """Return the id of a new message or timer."""
         ...
 
-    def new_message_place(self, epoch: Epoch) -> int:
-        """Return a place behind all messages that an entity without events has sent before."""
+    def new_message_place(self, epoch: Epoch, many: int) -> tuple[int, int]:
+        """Return `seq` and the first `position` of so many messages, behind all that an entity
+        without events has sent before.
+        """
         ...
 
     def storing(self, changes: MessageChanges) -> AbstractContextManager[None]:

@@ -24,7 +24,7 @@ from sharding_app.protocol.builtin_commands import DUE, FOR_THE_HOME, IDS
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.messages import AnyMessage, Deliver, Done, Renumbered
 from sharding_app.protocol.records import ShardRow
-from sharding_app.protocol.shard import FULL, IDLE, LOAD, LOADING, QUEUED, RUN, Verdict
+from sharding_app.protocol.shard import FULL, IDLE, LOAD, LOADING, QUEUED, RUN, Verdict, Work
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.base.interfaces import NO_CALLER
 from sharding_app.runtime.base.shared_round import Rounds
@@ -93,6 +93,7 @@ class TypeHost:
         self.counters: Counter[str] = Counter()
         self.backlog = Backlog()
         self.taken = self.backlog.taken
+        self.waits = self.backlog.waits
         self.send = send
         self.may_handle = may_handle
         self.journal = ports.journal
@@ -241,6 +242,18 @@ class TypeHost:
         else:
             slot.shard.put_first(slot, (source, message))
             self.backlog.waits(source, message)
+
+    def ask_again(self, slot: Resident, queries: Sequence[Work]) -> None:
+        """Take back queries whose object was dropped before their answers left. They run next."""
+        if slot.state is IDLE:
+            for source, message in queries:
+                self.receive(source, (message,))
+            return
+        refused = slot.shard.put_back(slot, queries)
+        for work in queries[: len(queries) - len(refused)]:
+            self.backlog.waits(*work)
+        for work in refused:
+            self._refuse_full(*work)
 
     def finished(self, slot: Resident) -> None:
         """Run the entity's next commands after one is over, until one has to wait."""

@@ -803,6 +803,10 @@ class Witness:
             self.world.registry.look()
             self.world.judge.look()
         for host in node.hosts.values():
+            beside = host.execution.beside
+            if beside is not None and beside.most_waiting > node.config.mailbox_size + 1:
+                detail = f"{beside.most_waiting} answers wait for a commit"
+                raise PromiseBroken(9, "memory_is_bounded", detail, host.type.name)
             for number, shard in host.shards.items():
                 home = self.homes.get((host.type.name, number, shard.epoch))
                 if home != node.incarnation:

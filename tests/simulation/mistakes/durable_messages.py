@@ -233,6 +233,9 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     "forgets_on_a_move": Mistake((15, 16), TypeHost, "begin_deliveries", lambda _: nothing),
     "former_home_delivers": Mistake((15,), Deliverer, "forget", lambda _: nothing),
     "delivers_without_a_lease": Mistake((15,), Deliverer, "_send_ready", _has_its_lease),
+    "rows_that_came_back_are_not_read": Mistake(
+        (15,), Deliverer, "look_again", lambda _: nothing, direct=True
+    ),
     "overdue_is_not_looked_for": Mistake((15,), Deliverer, "_look_for_overdue", lambda _: async_nothing),
     # Order and outcomes.
     "delivers_out_of_order": Mistake((15,), Deliveries, "_go", _whichever_is_due),

@@ -19,6 +19,7 @@ from sharding_app import (
     event,
     query,
 )
+from sharding_app.errors import BufferFull, NotSerializable
 from sharding_app.runtime.execution.beside import Watched
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.commits import Resident
@@ -247,6 +248,44 @@ async def test_a_state_whose_commit_fails_is_not_told(cluster: MemoryCluster) ->
     assert await look == [1]
     with pytest.raises(Exception, match="refused"):
         await put
+
+
+async def looks_at_a_commit_that_fails(cluster: MemoryCluster, looks: int) -> tuple[list[Any], list[int]]:
+    """Ask that many queries while a commit is under way that is refused. Return their outcomes, and
+    their places in the order in which they were answered.
+    """
+    shelf = Shelf.ref("a")
+    await shelf.put(1)
+    for shard in host(cluster).shards.values():
+        shard.mailbox_limit = 3
+    order: list[int] = []
+    cluster.fail_next_write(Shelf, "a")
+    with cluster.writes_wait():
+        put = asyncio.ensure_future(shelf.put(2))
+        await until(lambda: any(slot.tail for slot in slots(cluster)))
+        asked = [asyncio.ensure_future(shelf.look()) for _ in range(looks)]
+        for place, each in enumerate(asked):
+            each.add_done_callback(lambda _, place=place: order.append(place))
+        await travel(0.2)
+        assert all(len(slot.mailbox or ()) <= 3 for slot in slots(cluster))
+    outcomes = await asyncio.gather(put, *asked, return_exceptions=True)
+    assert isinstance(outcomes[0], NotSerializable)
+    assert not host(cluster).backlog._bytes
+    return outcomes[1:], order
+
+
+async def test_those_whose_commit_fails_are_answered_in_their_order(cluster: MemoryCluster) -> None:
+    assert await looks_at_a_commit_that_fails(cluster, 3) == ([[1]] * 3, [0, 1, 2])
+
+
+async def test_answers_that_wait_for_a_commit_have_the_limit_of_the_mailbox(
+    cluster: MemoryCluster,
+) -> None:
+    outcomes, order = await looks_at_a_commit_that_fails(cluster, 7)
+    assert isinstance(outcomes[6], BufferFull), "three wait for the commit, and three in the mailbox"
+    assert order[0] == 6
+    assert [type(each) for each in outcomes[:3]] == [BufferFull] * 3, "there is no room to go back"
+    assert outcomes[3:6] == [[1]] * 3
 
 
 async def test_one_that_comes_during_recovery_passes_a_command_that_waits(cluster: MemoryCluster) -> None:
