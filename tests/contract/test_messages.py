@@ -18,9 +18,11 @@ from sharding_app.ports.deliveries import (
     Taking,
 )
 from sharding_app.ports.journal import Erasure, Journal, JournalUnavailable, RowRefused, ShardsFenced
+from sharding_app.protocol.coordinator.terms import lowest_epoch, next_term
 from sharding_app.protocol.records import HomeChange
 from tests.contract.factories import World
 from tests.support.given import CART, event_row, homed, message
+from tests.unit.runtime.delivery.test_pages import Pages, deliverer_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -271,6 +273,23 @@ async def test_staging_may_be_repeated(world: World) -> None:
     assert sorted(await waiting(journal, type_id)) == ["1", "3", "4"]
     await journal.stage([], [(type_id, "a", "k")])
     assert sorted(await waiting(journal, type_id)) == ["1", "3"]
+
+
+async def test_messages_of_an_entity_without_events_are_stored_after_a_failover(world: World) -> None:
+    """The epoch is a large number then, and their places are made of it."""
+    epoch = lowest_epoch(next_term(7, same_lineage=False, now_seconds=4_102_444_800, timeline=15)) + 9
+    type_id = await homed(world, {0: epoch})
+    journal = world.journal()
+    deliverer = deliverer_of(Pages({}), lambda job: job.close())
+    rows = []
+    for name in ("one", "two"):
+        seq, position = deliverer.new_place(epoch, 1)
+        rows.append(message(type_id, name, epoch=epoch, seq=seq, position=position))
+    await journal.stage(rows[1:])
+    await journal.stage(rows[:1])
+    assert [(each.seq, each.position) for each in (await page(journal, type_id)).messages] == [
+        (each.seq, each.position) for each in reversed(rows)
+    ], "in the order of their times"
 
 
 async def test_an_append_stores_no_id_twice(world: World) -> None:

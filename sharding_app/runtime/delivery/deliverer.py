@@ -56,8 +56,12 @@ logger = logging.getLogger("sharding.entity")
 
 RETRY_SECONDS = 0.1
 RETRY_MAX_SECONDS = 5.0
-PLACE_BITS = 40
-"""Of a number of this node's, below the epoch: both fit into the column."""
+POSITION_BITS = 31
+"""Of the column `position`."""
+ROUND_BITS = 10
+"""Below the epoch in the column `seq`, which has 63. An epoch after a failover has 51
+(`protocol.coordinator.terms`). So one life of a node has places for 2 ** 41 messages.
+"""
 PAGE_SHARDS = 100
 """Most shards of one page."""
 FEW_SHARDS = 20
@@ -169,6 +173,8 @@ class Deliverer:
         self._fenced = fenced
         self._place = place
         self._numbers = count(1)
+        self._placed = 0
+        "Number of places that were given."
         self._memory = Memory(settings.max_rows, settings.max_bytes)
         self._homes: dict[ShardKey, Home] = {}
         self._ready: deque[tuple[Home, Message]] = deque()
@@ -202,11 +208,15 @@ class Deliverer:
         """Return the id of a new message: the incarnation is never used again."""
         return f"{self._me}-{next(self._numbers)}"
 
-    def new_place(self, epoch: Epoch) -> int:
-        """Return the next place in the order of messages of entities that number no events: behind
-        those of earlier homes, and of this one.
+    def new_place(self, epoch: Epoch, many: int) -> tuple[int, int]:
+        """Return `seq` and the first `position` of so many messages of a commit without events:
+        behind all messages of earlier homes, and of this one.
         """
-        return (epoch << PLACE_BITS) + next(self._numbers)
+        first = self._placed
+        if (first + many) >> POSITION_BITS != first >> POSITION_BITS:
+            first = (first + many) >> POSITION_BITS << POSITION_BITS  # all of a commit have one `seq`
+        self._placed = first + many
+        return (epoch << ROUND_BITS) + (first >> POSITION_BITS), first & (1 << POSITION_BITS) - 1
 
     # -- From the hosts ----------------------------------------------------------------------------
 

@@ -661,14 +661,20 @@ class Command(LastCommit):
             return
         slot.seq += 1
         services.note_change(slot)
-        seq = owner.new_message_place(slot.shard.epoch)
+        place = owner.new_message_place(slot.shard.epoch, len(staging.messages) + 1)  # 1: the reply
         changes = self.message_changes = message_changes(
-            owner, services.type_id, slot, self.message, staging, seq=seq
+            owner, services.type_id, slot, self.message, staging, place=place
         )
         takes = changes.takes
         if self.reply is not None and self.message.delivery is not None:
             reply = reply_row(
-                owner, services.type_id, slot, self.message.delivery, self.reply, seq, len(changes.sends)
+                owner,
+                services.type_id,
+                slot,
+                self.message.delivery,
+                self.reply,
+                place[0],
+                place[1] + len(changes.sends),
             )
             takes = [each._replace(reply=reply) for each in takes]
         self.phase = PHASES[self.phase][COMMITTING]

@@ -62,28 +62,28 @@ def message_changes(
     staging: Staging,
     reply: bytes | None = None,
     *,
-    seq: int | None = None,
+    place: tuple[int, int] | None = None,
     park: bool = False,
     resumed: bool = False,
 ) -> MessageChanges:
     """Return the rows for a commit whose last event has the entity's present number.
 
-    `seq`: the place of its messages, if it is not that number. `park`: it is in the middle of a
-    handler. `resumed`: it follows such a commit.
+    `place`: of its messages, `seq` and the first `position`, if `seq` is not that number. `park`: it
+    is in the middle of a handler. `resumed`: it follows such a commit.
     """
-    seq = slot.seq if seq is None else seq
+    seq, begin = place or (slot.seq, 0)
     made: list[MessageRow] = []
     cancels: Sequence[TimerKey] = ()
     takes: Sequence[Taking] = ()
     # A comprehension is a call of its own, and most commands need none or one of these.
-    for position, each in enumerate(staging.messages):
+    for position, each in enumerate(staging.messages, begin):
         made.append(_row(owner, type_id, slot, seq, position, each))
     if staging.cancelled:
         cancels = [(type_id, slot.id, key) for key in staging.cancelled]
     if message.delivery is not None:
         takes = (_taking(type_id, slot, message.delivery, park=park, resumed=resumed),)
         if reply is not None:
-            made.append(reply_row(owner, type_id, slot, message.delivery, reply, seq, len(made)))
+            made.append(reply_row(owner, type_id, slot, message.delivery, reply, seq, begin + len(made)))
     return _changes((made, cancels, takes))
 
 
