@@ -123,7 +123,7 @@ def asked(play: Play, shard: int, numbering: Numbering) -> list[object]:
 
 @pytest.mark.parametrize("away", [-2, 0, 1])
 def test_a_process_that_asks_by_other_numbers_is_told_the_present_ones(away: int) -> None:
-    """A lower revision: it has not heard of the last steps. Another one: the server has lost them."""
+    """Those of a lower revision are former ones. The server may have lost steps of any other."""
     play, store = placed(8)
     resize(play, store, 4)
     play.wait(20)

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -259,13 +260,17 @@ async def looks_at_a_commit_that_fails(cluster: MemoryCluster, looks: int) -> tu
     for shard in host(cluster).shards.values():
         shard.mailbox_limit = 3
     order: list[int] = []
+
+    def answered(place: int, _: object) -> None:
+        order.append(place)
+
     cluster.fail_next_write(Shelf, "a")
     with cluster.writes_wait():
         put = asyncio.ensure_future(shelf.put(2))
         await until(lambda: any(slot.tail for slot in slots(cluster)))
         asked = [asyncio.ensure_future(shelf.look()) for _ in range(looks)]
         for place, each in enumerate(asked):
-            each.add_done_callback(lambda _, place=place: order.append(place))
+            each.add_done_callback(partial(answered, place))
         await travel(0.2)
         assert all(len(slot.mailbox or ()) <= 3 for slot in slots(cluster))
     outcomes = await asyncio.gather(put, *asked, return_exceptions=True)
