@@ -68,8 +68,8 @@ def message_changes(
 ) -> MessageChanges:
     """Return the rows for a commit whose last event has the entity's present number.
 
-    `place`: `seq` and the first `position` of its messages, if `seq` is not that number. `park`: the
-    commit is in the middle of a handler. `resumed`: it follows such a commit.
+    `place`: `seq` and the first `position` of its messages, if `seq` is not that number. `park`:
+    the commit is in the middle of a handler. `resumed`: it follows such a commit.
     """
     seq, begin = place or (slot.seq, 0)
     made: list[MessageRow] = []
