@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import ShardRow
 from sharding_app.testing.simulation.topology import Named
 
@@ -70,6 +71,23 @@ def home_of(world: World, entity: Named) -> VirtualNode | None:
     entity_type, entity_id = entity
     home = world.server.cluster.shards[entity_type.name, world.shard_of(entity_type.name, entity_id)].home
     return next((each for each in world.nodes if each.runs and home in each.incarnations), None)
+
+
+class Place(NamedTuple):
+    """Where an entity's shard is by its row, and whether it is about to move."""
+
+    shard: ShardId
+    epoch: Epoch = 0
+    "0: the shard has never had a home."
+    home: Incarnation | None = None
+    step: str = ""
+
+
+def place_of(world: World, entity: Named) -> Place:
+    entity_type, entity_id = entity
+    shard = world.shard_of(entity_type.name, entity_id)
+    row = world.server.cluster.shards.get((entity_type.name, shard))
+    return Place(shard) if row is None else Place(shard, row.epoch, row.home, row.step)
 
 
 def is_at_home(world: World, entity: Named) -> bool:

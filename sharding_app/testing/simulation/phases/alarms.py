@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sharding_app.protocol.ids import Epoch, Incarnation
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.liveness import place_of
 from sharding_app.testing.simulation.particular import ALARM, RINGS_SECONDS
 from sharding_app.testing.simulation.promises import Call
 from sharding_app.testing.simulation.topology import Named
@@ -19,7 +19,7 @@ def alarms(stage: Stage) -> None:
     entities = [each for each in world.cast.entities if each[0] is ALARM]
     if not entities or world.failure is not None:
         return
-    places = {each: _place(stage, each) for each in entities}
+    places = {each: place_of(world, each) for each in entities}
     calls: list[Call] = [stage.call(each, "set_anew") for each in entities]
     stage.until(lambda: all(each.acknowledged for each in calls), SET_SECONDS, "timers are set")
     timers = world.witness.timers
@@ -29,17 +29,10 @@ def alarms(stage: Stage) -> None:
 
     def has_rung_or_moved(call: Call, entity: Named) -> bool:
         # A timer ends with its object. Shards that a resize has added may still be on their way.
-        return has_rung(call) or _place(stage, entity) != places[entity]
+        return has_rung(call) or place_of(world, entity) != places[entity]
 
     stage.until(
         lambda: all(map(has_rung_or_moved, calls, entities)), RUNG_SECONDS, "timers ring in calm", promise=0
     )
     if any(map(has_rung, calls)):
         world.transition("timer", "set", "rung")
-
-
-def _place(stage: Stage, entity: Named) -> tuple[Incarnation | None, Epoch, str]:
-    """Return where an entity's shard is by its row, and whether it is about to move."""
-    world, (entity_type, entity_id) = stage.world, entity
-    row = world.server.cluster.shards[entity_type.name, world.shard_of(entity_type.name, entity_id)]
-    return row.home, row.epoch, row.step
