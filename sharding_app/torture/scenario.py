@@ -39,6 +39,8 @@ SETTLE_SECONDS = 120.0
 """Time by which every durable message has taken effect after the last fault. The longest pause
 between two attempts is a minute.
 """
+SETTLE_BROKEN_SECONDS = 10.0
+"""In a round that is broken already: its messages may wait for entities that cannot start."""
 C = TypeVar("C", bound=Cluster)
 
 
@@ -254,8 +256,9 @@ class Scenario(Generic[C]):
         if not orders:
             return []
         began = time.monotonic()
+        seconds = SETTLE_BROKEN_SECONDS if report.broken else SETTLE_SECONDS
         with suppress(NotInTime):
-            until(lambda: not cluster.left(number), SETTLE_SECONDS, "nothing is left", 0.1)
+            until(lambda: not cluster.left(number), seconds, "nothing is left", 0.1)
         report.figures["seconds until all durable messages had taken effect"] = time.monotonic() - began
         postings, left = until(
             lambda: (cluster.postings(number), cluster.left(number)), READ_SECONDS, "accounts can be read"
