@@ -8,7 +8,7 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from sharding_app.ports.journal import Mark, ShardsFenced
+from sharding_app.ports.journal import Erasure, Mark, ShardsFenced
 from sharding_app.ports.store import ClusterStore, StaleTerm
 from sharding_app.protocol.ids import Term
 from sharding_app.protocol.numbering import Numbering
@@ -211,3 +211,25 @@ async def test_a_message_for_a_shard_that_there_is_no_more_gets_the_one_that_too
     await store.refile(1)
     page = await journal.due([(number, 1)], 0.0, 10)
     assert [each.id for each in page.messages] == ["late"]
+
+
+@pytest.mark.parametrize("wanted", [18, 2])
+async def test_a_message_that_was_stored_by_a_former_number_is_the_entitys_own(
+    world: World, wanted: int
+) -> None:
+    """It may be a timer of next year: an erasure takes it along."""
+    number = await homed(world, {}, config=SIX)
+    store, journal = world.store(), world.journal()
+    await store.resize(SIX.name, 6, wanted)
+    await store.renumber(1, SIX.name, await numbering(store), min(6, wanted), 1)
+    entity = next(each for each in IDS if shard_of(each, 6) != shard_of(each, wanted))
+    other = next(each for each in IDS if each != entity and shard_of(each, 6) == shard_of(entity, 6))
+    former, present = shard_of(entity, 6), shard_of(entity, wanted)
+    await store.decide(1, [HomeChange(SIX.name, present, 0, 1, "home", "home")])
+    await journal.append([event_row(number, entity, 1, shard=present)])
+    late = message(number, "late", entity, shard=former, epoch=None, due=SOON)
+    await journal.stage([late, late._replace(id="kept", entity=other)], [])
+    erased = await journal.erase(number, present, 1, entity, at_most=9, before=Erasure(), by="an operator")
+    assert erased == Erasure(events=1, messages=1)
+    page = await journal.due([(number, former)], 0.0, 10)
+    assert [each.id for each in page.messages] == ["kept"]

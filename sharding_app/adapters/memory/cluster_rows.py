@@ -9,7 +9,7 @@ import msgspec
 
 from sharding_app.ports.store import StaleTerm, StoreRefused
 from sharding_app.protocol.coordinator.terms import next_term
-from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, ShardKey, Term, shard_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     CoordinatorRow,
@@ -226,6 +226,11 @@ class ClusterRows:
             config, wanted=wanted, revision=config.revision + 1, declared=declared
         )
         return True
+
+    def former_shards(self, type_id: int, entity: EntityId) -> list[ShardId]:
+        """Return the shards that an id had, or is to have, by the numbers of its type's resizes."""
+        declared = [each.declared for name, each in self.types.items() if self.type_ids[name] == type_id]
+        return [shard_of(entity, number) for numbers in declared for number in numbers]
 
     def renumbered(self, type_name: str, upto: int, epoch: Epoch) -> list[ShardRow]:
         """Change the numbers and the shards of some groups; return the rows of their shards."""

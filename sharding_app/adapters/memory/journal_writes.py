@@ -183,7 +183,7 @@ class JournalWrites:
         seen = sorted(rows.events.get((type_id, entity), ()))
         kept = sorted(rows.snapshots.get((type_id, entity), ()))
         marked = [key for key, found in rows.remembered.items() if key[0] == type_id and entity in found]
-        mine = self._server.messages.of(type_id, [shard], entity)
+        mine = self._messages_of(type_id, shard, entity)
         for message in mine:
             yield Lock(message_key(message))
         yield from self.fence([(type_id, shard, epoch)])
@@ -220,7 +220,7 @@ class JournalWrites:
         there = rows.mark(type_id, shard, entity)
         if not there or there != mark:
             return Archival(left="changed" if there else "gone")
-        if self._server.messages.of(type_id, [shard], entity):
+        if self._messages_of(type_id, shard, entity):
             return Archival(left="messages")
         projections = self._server.projections
         waits = any(key == (type_id, entity) for _, key in projections.held)
@@ -299,6 +299,13 @@ class JournalWrites:
         if gone:
             yield Pause.COMMIT
         return self._remove(type_id, entity, gone)
+
+    def _messages_of(self, type_id: int, shard: ShardId, entity: str) -> list[str]:
+        """Return the messages of an entity, also those that were stored from outside by a former
+        number of shards.
+        """
+        shards = {shard, *self._server.cluster.former_shards(type_id, entity)}
+        return self._server.messages.of(type_id, shards, entity)
 
     def _hold(self, type_id: int, entity: str, numbers: Iterable[int]) -> Steps[None]:
         for seq in numbers:

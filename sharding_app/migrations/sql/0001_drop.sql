@@ -17,6 +17,7 @@ DROP FUNCTION @schema@.sharding_put_in_force_v1(bigint, text, bigint);
 DROP FUNCTION @schema@.sharding_acquire_leases_v1(text[], text, double precision, double precision);
 DROP FUNCTION @schema@.sharding_renew_leases_v1(text[], bigint[], text[], text, double precision, double precision);
 DROP FUNCTION @schema@.sharding_renumber_v1(bigint, text, bigint, integer, bigint, integer);
+DROP FUNCTION @schema@.sharding_former_shards_v1(integer, text);
 DROP FUNCTION @schema@.sharding_hash_v1(text);
 DROP FUNCTION @schema@.sharding_modulus_v1(bigint, integer, integer, integer);
 DROP FUNCTION @schema@.sharding_bury_v1(bigint, text);

@@ -25,6 +25,17 @@ BEGIN
 END
 $hash$;
 
+-- The shards that an id had, or is to have, by the numbers of its type's resizes. A message that was stored from outside by a
+-- transaction that knew a former number may stand in one of them. Empty for a type that was never resized.
+CREATE FUNCTION @schema@.sharding_former_shards_v1(of_type integer, entity text)
+RETURNS integer[] LANGUAGE sql STABLE PARALLEL SAFE AS $former$
+    SELECT ARRAY(
+        SELECT (@schema@.sharding_hash_v1(entity) % declared.number)::integer
+        FROM @schema@.sharding_type t
+        CROSS JOIN LATERAL unnest(t.declared_shards) AS declared (number)
+        WHERE t.id = of_type)
+$former$;
+
 -- One step of a resize: the groups from the first that has not changed to `upto`, while no shard of them has a home. The
 -- rows of their entities move first, some at a time: until all have, the answer has the known revision, and the caller
 -- comes again. The shards of these groups get an epoch that none of them has had, so that a frozen home writes nothing.

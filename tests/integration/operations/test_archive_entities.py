@@ -263,24 +263,29 @@ def test_a_life_that_has_begun_after_the_removal_costs_no_archived_history(
     assert execute("SELECT seq FROM sharding_event WHERE entity = 'old-7'") == [(1,)]
 
 
-def test_one_with_messages_or_timers_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("former", [SHARDS, 3 * SHARDS])
+def test_one_with_messages_or_timers_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, former: int
+) -> None:
+    """Also one that came by a number of shards of before a resize."""
+    execute("UPDATE sharding_type SET declared_shards = %s", [SHARDS, former])
     waits = (
         "INSERT INTO sharding_message"
         " (id, type_id, shard, entity, seq, position, target_type, target, command, args, due, key)"
         " VALUES (%s, %s, %s, %s, 1, 0, %s, %s, 'add', '', now() + interval '1 year', %s)"
     )
 
-    def own(entity: str) -> None:
-        execute(waits, f"m{entity}", CART, shard_of(entity, SHARDS), entity, "shop.Cart", entity, "timer")
+    def own(entity: str, shards: int) -> None:
+        execute(waits, f"m{entity}", CART, shard_of(entity, shards), entity, "shop.Cart", entity, "timer")
 
-    own("old-1")
+    own("old-1", SHARDS)
     execute(waits, "m2", CART, shard_of("alice", SHARDS), "alice", "shop.Cart", "old-2", None)
     execute(waits, "m3", CART, shard_of("bob", SHARDS), "bob", "shop.Gone", "old-3", None)
     remove = Archive.remove
 
     def comes_late(self: Archive, number: int, entity: str, *rest: Any) -> Any:
         if entity == "old-4":
-            own(entity)
+            own(entity, former)
         return remove(self, number, entity, *rest)
 
     assert run("sharding_archive", *OLD)["left"] == {"messages": 2}

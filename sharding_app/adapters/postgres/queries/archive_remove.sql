@@ -34,7 +34,8 @@ WITH held AS MATERIALIZED (
             snapshots.count, snapshots.last, remembered.count) <> %(mark)s THEN 'changed'
         WHEN EXISTS (
             SELECT FROM sharding_message m
-            WHERE m.type_id = %(type_id)s AND m.shard = %(present)s AND m.entity = %(entity)s) THEN 'messages'
+            WHERE m.type_id = %(type_id)s AND m.entity = %(entity)s
+                AND m.shard = ANY (%(present)s || sharding_former_shards_v1(%(type_id)s, %(entity)s))) THEN 'messages'
         WHEN EXISTS (SELECT FROM sharding_held h WHERE h.type_id = %(type_id)s AND h.entity = %(entity)s)
             OR EXISTS (
                 SELECT FROM seen, sharding_event e

@@ -1,9 +1,10 @@
 -- One piece of an entity, from its end: an erasure that is interrupted leaves a history without a gap.
 -- The holder of the shard erases: a delete fires no fence, so the row is locked and compared here. The entity's messages
--- are locked before, in the order in which appends lock.
+-- are locked before, in the order in which appends lock. One that was stored by a former number of shards goes too.
 WITH mine AS MATERIALIZED (
     SELECT m.id FROM sharding_message m
-    WHERE m.type_id = %(type_id)s AND m.shard = ANY (%(shards)s::integer[]) AND m.entity = %(entity)s
+    WHERE m.type_id = %(type_id)s AND m.entity = %(entity)s
+        AND m.shard = ANY (%(shards)s::integer[] || sharding_former_shards_v1(%(type_id)s, %(entity)s))
     ORDER BY m.id
     FOR UPDATE
 ), held AS MATERIALIZED (

@@ -1,6 +1,6 @@
 -- The shards in which the entity has left anything, and their homes. Nothing is locked.
--- Messages of an entity stand in its present shard: they are deleted before a type may be divided otherwise. Without a shard
--- (the type has an extractor of its own) those of all shards are read.
+-- Messages of an entity stand in its present shard, or in one of before a resize: they are deleted before a type may be divided
+-- by another rule. Without a shard (the type has an extractor of its own) those of all shards are read.
 -- Its present shard is one of them, if it has left anything: its home has what the shards of before a resize have stored.
 WITH found AS MATERIALIZED (
     SELECT e.shard FROM sharding_event e WHERE e.type_id = %(type_id)s AND e.entity = %(entity)s
@@ -8,7 +8,8 @@ WITH found AS MATERIALIZED (
     UNION SELECT r.shard FROM sharding_remembered r WHERE r.type_id = %(type_id)s AND r.entity = %(entity)s
     UNION SELECT m.shard FROM sharding_message m
         WHERE m.type_id = %(type_id)s AND m.entity = %(entity)s
-            AND (%(shard)s::integer IS NULL OR m.shard = %(shard)s)
+            AND (%(shard)s::integer IS NULL
+                OR m.shard = ANY (%(shard)s::integer || sharding_former_shards_v1(%(type_id)s, %(entity)s)))
 )
 SELECT s.shard, s.home
 FROM sharding_shard s

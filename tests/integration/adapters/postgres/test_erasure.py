@@ -86,6 +86,30 @@ async def test_an_entity_that_has_left_nothing_but_messages_is_erased(
     await journal.close()
 
 
+async def test_a_message_that_was_stored_by_a_former_number_of_shards_is_erased(
+    params: dict[str, Any],
+) -> None:
+    """Its transaction knew the number of before the resize, so it stands in a shard of others."""
+    config = replace(CART, name="shop.Order", extractor="hash:crc32-1")
+    store, journal, _ = await ran(params)
+    numbers, _ = await store.register_types([config])
+    former, present = config.number_of_shards, 3 * config.number_of_shards
+    await store.resize(config.name, former, present)
+    (before,) = [each.numbering for each in await store.types() if each.name == config.name]
+    await store.renumber(1, config.name, before, before.groups, 1)
+    shard = shard_of("bob", former)
+    assert shard != shard_of("bob", present)
+    await store.decide(1, [HomeChange(config.name, shard, 0, 1, "a", "home")])
+    rows = [message(numbers[config.name], each, each, shard=shard, epoch=None) for each in ("bob", "alice")]
+    await journal.stage(rows)
+    assert await asyncio.to_thread(count_entity, params, config.name, "bob") == Erasure(messages=1)
+    assert await asyncio.to_thread(erase_entity, params, config.name, "bob", "me") == Erasure(messages=1)
+    async with await connect(params) as admin:
+        assert await value(admin, "SELECT array_agg(entity) FROM sharding_message") == ["alice"]
+    await store.close()
+    await journal.close()
+
+
 async def test_a_process_that_still_holds_it_in_memory_is_fenced(params: dict[str, Any]) -> None:
     store, journal, number = await ran(params)
     await erased(params)
