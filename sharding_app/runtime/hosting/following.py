@@ -33,7 +33,7 @@ from sharding_app.protocol.following import (
     decode_question,
     encode,
 )
-from sharding_app.protocol.ids import EntityId, Incarnation, ShardId, is_entity_id
+from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.execution.command import Services
@@ -51,6 +51,14 @@ ANSWER_SECONDS = 5.0
 """How long a question that wants an answer at once may wait for the journal."""
 RETRY_SECONDS = 0.1
 RETRY_MAX_SECONDS = 1.0
+COUNT_BITS = 32
+
+
+def number_of_change(epoch: Epoch, count: int) -> int:
+    """Return a number that a message can carry, with the last 31 bits of the epoch: after a
+    failover an epoch has 51. Homes of a shard with the same ones are half an hour apart.
+    """
+    return (epoch % 2**31 << COUNT_BITS) + count
 
 
 class _Waiter:
@@ -167,7 +175,7 @@ class Following:
             if host.type.kind == "memory":
                 # Another number than any other home, or this one at another time, has given.
                 self._count += 1
-                found.last = (shard.epoch << 32) + self._count
+                found.last = number_of_change(shard.epoch, self._count)
             self._sweep_later()
         return found
 
@@ -209,7 +217,7 @@ class Following:
         followed = self.shards.get((type_id, shard), {}).get(entity)
         if followed is not None and followed.last is not None:
             self._count += 1
-            followed.last = (followed.last >> 32 << 32) + self._count
+            followed.last = (followed.last >> COUNT_BITS << COUNT_BITS) + self._count
             for waiter in list(followed.waiters):
                 self._leave(followed, waiter)
                 self._answer(waiter, News(followed.last))
