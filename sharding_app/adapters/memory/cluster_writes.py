@@ -268,7 +268,8 @@ class ClusterWrites:
         yield Lock(COORDINATOR)
         yield Pause.COMMIT
         server = self._server
-        return self._rows.raise_term(incarnation, server.identity.lineage, server.now())
+        now = server.date().timestamp()
+        return self._rows.raise_term(incarnation, server.identity.lineage, now)
 
     def guard(self, term: Term) -> Steps[None]:
         """Share the term's row to the end. Raises StaleTerm, also if it was raised during the

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sharding_app.adapters.memory.message_rows import Stored
+from sharding_app.adapters.memory.message_rows import MAX_BIGINT, Stored
 from sharding_app.ports.journal import (
     EVERYTHING,
     Bounds,
@@ -23,7 +23,6 @@ from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Epoch, ShardId
 
 EntityKey = tuple[int, str]
-MAX_BIGINT = 2**63
 
 
 class Committed(NamedTuple):

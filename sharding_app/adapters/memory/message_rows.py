@@ -18,6 +18,8 @@ from sharding_app.ports.deliveries import (
 from sharding_app.ports.journal import RowRefused
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, ShardId
 
+MAX_BIGINT = 2**63
+MAX_INTEGER = 2**31
 PAGE_BYTES = 8 * 1024 * 1024
 
 
@@ -191,3 +193,5 @@ def check_message(row: MessageRow, index: int | None) -> None:
     for text in (row.entity, row.target, row.key):
         if text is not None and not 1 <= len(text.encode()) <= MAX_ENTITY_ID_BYTES:
             raise RowRefused("an entity id and the key of a timer have 1 to 512 bytes", index)
+    if not (0 <= row.seq < MAX_BIGINT and 0 <= row.position < MAX_INTEGER):
+        raise RowRefused(f"{row.seq}, {row.position} is no place of a message", index)
