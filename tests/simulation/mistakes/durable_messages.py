@@ -219,6 +219,13 @@ def _sends_what_is_being_stored(real: Any) -> Any:
     return storing
 
 
+def _of_all_bits(_: Any) -> Any:
+    def new_place(self: Deliverer, epoch: int, many: int) -> tuple[int, int]:
+        return (epoch << 40) + next(self._numbers), 0
+
+    return new_place
+
+
 DURABLE_MESSAGES: dict[str, Mistake] = {
     # The commit.
     "delivers_before_the_commit": Mistake((15,), Command, "put", _before_the_commit),
@@ -236,6 +243,7 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     "rows_that_came_back_are_not_read": Mistake(
         (15,), Deliverer, "look_again", lambda _: nothing, direct=True
     ),
+    "places_do_not_fit_after_a_failover": Mistake((8,), Deliverer, "new_place", _of_all_bits),
     "overdue_is_not_looked_for": Mistake((15,), Deliverer, "_look_for_overdue", lambda _: async_nothing),
     # Order and outcomes.
     "delivers_out_of_order": Mistake((15,), Deliveries, "_go", _whichever_is_due),
