@@ -103,7 +103,8 @@ class Erasing:
             if not self._host.has(number, entity):
                 return "away"
             job = self._jobs[number, entity] = _Job(shard, entity, by)
-        if job.mark is not None:
+        if job.mark is not None:  # it is being archived: its erasure begins after that
+            await asyncio.wait([job.answer], timeout=PATIENCE_SECONDS)
             return UnderWay(False, 0)
         if not job.begun:
             self._want(job)

@@ -155,7 +155,12 @@ async def test_while_it_is_removed_calls_wait_and_an_erasure_is_told_to_try_agai
     assert await found.erasing.erase(SHARD, "anne", "an operator") == UnderWay(begun=False, events=0)
     assert await found.erasing.archive(SHARD, "anne", "another") == BUSY
     assert await found.erasing.archive(SHARD, "anne", former) == UnderWay(begun=True, events=0)
+    monkeypatch.undo()
+    erased = asyncio.ensure_future(found.erasing.erase(SHARD, "anne", "an operator"))
+    await asyncio.sleep(0.01)
+    assert not erased.done(), "else the operator would ask again and again, as fast as it can"
     go.set()
+    assert await erased == UnderWay(begun=False, events=0)
     assert await removed == ALL
     assert await behind == 1
 
