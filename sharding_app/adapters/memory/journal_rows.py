@@ -51,6 +51,8 @@ class JournalRows:
         "Called with an event whose number is taken, before it is refused: for checks."
         self.on_erase: Callable[[int, str, int, Sequence[Stored]], None] | None = None
         "Called with an entity whose events were erased, and their number: for checks."
+        self.on_archive: Callable[[int, str], None] | None = None
+        "Called with an entity that stood in an archive and is gone now: for checks."
         self.on_snapshot: Callable[[Snapshot], None] | None = None
 
     def check(self, row: EventRow, index: int) -> None:

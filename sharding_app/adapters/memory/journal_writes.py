@@ -235,6 +235,8 @@ class JournalWrites:
         rows.snapshots.pop((type_id, entity), None)
         marked = rows.remembered.get((type_id, shard), {})
         forgotten = [each for each in (entity,) if marked.pop(each, self) is None]
+        if rows.on_archive is not None:
+            rows.on_archive(type_id, entity)
         return Archival(count, len(snapshots), len(forgotten))
 
     def forget_states(self, type_id: int, former: Sequence[Former], since: float) -> Steps[None]:

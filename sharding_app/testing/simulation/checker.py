@@ -38,6 +38,7 @@ from sharding_app.protocol.messages import Answer, AnyMessage, Done, Failed, Han
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Lineage, ShardRow
 from sharding_app.testing.simulation import promises
+from sharding_app.testing.simulation.archives import Archives
 from sharding_app.testing.simulation.clients import MUST_FAIL
 from sharding_app.testing.simulation.loop import Process
 from sharding_app.testing.simulation.message_checker import MessageChecker
@@ -151,6 +152,7 @@ class Witness:
         server.cluster.on_decide = self.decided
         server.standby.on_lost = self.went_back
         server.journal.on_erase = self.erased
+        server.journal.on_archive = self.archived
         server.journal.on_snapshot = self.snapshot_taken
         self.erasing: dict[str, list[Epoch]] = {}
         """Erasures that an operator waits for, by entity: the epochs of their homes. An operator
@@ -186,6 +188,7 @@ class Witness:
         self.states = States()
         self.timers = Timers(world.broke)
         self.messages = MessageChecker(world)
+        self.archives = Archives(world)
         self.schedules = Schedules(world)
         server.messages.on_changes = self.schedules.changed
         self.stubborn = Stubborn(lambda: world.now)
@@ -282,11 +285,24 @@ class Witness:
                 entity,
             )
         self.world.transition("entity", "stored", "erased")
-        self.world.followers.erased(entity)
         self.world.projections.erased((type_id, entity_id))
+        self.messages.is_erased(type_id, entity_id, messages)
+        self._is_gone(entity)
+
+    @recorded
+    def archived(self, type_id: int, entity_id: str) -> None:
+        """Check the archive of an entity in the moment when it leaves the journal."""
+        entity = f"{self.name_of(type_id)}/{entity_id}"
+        self._trace.note("world", entity, "%s is archived", entity)
+        self.archives.removed(type_id, entity_id)
+        self.messages.is_archived(entity)
+        self._is_gone(entity)
+
+    def _is_gone(self, entity: str) -> None:
+        """Expect a new life of the entity, from its first event."""
+        self.world.followers.erased(entity)
         entries = self.journal.get(entity, [])
         self._is_of_the_past(entity, entries, [])
-        self.messages.is_erased(type_id, entity_id, messages)
         entries.clear()
 
     def _epoch_of(self, entity: str) -> Epoch:

@@ -67,6 +67,7 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("loop", "blocked", "given up"),
         ("commit", "not confirmed", "vanished"),
         ("entity", "stored", "erased"),
+        ("entity", "stored", "archived"),
         ("hook", "committed", "raised"),
         ("former home", "let go unheard", "handles"),
         ("former home", "let go unheard", "answers of the past"),

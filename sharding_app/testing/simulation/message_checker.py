@@ -259,8 +259,7 @@ class MessageChecker:
         left = [each.row.id for each in rows if (each.row.type_id, each.row.entity) == (type_id, entity)]
         if left:
             raise PromiseBroken(15, "erasures_take_messages", f"{left} are left", name)
-        for token in self._tokens(name):
-            self._erased[token] = None
+        self.is_archived(name)
         for token in (f"{_first(each.row.args)}" for each in taken):
             message = self.messages.get(token)
             # The row was the target's own. Its sender is a client, which has no event to lose.
@@ -269,6 +268,11 @@ class MessageChecker:
         if name.startswith(PAYING):
             self._counts_money = False  # what it had is erased too
             self._count("erased")
+
+    def is_archived(self, name: str) -> None:
+        """Note that the events of an entity have left the journal."""
+        for token in self._tokens(name):
+            self._erased[token] = None
 
     # -- At the end --------------------------------------------------------------------------------
 

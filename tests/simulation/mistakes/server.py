@@ -106,6 +106,14 @@ def _leaves_the_snapshots(real: Any) -> Any:
     return erase
 
 
+def _takes_what_is_there(real: Any) -> Any:
+    def archive(self: JournalWrites, type_id: int, shard: Any, epoch: Any, entity: str, mark: str) -> Any:
+        """Remove an entity as it is now, whatever its file has."""
+        return real(self, type_id, shard, epoch, entity, self._rows.mark(type_id, shard, entity))
+
+    return archive
+
+
 def _opens_no_second(real: Any) -> Any:
     async def reach(self: Connection, kind: str, request: Any) -> Any:
         if self.session is None:
@@ -132,6 +140,7 @@ def _hears_nothing(real: Any) -> Any:
 
 
 SERVER: dict[str, Mistake] = {
+    "archives_take_what_is_there": Mistake((4,), JournalWrites, "archive", _takes_what_is_there),
     "burial_needs_the_right": Mistake((10, 13), MemoryServer, "end_those_of", _raises_what_it_may_not),
     "erased_objects_go_on": Mistake((2, 4), Erasing, "_begin", _keeps_the_object),
     "erased_snapshots_are_read": Mistake((2, 4), JournalWrites, "erase", _leaves_the_snapshots),

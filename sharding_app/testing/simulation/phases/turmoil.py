@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sharding_app.runtime.hosting.erasure import UnderWay
 from sharding_app.runtime.hosting.type_host import TypeHost
@@ -18,12 +18,18 @@ from sharding_app.testing.simulation.resizes import is_resized, resize_now_and_t
 from sharding_app.testing.simulation.virtual_node import VirtualNode
 from sharding_app.testing.simulation.workload import SNAPPED
 
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.world import World
+
 USERS_OF_A_CLIENT = 3
 CALLS_OF_A_USER = 26
 CALLS_OF_A_NODE = 12
 TURMOIL_SECONDS = 180.0
 RESTS = 15
 ERASURES = 7
+ARCHIVES = 24
+FILE_SECONDS = 1.0
+"""Longest time in which a file is written, synced and read again."""
 STUBBORN_TIMES = 4
 
 
@@ -41,6 +47,8 @@ def turmoil(stage: Stage) -> None:
     if world.cast.whole_protocol:
         stage.users(world.clients[1], _restless(stage, world.clients[1]))
     stage.job(world.outside, _erase_now_and_then(stage))
+    if world.witness.archives.are_there:
+        stage.job(world.outside, _archive_now_and_then(world))
     stage.job(world.outside, world.witness.workers.rescale_now_and_then())
     if is_resized(world.seed):
         stage.job(world.outside, resize_now_and_then(world))
@@ -111,11 +119,40 @@ async def _erase_now_and_then(stage: Stage) -> None:
         await asyncio.sleep(random.random() * 3.0)
         entity_type, entity = random.choice([each for each in world.cast.entities if each[0] is SNAPPED])
         number = world.shard_of(entity_type.name, entity)
-        row = world.server.cluster.shards.get((entity_type.name, number))
-        home = next((each for each in world.nodes if row is not None and row.home in each.incarnations), None)
-        if home is not None and home.node is not None and home.is_up and not home.process.stopped:
-            loop, host = home.process.loops[0], home.node.hosts[entity_type.name]
+        if at_home := _home_of(world, entity_type.name, number):
+            loop, host = at_home
             loop.call_soon_threadsafe(_start, loop, erase(stage, host, number, entity))
+
+
+async def _archive_now_and_then(world: World) -> None:
+    """Have an operator write an entity to a file, and then its home remove it."""
+    random = Random(f"archives {world.seed}")
+    for _ in range(ARCHIVES):
+        await asyncio.sleep(random.random())
+        entity_type, entity = random.choice([each for each in world.cast.entities if each[0] is SNAPPED])
+        mark = world.witness.archives.write(entity_type.name, entity)
+        await asyncio.sleep(random.random() * FILE_SECONDS)
+        number = world.shard_of(entity_type.name, entity)
+        if mark and (at_home := _home_of(world, entity_type.name, number)):
+            loop, host = at_home
+            loop.call_soon_threadsafe(_start, loop, _archive(host, number, entity, mark))
+
+
+def _home_of(world: World, type_name: str, shard: int) -> tuple[SimLoop, TypeHost] | None:
+    """Return the loop of a shard's home, and the host of the type there; None: it has no live
+    one.
+    """
+    row = world.server.cluster.shards.get((type_name, shard))
+    home = next((each for each in world.nodes if row is not None and row.home in each.incarnations), None)
+    if home is None or home.node is None or not home.is_up or home.process.stopped:
+        return None
+    return home.process.loops[0], home.node.hosts[type_name]
+
+
+async def _archive(host: TypeHost, number: int, entity: str, mark: str) -> None:
+    answer: object = UnderWay(begun=False, events=0)
+    while isinstance(answer, UnderWay):
+        answer = await host.erasing.archive(number, entity, mark)
 
 
 async def erase(stage: Stage, host: TypeHost, number: int, entity: str) -> None:
