@@ -44,8 +44,6 @@ BY_ITSELF = {
     "lost_lease_is_kept": (LEASES, "test_a_holder_that_goes_on_though_it_is_told_is_found"),
 }
 """Mistakes that seeds find by chance only, and the test that finds each among faults of its own."""
-RESIZES = "tests/contract/test_resizing.py"
-STEPS = "tests/unit/protocol/coordinator/test_resizing.py"
 OF_A_TEST = {
     "busy_locked_shards_are_taken": (
         "tests/unit/runtime/journal/test_overlapping.py",
@@ -71,7 +69,10 @@ OF_A_TEST = {
         "tests/unit/runtime/hosting/test_erase_at_home.py",
         "test_a_home_that_has_lost_its_shard_erases_nothing",
     ),
-    "former_coordinators_resize": (RESIZES, "test_a_former_coordinator_takes_no_step"),
+    "former_coordinators_resize": (
+        "tests/contract/test_resizing.py",
+        "test_a_former_coordinator_takes_no_step",
+    ),
     "former_leases_are_not_waited_for": (
         "tests/unit/runtime/liveness/test_lineage.py",
         "test_a_session_that_comes_back_on_another_timeline_ends_the_lease_until_the_rows_are_read",
@@ -84,18 +85,9 @@ OF_A_TEST = {
         "tests/unit/runtime/journal/test_snapshots.py",
         "test_one_that_waits_while_the_server_goes_back_is_dropped",
     ),
-    "lost_steps_are_not_looked_for": (STEPS, "test_a_step_whose_answer_was_lost_is_found_in_the_rows"),
-    "messages_stay_behind": (
-        RESIZES,
-        "test_a_step_gives_rows_and_shards_of_its_groups_their_new_numbers",
-    ),
     "own_rows_are_believed_on_sight": (
         "tests/simulation/test_own_rows.py",
         "test_rows_in_doubt_are_not_told_as_stored_before_the_standby_has_them",
-    ),
-    "refused_steps_are_given_up": (
-        STEPS,
-        "test_a_step_that_the_store_does_not_take_is_tried_again_after_a_pause",
     ),
     "row_stays_wrong": (
         "tests/simulation/test_world.py",

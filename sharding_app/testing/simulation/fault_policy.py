@@ -80,6 +80,8 @@ STEP_SECONDS = 0.001
 """Most steps of a transaction take less than this."""
 STALLS, STALL_SECONDS = 0.03, 0.5
 """This share of the steps takes up to this long: longer than the journal waits for a row."""
+LOST_STEPS = 0.3
+"""This share of the steps of resizes is lost on its way, or its answer is."""
 OF_LEASES = frozenset({"acquire_leases", "renew_leases", "release_leases"})
 
 
@@ -118,6 +120,7 @@ class Conditions:
         "The server is reached, and answers with errors."
         self.stalls = STALLS
         "Share of the steps of transactions that take long."
+        self.lost_steps = LOST_STEPS
         self.leases_down = False
         self.lines_down: dict[str, str] = {}
         "By client: the one connection whose requests are all lost, while the others work."
@@ -139,7 +142,7 @@ class Conditions:
         """Let everything work from now on."""
         self.loss = self.duplication = self.reordering = self.delay = 0.0
         self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
-        self.late_marks = self.late_deletions = self.stalls = 0.0
+        self.late_marks = self.late_deletions = self.stalls = self.lost_steps = 0.0
         self.layer_down = self.leases_down = False
         self.on_decide = self.trouble = None
         self._held_up.clear()
@@ -271,6 +274,9 @@ class Conditions:
         if kind == "decide" and self.on_decide is not None:
             happens, self.on_decide = self.on_decide, None
             return self._long(client, kind, happens(), back)
+        if kind == "renumber" and self._random.random() < self.lost_steps:
+            self._happened["lost_steps"] += 1
+            return Plan(0.0002 if self._random.random() < 0.5 else None, None, back)
         return None
 
     def _long(self, client: str, kind: str, seconds: float, back: float) -> Plan:
