@@ -49,10 +49,6 @@ OF_A_TEST = {
         "tests/unit/runtime/journal/test_overlapping.py",
         "test_a_locked_shards_rows_are_taken_once",
     ),
-    "calls_pass_those_astray": (
-        "tests/unit/protocol/test_renumbered_region.py",
-        "test_a_new_shard_waits_for_the_answer_of_the_former_one",
-    ),
     "concurrent_query_trusts_any_commit": (
         "tests/unit/runtime/many/test_concurrent.py",
         "test_a_pipelined_entity_tells_committed_states_alone",

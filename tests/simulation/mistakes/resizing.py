@@ -204,7 +204,7 @@ RESIZING: dict[str, Mistake] = {
     "outdated_callers_are_not_told": Mistake((8, 10), Resizing, "tell", lambda _: nothing),
     "callers_learn_no_numbers": Mistake((2, 8, 10), RegionRoutes, "renumbered", lambda _: nothing),
     "waiting_calls_stay_behind": Mistake((8, 10), RegionRoutes, "renumbered", _for_later_calls),
-    "calls_pass_those_astray": Mistake((5,), RegionRoutes, "_await_astray", lambda _: nothing),
+    "astray_calls_are_forgotten": Mistake((5, 8), RegionRoutes, "_await_astray", lambda _: nothing),
     "homes_take_entities_of_others": Mistake((2,), TypeHost, "_sent_elsewhere", lambda _: no),
     "resizes_stop_after_a_step": Mistake((10,), Resizing, "renumbered", _for_one_step),
     "resizes_never_end": Mistake((10,), Numbering, "after", _without_end),
