@@ -350,8 +350,10 @@ class RegionRoutes:
         if route.wanted_at >= 0:
             self.total.home_seconds.add(now - route.wanted_at)
             route.wanted_at = -1.0
-        newer = (route.era, route.epoch) != (era, epoch) or route.home is None
-        if route.outstanding and (newer or route.astray):
+        # A home that stays in a new era, at its epoch, still has its calls in their order. Questions
+        # of followers may wait there for a minute.
+        another = (route.home, route.epoch) != (home, epoch)
+        if route.outstanding and (another or route.astray):
             route.next_home, route.next_era, route.next_epoch = home, era, epoch
             route.become(RouteState.DRAINING)
             return

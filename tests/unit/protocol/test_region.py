@@ -173,6 +173,17 @@ def test_nothing_goes_to_a_new_home_before_the_former_one_has_resolved_all() -> 
     assert submit(region, 4) == [True]
 
 
+def test_a_home_that_stays_in_a_new_era_gets_calls_at_once() -> None:
+    """A question of a follower may wait there for a minute."""
+    region = with_home(1)
+    region.home_told(SHARD, "n-1", 5, 0.2, era=7)
+    assert submit(region, 2) == [True]
+    region.home_told(SHARD, "n-old", 9, 0.3)
+    assert submit(region, 3) == [True], "a home of the former era is not believed"
+    region.home_told(SHARD, "n-2", 5, 0.4, era=8)
+    assert submit(region, 4) == [False], "another home waits for the calls at the former one"
+
+
 def test_what_the_former_home_hands_back_goes_first() -> None:
     region = with_home(1, 2)
     region.home_told(SHARD, "n-2", 6, 0.2)
