@@ -350,8 +350,8 @@ class RegionRoutes:
         if route.wanted_at >= 0:
             self.total.home_seconds.add(now - route.wanted_at)
             route.wanted_at = -1.0
-        # A home that stays in a new era, at its epoch, still has its calls in their order. Questions
-        # of followers may wait there for a minute.
+        # A home that stays in a new era, at its epoch, still has its calls in their order. A
+        # follower's question may wait there for a minute.
         another = (route.home, route.epoch) != (home, epoch)
         if route.outstanding and (another or route.astray):
             route.next_home, route.next_era, route.next_epoch = home, era, epoch

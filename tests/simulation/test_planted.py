@@ -57,6 +57,10 @@ OF_A_TEST = {
         "tests/unit/protocol/liveness/test_membership.py",
         "test_a_restart_gives_everyone_the_full_ttl",
     ),
+    "a_new_era_waits_for_its_own_calls": (
+        "tests/unit/protocol/test_region.py",
+        "test_a_home_that_stays_in_a_new_era_gets_calls_at_once",
+    ),
     "entities_call_without_ids": (
         "tests/unit/runtime/execution/test_calls.py",
         "test_an_entitys_call_under_the_same_id_takes_effect_once",

@@ -159,6 +159,21 @@ def _waits_for_no_envelope(real: Any) -> Any:
     return home_told
 
 
+def _waits_for_its_own_calls(real: Any) -> Any:
+    def home_told(
+        self: RegionRoutes, shard: int, home: Incarnation, epoch: int, now: float, era: int = 0
+    ) -> None:
+        route = self.routes.get(shard)
+        former = None
+        if route is not None and route.outstanding and era > route.era:
+            former, route.home = route.home, None
+        real(self, shard, home, epoch, now, era)
+        if route is not None and former is not None:
+            route.home = former
+
+    return home_told
+
+
 def _never_taken(real: Any) -> Any:
     def refuse(self: Replies, source: Incarnation, message: Deliver, error: Any) -> None:
         self.fail(source, message, error)
@@ -309,6 +324,7 @@ DELIVERY: dict[str, Mistake] = {
     "unknown_told_as_not_begun": Mistake((3,), Replies, "refuse", _never_taken),
     "unknown_told_as_full": Mistake((3,), Refusals, "timed_out", _late_is_full),
     "handed_back_in_circles": Mistake((14,), RegionRoutes, "handed_back", _to_the_same_home),
+    "a_new_era_waits_for_its_own_calls": Mistake((10,), RegionRoutes, "home_told", _waits_for_its_own_calls),
     "outstanding_not_waited_for": Mistake((5,), RegionRoutes, "home_told", _waits_for_no_envelope),
     "begins_again_backwards": Mistake((5,), LinkSender, "_restart", _begins_again_backwards),
     "begins_again_without": Mistake((5, 8, 10), LinkSender, "_restart", _begins_again_without),
