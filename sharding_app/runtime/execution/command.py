@@ -821,7 +821,7 @@ class Command(LastCommit):
 
     def answer_seen(self) -> None:
         """Answer a command that persisted nothing, once the state that it has seen is committed."""
-        if self.slot.tail is None:
+        if self.slot.tail is None and self.slot.doomed is None:
             self.answer()
         else:
             self._after_tail(self.answer)
@@ -829,11 +829,16 @@ class Command(LastCommit):
     def _after_tail(self, send: Callable[[], None]) -> None:
         """Send a reply when the commits of its state are through.
 
-        If they fail, the reply is not true.
+        If they fail, the reply is not true. Commits of an object that was dropped have no part in
+        its state: their failure is told first.
         """
         tail = self.slot.tail
         if tail is None:
-            send()
+            doomed = self.slot.doomed
+            if doomed is None or doomed.is_resolved:
+                send()
+            else:
+                doomed.follow(lambda _: self.hand_back() if self.slot.is_gone else send())
             return
 
         def follow(why: NotCommitted | None) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from typing import TypeAlias
 
 from sharding_app.entities.staging import Record
@@ -50,7 +51,7 @@ OnCommit: TypeAlias = list[Callable[[Sequence[EventRow]], None]]
 class Resident(Slot):
     """One entity in memory here: its place in the shard, and its place in the journal."""
 
-    __slots__ = ("ids", "known_since", "seq", "snapshot_seq", "stored", "tail")
+    __slots__ = ("doomed", "ids", "known_since", "seq", "snapshot_seq", "stored", "tail")
 
     shard: "ResidentShard"
 
@@ -61,6 +62,9 @@ class Resident(Slot):
         self.snapshot_seq = 0
         self.tail: LastCommit | None = None
         "Of a pipelined type: the last commit that is under way."
+        self.doomed: LastCommit | None = None
+        """The last commit of the object that was dropped, until it has failed: replies of the next
+        object go out behind those of its commands."""
         self.stored: bytes | None = None
         "Of a durable-state entity: the fingerprint of the state that was stored last."
         self.ids: dict[str, float] | None = None
@@ -70,7 +74,14 @@ class Resident(Slot):
 
     def drop_object(self) -> None:
         super().drop_object()
-        self.tail = None
+        tail, self.tail = self.tail, None
+        if tail is not None and not tail.is_resolved:
+            self.doomed = tail
+            tail.follow(partial(self._has_failed, tail))
+
+    def _has_failed(self, commit: "LastCommit", _: NotCommitted | None) -> None:
+        if self.doomed is commit:
+            self.doomed = None
 
     async def commits_settled(self) -> None:
         """Wait until no commit of its commands is under way."""
@@ -112,15 +123,19 @@ class LastCommit(Commit):
     """The last commit of a command. Replies that depend on the state after it follow it."""
 
     followers: list[Follower] | None = None
+    is_resolved = False
 
     def resolved(self, why: NotCommitted | None, detail: str = "") -> None:
-        if why is None:
-            self.committed()
-        else:
-            self.not_committed(why, detail)
-        if self.followers is not None:
-            for follower in self.followers:
-                follower(why)
+        try:
+            if why is None:
+                self.committed()
+            else:
+                self.not_committed(why, detail)
+            if self.followers is not None:
+                for follower in self.followers:
+                    follower(why)
+        finally:
+            self.is_resolved = True
 
     def committed(self) -> None:
         raise NotImplementedError

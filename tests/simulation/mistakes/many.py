@@ -8,7 +8,7 @@ from typing import Any
 
 from sharding_app.entities.listing import Refs
 from sharding_app.entities.many import Answer, Asking
-from sharding_app.protocol.shard import Shard, Work
+from sharding_app.protocol.shard import Shard, Slot, Work
 from sharding_app.runtime.execution.beside import Beside, Watched
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.commits import Resident
@@ -56,6 +56,14 @@ def _one_before_the_other(_: Any) -> Any:
     return ask_again
 
 
+def _without_the_failing(_: Any) -> Any:
+    def drop_object(self: Resident) -> None:
+        Slot.drop_object(self)
+        self.tail = None
+
+    return drop_object
+
+
 def _without_the_failed(real: Any) -> Any:
     async def ask(self: Asking[Any], piece: Iterable[str]) -> tuple[list[Answer[Any]], int]:
         answers, size = await real(self, piece)
@@ -90,6 +98,7 @@ MANY: dict[str, Mistake] = {
     "answers_beside_have_no_limit": Mistake((9,), Beside, "_has_room", lambda _: yes),
     "queries_go_back_without_a_limit": Mistake((9,), Shard, "put_back", _without_a_limit),
     "queries_go_back_in_disorder": Mistake((5,), TypeHost, "ask_again", _one_before_the_other, direct=True),
+    "failing_commits_are_not_waited_for": Mistake((5,), Resident, "drop_object", _without_the_failing),
     "failed_ones_of_many_are_left_out": Mistake((8,), Asking, "_ask", _without_the_failed),
     "answers_of_many_are_mixed_up": Mistake((2,), Asking, "_ask", _turned_round),
     "lists_end_after_a_page": Mistake((8,), Refs, "_page", _first_alone),
