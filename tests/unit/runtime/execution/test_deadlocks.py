@@ -31,13 +31,19 @@ class Dancer(Entity, name="deadlocks.Dancer"):
 
 
 async def _apart(cluster: MemoryCluster, number: int) -> list[str]:
-    """Return the ids of as many dancers, on as many nodes."""
-    found: dict[str, str] = {}
-    for each in map(str, range(100)):
-        await Dancer.ref(each).bow()
-        found.setdefault(cluster.home_of(Dancer, each), each)
-    assert len(found) == number
-    return sorted(found.values())
+    """Return the ids of as many dancers, on as many nodes.
+
+    The coordinator may hear of a node after the first ones have got all shards: then some move.
+    """
+    async with asyncio.timeout(60):
+        while True:
+            found: dict[str, str] = {}
+            for each in map(str, range(100)):
+                await Dancer.ref(each).bow()
+                found.setdefault(cluster.home_of(Dancer, each), each)
+            if len(found) == number:
+                return sorted(found.values())
+            await travel(1)
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
