@@ -220,7 +220,8 @@
   function connect() {
     timer = 0;
     if (!wanted().length) return;
-    const { liveSocket, liveStream } = script.dataset;
+    const { liveSocket } = script.dataset;
+    const liveStream = window.EventSource ? script.dataset.liveStream : undefined;
     if (!liveSocket && !liveStream) { turnAway(); return; }
     // A WebSocket that was never heard of twice: something on the way lets none through.
     line = liveSocket && (unheard < 2 || unheard % 4 === 3 || !liveStream) ? openSocket(liveSocket) : openStream(liveStream);
