@@ -209,8 +209,8 @@ class Deliverer:
         return f"{self._me}-{next(self._numbers)}"
 
     def new_place(self, epoch: Epoch, many: int) -> tuple[int, int]:
-        """Return `seq` and the first `position` of so many messages of a commit without events:
-        behind all messages of earlier homes, and of this one.
+        """Return the `seq` and the first `position` for a commit without events that stores `many`
+        messages. They come behind all messages that this home and earlier ones have stored.
         """
         first = self._placed
         if (first + many) >> POSITION_BITS != first >> POSITION_BITS:

@@ -72,8 +72,8 @@ class Owner(Protocol):
         ...
 
     def new_message_place(self, epoch: Epoch, many: int) -> tuple[int, int]:
-        """Return `seq` and the first `position` of so many messages, behind all that an entity
-        without events has sent before.
+        """Return the `seq` and the first `position` for `many` messages of an entity without
+        events. They come behind all that it has sent before.
         """
         ...
 
