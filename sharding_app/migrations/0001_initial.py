@@ -367,6 +367,7 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         ("followed", models.BooleanField(default=False)),
+                        ("journal", models.TextField(default="")),
                         ("updated_at", models.DateTimeField()),
                         (
                             "type",

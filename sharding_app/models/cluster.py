@@ -133,6 +133,7 @@ class Shard(ReadOnlyModel):
     home = models.TextField(null=True)  # noqa: DJ001 - it is stopped
     step = models.TextField(choices=[("home", "at home"), ("handoff", "handing off"), ("stopped", "stopped")])
     followed = models.BooleanField(default=False)
+    journal = models.TextField(default="")
     updated_at = models.DateTimeField()
 
     class Meta(ReadOnlyModel.Meta):

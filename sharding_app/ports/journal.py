@@ -64,6 +64,12 @@ class ShardsLocked(JournalUnavailable):
         self.holders = holders
 
 
+class JournalOfAnother(Exception):
+    """The database is the journal of another cluster, which is named here, or has a cluster of its
+    own.
+    """
+
+
 class ShardsFenced(Exception):
     """Nothing of the batch was written: these (type_id, shard) have moved on to a newer epoch."""
 
@@ -231,6 +237,25 @@ class Trimmable(NamedTuple):
     "The last entity of the page; empty: no page follows."
 
 
+class Owned(NamedTuple):
+    """A further journal of the cluster, as its database says."""
+
+    place: str
+    "The server's own identity, and the database's on it."
+    lineage: Lineage
+    uses_messages: bool
+    "An entity of its shards has stored a message or a timer."
+
+
+class Taken(NamedTuple):
+    """The answer to `Journal.take`."""
+
+    shards: frozenset[ShardId]
+    "Those that are the home's. A later epoch has the others."
+    uses_messages: bool
+    "An entity of the type has stored a message or a timer in this journal."
+
+
 class Journal(Protocol):
     """Runs one append at a time on each of its connections for appends; reads go beside them."""
 
@@ -248,6 +273,31 @@ class Journal(Protocol):
 
     async def connect(self) -> None:
         """Open the connections that are not open. Raises JournalUnavailable."""
+        ...
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """The lineage that is used; None: any."""
+        ...
+
+    async def own(self, cluster_id: str) -> Owned:
+        """Make this database a journal of that cluster, if it is not yet. Raises JournalOfAnother,
+        JournalUnavailable.
+
+        Not for the cluster's own database. Any lineage answers, whatever `live_in` has said.
+        """
+        ...
+
+    async def take(
+        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+    ) -> Taken:
+        """Let rows of these shards be written at these epochs, by that home, and at no earlier
+        ones any more. May be repeated. Raises JournalUnavailable.
+
+        It waits for appends under way. All that the home reads of a shard is read after it, so it
+        sees each commit of former homes. In the cluster's own database nothing is taken: there the
+        coordinator's row is the fence.
+        """
         ...
 
     async def append(

@@ -128,6 +128,8 @@ class ShardRow(msgspec.Struct, frozen=True):
     "An entity of the type has stored a message or a timer. Not told in the answer to a decision."
     numbering: Numbering | None = None
     "The numbers of the type's shards when the row was read. Told only where a node asks for rows."
+    journal: str = ""
+    "The journal in which its entities' rows lie (`protocol.journals`). Told as `numbering` is."
 
 
 class HomeChange(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 from sharding_app.ports.store import StaleTerm, StoreRefused
 from sharding_app.protocol.coordinator.terms import next_term
 from sharding_app.protocol.ids import EntityId, Epoch, Incarnation, ShardId, ShardKey, Term, shard_of
+from sharding_app.protocol.journals import CLUSTERS_OWN, journal_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     CoordinatorRow,
@@ -51,6 +52,10 @@ class ClusterRows:
         self.lineage: Lineage | None = None
         "The lineage of the last election."
         self.shards: dict[ShardKey, ShardRow] = {}
+        self.journals: dict[ShardKey, str] = {}
+        "In which journal the rows of each shard's entities lie."
+        self.journal_weights: Mapping[str, float] = {}
+        "By which new shards are spread over the journals."
         self.locations: dict[str, dict[ShardId, str]] = {}
         self.location_changes: dict[str, int] = {}
         self.workers: dict[str, NumberOfWorkers] = {}
@@ -240,6 +245,9 @@ class ClusterRows:
         lived = {shard % before.groups for shard in former if (type_name, shard) in self.shards}
         for shard in sorted({*former, *later}):
             if (type_name, shard) in self.shards or (shard in later and shard % before.groups in lived):
+                if (type_name, shard) not in self.journals:
+                    parent = type_name, shard % before.groups
+                    self.journals[type_name, shard] = self.journals.get(parent, CLUSTERS_OWN)
                 self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
                 self.epochs[self.type_ids[type_name], shard] = epoch
         self.types[type_name] = msgspec.structs.replace(
@@ -270,6 +278,20 @@ class ClusterRows:
         rows = (row for row in self.shards.values() if self.type_ids[row.type] == type_id)
         return any((row.shard, row.epoch, row.home) == (shard, epoch, home) for row in rows)
 
+    def take(
+        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+    ) -> list[ShardId]:
+        """Give shards to a home, in a journal of its own database (`Journal.take`)."""
+        taken = []
+        for shard, epoch in shards.items():
+            row = self.shards.get((type_name, shard))
+            if row is None or row.epoch < epoch or (row.epoch, row.home) == (epoch, home):
+                self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, home, "home")
+                self.epochs[type_id, shard] = epoch
+                self.type_ids[type_name] = type_id
+                taken.append(shard)
+        return taken
+
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
         return [
             msgspec.structs.replace(row, uses_messages=self._uses_messages(self.type_ids[row.type]))
@@ -284,7 +306,11 @@ class ClusterRows:
     def homes(self, type_name: str, shards: Collection[ShardId]) -> list[ShardRow]:
         """Return the rows of these shards, with the numbers of their type."""
         return [
-            msgspec.structs.replace(row, numbering=self.types[type_name].numbering)
+            msgspec.structs.replace(
+                row,
+                numbering=self.types[type_name].numbering,
+                journal=self.journals.get((type_name, row.shard), CLUSTERS_OWN),
+            )
             for row in self.rows([type_name])
             if row.shard in shards
         ]
@@ -305,6 +331,8 @@ class ClusterRows:
         for change in due:
             key = change.type, change.shard
             before = self.shards.get(key)
+            if before is None:
+                self.journals[key] = journal_of(*key, self.journal_weights)
             self.shards[key] = _row_of(change)
             self.epochs[self.type_ids[change.type], change.shard] = change.epoch
             if self.on_decide is not None:

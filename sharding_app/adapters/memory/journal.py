@@ -2,7 +2,7 @@
 and the rest on two others.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -21,12 +21,15 @@ from sharding_app.ports.journal import (
     EventRow,
     Former,
     History,
+    JournalOfAnother,
     JournalUnavailable,
     Mark,
     Outcome,
+    Owned,
     Reading,
     Snapshot,
     StoredEvent,
+    Taken,
     Trimmable,
     Wanted,
 )
@@ -80,6 +83,26 @@ class MemoryJournal:
                     await connection.open()
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
+
+    @property
+    def lineage(self) -> Lineage | None:
+        return self._lineage
+
+    async def own(self, cluster_id: str) -> Owned:
+        lineage = self._server.identity.lineage
+
+        def own() -> Owned:
+            if self._server.journal_of not in ("", cluster_id):
+                raise JournalOfAnother(self._server.journal_of)
+            self._server.journal_of = cluster_id
+            return Owned(self._server.system, lineage, uses_messages=bool(self._server.messages.types))
+
+        return await self._read("own", own)
+
+    async def take(
+        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+    ) -> Taken:
+        return await self._write("take", lambda: self._writes.take(type_name, type_id, shards, home), -1)
 
     async def append(
         self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0

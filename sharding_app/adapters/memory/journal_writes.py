@@ -6,7 +6,7 @@ the fence's trigger locks the rows of the shards. A deletion concerns the rows t
 it began, however long it waits.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -26,8 +26,9 @@ from sharding_app.ports.journal import (
     RowRefused,
     ShardsLocked,
     Snapshot,
+    Taken,
 )
-from sharding_app.protocol.ids import Epoch, ShardId
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 
 if TYPE_CHECKING:
     from sharding_app.adapters.memory.server import MemoryServer
@@ -107,6 +108,17 @@ class JournalWrites:
             if self._rows.is_at(*claim):
                 yield Lock(shard_key(claim[0], claim[1]), shared=True)
         self._rows.fence(ordered)
+
+    def take(
+        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+    ) -> Steps[Taken]:
+        """Lock the rows one after the other: appends under way share them to their end."""
+        for shard in sorted(shards):
+            yield Lock(shard_key(type_id, shard))
+        yield Pause.COMMIT
+        taken = self._server.cluster.take(type_name, type_id, shards, home)
+        used = type_id in self._server.messages.types
+        return Taken(frozenset(taken), uses_messages=used)
 
     def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
         """Return the shards whose rows the fence would wait for, and who holds each."""

@@ -81,6 +81,8 @@ class MemoryServer:
         self.projections = ProjectionRows()
         self.leases: dict[str, LeaseRow] = {}
         self.standby = Standby((self.cluster, self.journal, self.messages, self.projections), self.leases)
+        self.journal_of = ""
+        "The cluster of which its database is a further journal."
         self.timeline = 1
         self.system = "system"
         self.up = True

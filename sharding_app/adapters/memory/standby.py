@@ -18,7 +18,7 @@ GIVE_UP_SECONDS = 10.5
 """The same as of the real clients."""
 WRITES = frozenset(
     {
-        "append", "save_snapshots", "trim", "forget_states", "remember", "archive", "erase", "secure",
+        "append", "take", "save_snapshots", "trim", "forget_states", "remember", "archive", "erase", "secure",
         "stage", "discard", "set_aside", "park", "turn", "projection",
     }
 )  # fmt: skip

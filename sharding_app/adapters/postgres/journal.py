@@ -72,15 +72,18 @@ from sharding_app.ports.journal import (
     EventRow,
     Former,
     History,
+    JournalOfAnother,
     JournalUnavailable,
     Mark,
     Outcome,
+    Owned,
     Reading,
     RowRefused,
     ShardsFenced,
     ShardsLocked,
     Snapshot,
     StoredEvent,
+    Taken,
     Trimmable,
     Wanted,
     fast_maker,
@@ -176,6 +179,7 @@ class PostgresJournal:
         self._with_messages = tuple(AppendingMessages() for _ in self._appends)
         self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
         self._staging = AppendingMessages()
+        self._watch = line(purpose="watch")
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._lookups = Lookups(self._rows)
@@ -228,6 +232,27 @@ class PostgresJournal:
             return tuple([await line.open() for line in (*self._appends, self._beside)])
         except LOST as error:
             raise JournalUnavailable(explain(error)) from error
+
+    async def own(self, cluster_id: str) -> Owned:
+        rows = await self._asked(self._watch.rows("own", {"cluster": cluster_id}))
+        owner, is_journal, place, uses_messages = rows[0]
+        if owner != cluster_id or not is_journal:
+            raise JournalOfAnother(owner if is_journal else "")
+        lineage = self._watch.lineage
+        if lineage is None:
+            raise JournalUnavailable("the connection was lost")
+        return Owned(place, lineage, uses_messages)
+
+    async def take(
+        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+    ) -> Taken:
+        ordered = sorted(shards)
+        wanted = {
+            "type": type_name, "type_id": type_id, "home": home,
+            "shards": ordered, "epochs": [shards[each] for each in ordered],
+        }  # fmt: skip
+        taken, uses_messages = (await self._rows("take", wanted))[0]
+        return Taken(frozenset(taken), uses_messages)
 
     async def append(
         self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0
@@ -550,7 +575,7 @@ class PostgresJournal:
         ]
 
     async def close(self) -> None:
-        for line in self._lines:
+        for line in (*self._lines, self._watch):
             await line.close()
 
     async def _append(

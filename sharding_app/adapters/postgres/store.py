@@ -22,6 +22,7 @@ from sharding_app.adapters.postgres.errors import (
 )
 from sharding_app.ports.store import StaleTerm, StoreRefused, StoreUnavailable
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, Term
+from sharding_app.protocol.journals import journal_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import (
     Backend,
@@ -55,10 +56,12 @@ class PostgresStore:
         answer_seconds: float = 5.0,
         lock_timeout_seconds: float = 1.0,
         pooled: bool = False,
+        journals: Mapping[str, float] | None = None,
     ) -> None:
         """With `pooled`, the way may lead through a transaction pooler: for proxies only, never for
-        nodes.
+        nodes. `journals`: the weights by which new shards are spread over them.
         """
+        self._journals = journals or {}
         self._line = Line(
             conninfo,
             purpose="control",
@@ -193,7 +196,7 @@ class PostgresStore:
 
     async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]:
         rows = await self._rows("homes", {"type": type_name, "shards": list(shards)})
-        return [msgspec.structs.replace(ShardRow(*row[:6]), numbering=Numbering(*row[6:])) for row in rows]
+        return [ShardRow(*row[:6], numbering=Numbering(*row[6:10]), journal=row[10]) for row in rows]
 
     async def home_counts(self) -> dict[Incarnation, int]:
         return dict(await self._rows("home_counts"))
@@ -272,6 +275,7 @@ class PostgresStore:
                 "epochs": [change.epoch for change in changes],
                 "homes": [change.home for change in changes],
                 "steps": [change.step for change in changes],
+                "journals": [journal_of(change.type, change.shard, self._journals) for change in changes],
             },
         )
         return [ShardRow(*row) for row in rows]

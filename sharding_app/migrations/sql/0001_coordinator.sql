@@ -11,7 +11,8 @@ END
 $guard$;
 
 CREATE FUNCTION @schema@.sharding_decide_v1(
-    my_term bigint, names text[], shards integer[], expected bigint[], epochs bigint[], homes text[], steps text[]
+    my_term bigint, names text[], shards integer[], expected bigint[], epochs bigint[], homes text[], steps text[],
+    journals text[]
 ) RETURNS TABLE (type text, shard integer, epoch bigint, home text, step text) LANGUAGE plpgsql AS $decide$
 #variable_conflict use_column
 BEGIN
@@ -30,10 +31,10 @@ BEGIN
             AS change (name, shard, expected, epoch, home, step)
         JOIN @schema@.sharding_type t ON t.name = change.name
         WHERE s.type_id = t.id AND s.shard = change.shard AND s.epoch = change.expected;
-    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, home, step, followed)
-        SELECT t.id, change.shard, change.epoch, change.home, change.step, t.followed
-        FROM unnest(names, shards, expected, epochs, homes, steps)
-            AS change (name, shard, expected, epoch, home, step)
+    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, home, step, followed, journal)
+        SELECT t.id, change.shard, change.epoch, change.home, change.step, t.followed, change.journal
+        FROM unnest(names, shards, expected, epochs, homes, steps, journals)
+            AS change (name, shard, expected, epoch, home, step, journal)
         JOIN @schema@.sharding_type t ON t.name = change.name
         WHERE change.expected = 0
         ORDER BY t.id, change.shard

@@ -88,12 +88,16 @@ BEGIN
         FROM @schema@.sharding_shard s
         WHERE s.type_id = t.id AND s.shard < beyond AND s.shard % groups >= t.groups_resized AND s.shard % groups < upto;
     -- Shards of a group of which any has lived: each may have a part of its entities now.
-    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed)
-        SELECT t.id, place.shard, new_epoch, 'stopped', t.followed
+    -- They lie in the journal of those that their entities come from.
+    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed, journal)
+        SELECT t.id, place.shard, new_epoch, 'stopped', t.followed, lived.journal
         FROM generate_series(0, t.shards_wanted - 1) AS place (shard)
-        WHERE place.shard % groups >= t.groups_resized AND place.shard % groups < upto AND EXISTS (
-            SELECT FROM @schema@.sharding_shard s
-            WHERE s.type_id = t.id AND s.shard % groups = place.shard % groups AND s.shard < t.number_of_shards)
+        CROSS JOIN LATERAL (
+            SELECT s.journal FROM @schema@.sharding_shard s
+            WHERE s.type_id = t.id AND s.shard % groups = place.shard % groups AND s.shard < t.number_of_shards
+            LIMIT 1
+        ) lived
+        WHERE place.shard % groups >= t.groups_resized AND place.shard % groups < upto
         ORDER BY place.shard
         ON CONFLICT DO NOTHING;
     WITH moving AS MATERIALIZED (

@@ -84,6 +84,8 @@ CREATE TABLE sharding_shard (
     updated_at timestamptz NOT NULL DEFAULT now(),
     -- As in the type's row: the fence reads it where it locks.
     followed boolean NOT NULL DEFAULT false,
+    -- The journal in which the rows of its entities lie: the alias of its database, or '' for this one.
+    journal text COLLATE "C" NOT NULL DEFAULT '',
     PRIMARY KEY (type_id, shard),
     CHECK ((home IS NULL) = (step = 'stopped'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
