@@ -81,15 +81,15 @@ def figures(runner: NodeRunner) -> dict[str, float]:
             "rows": node.writer.figures.rows,
             "messages": sum(each.messages_sent + each.messages_received for each in links),
             "frames": sum(each.frames_sent + each.acks_sent for each in links),
-            "reading": node.hosting.deliverer.is_reading,
-            "pending": node.hosting.deliverer.pending,
-            "entities": sum(host.entities for host in node.hosts.values()),
+            "reading": node.hosting.parts[0].deliverer.is_reading,
+            "pending": node.hosting.parts[0].deliverer.pending,
+            "entities": sum(host.entities for host in node.hosting.all_hosts()),
             "loaded": sum(
                 len(shard.slots) - shard.busy
-                for host in node.hosts.values()
+                for host in node.hosting.all_hosts()
                 for shard in host.shards.values()
             ),
-            "shards": sum(len(host.shards) for host in node.hosts.values()),
+            "shards": sum(len(host.shards) for host in node.hosting.all_hosts()),
             "coordinator": node.coordinator is not None,
             "worst_lag_seconds": node.node_ports.watch.worst_lag_seconds,
         }

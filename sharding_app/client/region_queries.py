@@ -68,7 +68,8 @@ def _set_limit(process: Process, type_name: str, limit: int) -> None:
         raise WrongContext(f"nothing of {type_name!r} is hosted in this process")
     if type(limit) is not int or limit < 0:
         raise InvalidCall(f"the limit is an int of at least 0, not {limit!r}")
-    process.hosts[type_name].entity_life.set_limit(limit)
+    for host in process.hosting.hosts_of(type_name):
+        host.entity_life.set_limit(limit)
 
 
 def leave(process: Process, type_name: str) -> None:
@@ -133,8 +134,13 @@ async def _rescale(process: Process, type_name: str, workers: int, timeout: floa
 def _state(process: Process, type_name: str) -> CurrentShardRegionState:
     if not isinstance(process, Node) or type_name not in process.hosts:
         return CurrentShardRegionState()
-    shards = process.hosts[type_name].shards
-    return CurrentShardRegionState({number: frozenset(each.slots) for number, each in shards.items()})
+    return CurrentShardRegionState(
+        {
+            number: frozenset(each.slots)
+            for host in process.hosting.hosts_of(type_name)
+            for number, each in host.shards.items()
+        }
+    )
 
 
 async def _regions(process: Process, type_name: str, timeout: float) -> set[str]:

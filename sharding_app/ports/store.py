@@ -139,6 +139,12 @@ class ClusterStore(Protocol):
         """
         ...
 
+    async def journal_place(self, name: str, place: str) -> str:
+        """Return the place of the database that the cluster knows as a journal. It is the given one
+        if the cluster knows none yet by that name.
+        """
+        ...
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         """Say how many workers each of these sets has at first. A set with a number keeps it."""
         ...

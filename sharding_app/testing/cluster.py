@@ -324,7 +324,8 @@ class MemoryCluster:
         if min(self._until_passivated(), default=1.0) <= 0:
             return False
         return all(
-            node.may_handle() and not node.hosting.deliverer.is_reading for node in self.nodes.values()
+            node.may_handle() and not node.hosting.parts[0].deliverer.is_reading
+            for node in self.nodes.values()
         )
 
     def _until_due(self, loop: TravelLoop) -> float:
@@ -353,11 +354,11 @@ class MemoryCluster:
             for slot in slots:
                 slot.touched -= seconds
         for node in self.nodes.values():
-            node.hosting.deliverer.clock.heard(self.date().timestamp(), self.clock.now())
+            node.hosting.parts[0].deliverer.clock.heard(self.date().timestamp(), self.clock.now())
 
     def _slots(self) -> Iterator[tuple[TypeHost, list[Resident]]]:
         for node in self.nodes.values():
-            for host in node.hosts.values():
+            for host in node.hosting.all_hosts():
                 yield host, [slot for shard in host.shards.values() for slot in shard.slots.values()]
 
     # -- Inside ------------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ class ClusterRows:
         "In which journal the rows of each shard's entities lie."
         self.journal_weights: Mapping[str, float] = {}
         "By which new shards are spread over the journals."
+        self.places: dict[str, str] = {}
+        "Where the further journals lie, by their names."
         self.locations: dict[str, dict[ShardId, str]] = {}
         self.location_changes: dict[str, int] = {}
         self.workers: dict[str, NumberOfWorkers] = {}

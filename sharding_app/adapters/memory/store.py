@@ -129,6 +129,9 @@ class MemoryStore:
     ) -> tuple[int, dict[ShardId, str]] | None:
         return await self._ask("locations", lambda: self._rows.located(type_name, known))
 
+    async def journal_place(self, name: str, place: str) -> str:
+        return await self._ask("journal_place", lambda: self._rows.places.setdefault(name, place))
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         await self._write("introduce_workers", lambda: self._writes.introduce_workers(numbers))
 

@@ -196,7 +196,10 @@ class PostgresStore:
 
     async def homes(self, type_name: str, shards: Sequence[ShardId]) -> list[ShardRow]:
         rows = await self._rows("homes", {"type": type_name, "shards": list(shards)})
-        return [ShardRow(*row[:6], numbering=Numbering(*row[6:10]), journal=row[10]) for row in rows]
+        return [
+            msgspec.structs.replace(ShardRow(*row[:6]), numbering=Numbering(*row[6:10]), journal=row[10])
+            for row in rows
+        ]
 
     async def home_counts(self) -> dict[Incarnation, int]:
         return dict(await self._rows("home_counts"))
@@ -212,6 +215,9 @@ class PostgresStore:
         if not rows:
             return None
         return rows[0][0], {shard: node for _, shard, node in rows if shard is not None}
+
+    async def journal_place(self, name: str, place: str) -> str:
+        return str((await self._rows("journal_place", {"name": name, "place": place}))[0][0])
 
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         if numbers:

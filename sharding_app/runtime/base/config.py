@@ -1,6 +1,6 @@
 """The configuration of a process: plain values, and the ports to the outside."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -179,8 +179,11 @@ class NodePorts(ProcessPorts):
     """The ports of a process that hosts entities."""
 
     journal: Journal
+    "In the cluster's own database."
     lifeline: Callable[[str, LifelineCallbacks], LifelineControl]
     "Makes the lifeline of this incarnation, given the cluster's id."
+    journals: Mapping[str, Journal] = field(default_factory=dict)
+    "The further journals, by the alias of their database."
     endpoint: Callable[[EnvelopeSink, str], Endpoint] | None = None
     """Makes the region endpoint of a type on the node's channel; None: envelopes are passed
     directly.
@@ -200,7 +203,8 @@ class NodePorts(ProcessPorts):
 
     async def close(self) -> None:
         await super(NodePorts, self).close()  # a class with slots is another one than `super()` knows
-        await self.journal.close()
+        for journal in (self.journal, *self.journals.values()):
+            await journal.close()
         await self.threads.close()
         if self.together is not None:
             await self.together.close()

@@ -565,6 +565,12 @@ class Command(LastCommit):
         changes: MessageChanges | None,
     ) -> datetime | None:
         together = self.services.together
+        if together is None and self.services.journal_name:
+            raise WrongContext(
+                f"persist(..., in_transaction=...) is not possible for {self.services.type.name} {self.slot.id!r}: its"
+                f" events lie in the database {self.services.journal_name!r}, and one transaction cannot write there and"
+                " in the application's database. Let a projection or a message do it"
+            )
         if together is None:
             raise WrongContext(
                 "persist(..., in_transaction=...) needs the real cluster: there is no database here"
@@ -990,7 +996,9 @@ class Services:
         max_state_bytes: int,
         check_state: bool = False,
         together: Together | None = None,
+        journal_name: str = "",
     ) -> None:
+        """`journal_name`: the alias of the database of that journal, if it is not the cluster's."""
         self.type = entity_type
         self.type_id = type_id
         self.owner = owner
@@ -998,6 +1006,7 @@ class Services:
         self.writer = writer
         self.watch = watch
         self.together = together
+        self.journal_name = journal_name
         self.journal = journal
         self.retention = Retention(entity_type, type_id, journal, command_window_seconds)
         self.snapshots = Snapshots(entity_type, type_id, journal, self.retention, max_state_bytes)

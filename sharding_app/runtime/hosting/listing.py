@@ -1,7 +1,13 @@
-"""Pages of the ids that a type has stored, for any process that asks a home of the type."""
+"""Pages of the ids that a type has stored, for any process that asks a home of the type.
+
+Contract: a page has the ids of all journals, in one order. While one of them does not answer there
+is no page: ids would be missing in silence.
+"""
 
 import asyncio
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -15,7 +21,11 @@ RETRY_SECONDS = 0.1
 
 
 async def page(
-    entity_type: EntityType, type_id: int, journal: Journal, message: Deliver, now: Callable[[], float]
+    entity_type: EntityType,
+    type_id: int,
+    journals: Sequence[Journal],
+    message: Deliver,
+    now: Callable[[], float],
 ) -> bytes:
     """Return the encoded page; raises `InvalidCall`, or `AskTimeout` when the caller has given
     up.
@@ -28,7 +38,11 @@ async def page(
         raise InvalidCall(f"a question for ids of {entity_type.name} cannot be read: {error}") from error
     while True:
         try:
-            found = await journal.ids(type_id, wanted.prefix, wanted.after, wanted.most)
+            each = [
+                await journal.ids(type_id, wanted.prefix, wanted.after, wanted.most) for journal in journals
+            ]
+            # Ids are in the order of their UTF-8, which is that of their code points.
+            found = list(islice(heapq.merge(*each), wanted.most)) if len(each) > 1 else each[0]
             return encode_page(page_of(found, wanted.most))
         except JournalUnavailable as lost:
             if message.deadline_ms <= now() * 1000:

@@ -8,12 +8,12 @@ After a suspension only shards whose rows are unchanged go on.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import projections
-from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.journal import Journal, JournalUnavailable
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import Endpoint
 from sharding_app.protocol.allocation.singleton import SINGLETON
@@ -43,7 +43,9 @@ from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.hosting.following import Following
+from sharding_app.runtime.hosting.journal_part import JournalPart
 from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES
+from sharding_app.runtime.hosting.region import Region
 from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
 from sharding_app.runtime.hosting.type_host import REPLY_ROOM_BYTES, TypeHost
 from sharding_app.runtime.hosting.waits import Waits
@@ -72,6 +74,8 @@ class Process(Protocol):
     def send(self, target: Incarnation, message: AnyMessage) -> None: ...
 
     def try_send(self, target: Incarnation, message: AnyMessage) -> bool: ...
+
+    def may_send(self) -> bool: ...
 
     def may_handle(self) -> bool: ...
 
@@ -127,42 +131,73 @@ class NodeHost:
         """
         self._telling: dict[str, dict[ShardId, Epoch]] = {}
         "Those of them that have stopped, by type. The coordinator is told again and again."
-        self._secured = Rounds(ports.journal.secure)
-        self._recoveries = Permits(node.config.max_concurrent_recoveries)
-        self.following = Following(
-            ports.journal, self._secured, limit=node.config.followers,
-            max_bytes=node.config.links.max_message_bytes - REPLY_ROOM_BYTES, now=ports.clock.now,
-            run=lambda job: node.run(job, "followers", vital=False), on_commit=node.writer.on_commit,
-        )  # fmt: skip
-        self.waits = Waits(node.incarnation, self.hosts, node.region_client, node.try_send, node.may_handle)
+        self._cluster_journal = JournalPart(
+            "", ports.journal, node.writer, *self._machinery("", ports.journal, node.writer)
+        )
+        self.parts = [self._cluster_journal]
+        for name, journal in ports.journals.items():
+            writer = JournalWriter(journal, node.may_send)
+            self.parts.append(JournalPart(name, journal, writer, *self._machinery(name, journal, writer)))
+        self.waits = Waits(
+            node.incarnation, self.host_at, self.all_hosts, node.region_client, node.try_send, node.may_handle
+        )
         # The cluster of a test has no workers.
         run = [each for each in projections.all().values() if workers_of(each) in node.types]
-        self.waking = Waking(run, node.ask, node.writer.on_commit)
-        self.deliverer = Deliverer(
-            node.incarnation, node.config.deliveries, ports.journal,
-            now=ports.clock.now, ask=node.ask_for, may_handle=node.may_handle,
+        self.wakings = [Waking(run, node.ask, part.writer.on_commit) for part in self.parts]
+
+    def _machinery(
+        self, name: str, journal: Journal, writer: JournalWriter
+    ) -> tuple[Permits, Deliverer, Following, Rounds]:
+        """Make what a part of the node has for itself, beside its journal and its writer."""
+        node, now = self._node, self._ports.clock.now
+        secured = Rounds(journal.secure)
+        following = Following(
+            journal, secured, limit=node.config.followers,
+            max_bytes=node.config.links.max_message_bytes - REPLY_ROOM_BYTES, now=now,
+            run=lambda job: node.run(job, "followers", vital=False), on_commit=writer.on_commit,
+        )  # fmt: skip
+        deliverer = Deliverer(
+            node.incarnation, node.config.deliveries, journal,
+            now=now, ask=node.ask_for, may_handle=node.may_handle,
             run=lambda job: node.run(job, "deliveries", vital=False),
             host_of=self._type_at, fenced=self._fenced_at, place=self._place,
         )  # fmt: skip
+        return Permits(node.config.max_concurrent_recoveries), deliverer, following, secured
 
-    def add(self, entity_type: EntityType, type_id: int) -> TypeHost:
-        """Host a type. The caller runs the host."""
-        ports, node = self._ports, self._node
-        host = self.hosts[entity_type.name] = TypeHost(
-            entity_type, type_id, node.incarnation, node.config, ports, send=node.send, writer=node.writer,
-            recoveries=self._recoveries, secured=self._secured, deliverer=self.deliverer,
-            following=self.following, may_handle=node.may_handle,
-            shard_of=lambda entity: node.region_client.shard_of(entity_type.name, entity),
-            numbers=NumbersOf(node, entity_type.name),
-            start_entity=self._start_entity, on_stopped=self._stopped, on_fenced=self._fenced,
-            on_failed=node.fail,
-        )  # fmt: skip
-        if entity_type.settings.use_lease:
-            host.gate = self._gate(host, entity_type.settings.use_lease)
-        self.waking.host(entity_type, type_id)
+    def add(self, entity_type: EntityType, type_id: int) -> list[TypeHost]:
+        """Host a type, with each journal. The caller runs the hosts."""
+        ports, node, name = self._ports, self._node, entity_type.name
+        region = Region()
+        for part in self.parts:
+            host = part.hosts[name] = TypeHost(
+                entity_type, type_id, node.incarnation, node.config, ports, part=part, region=region, send=node.send,
+                may_handle=node.may_handle, shard_of=lambda entity: node.region_client.shard_of(name, entity),
+                numbers=NumbersOf(node, name), start_entity=self._start_entity, on_stopped=self._stopped,
+                on_fenced=self._fenced, on_failed=node.fail,
+            )  # fmt: skip
+            region.hosts.append(host)
+            if entity_type.settings.use_lease:
+                host.gate = self._gate(host, entity_type.settings.use_lease)
+        self.hosts[name] = region.hosts[0]
+        for waking in self.wakings:
+            waking.host(entity_type, type_id)
         make = ports.endpoint
-        self.endpoints[entity_type.name] = host.receive if make is None else make(host, self._channel())
-        return host
+        sink = region if len(region.hosts) > 1 else region.hosts[0]
+        self.endpoints[name] = sink.receive if make is None else make(sink, self._channel())
+        return region.hosts
+
+    def all_hosts(self) -> Iterator[TypeHost]:
+        for part in self.parts:
+            yield from part.hosts.values()
+
+    def hosts_of(self, type_name: str) -> list[TypeHost]:
+        """Return the hosts of a type, one for each journal."""
+        return [part.hosts[type_name] for part in self.parts if type_name in part.hosts]
+
+    def host_at(self, type_name: str, shard: ShardId) -> TypeHost | None:
+        """Return the host that has a shard, or would hand back what comes for it."""
+        hosts = self.hosts_of(type_name)
+        return next((host for host in hosts if shard in host.shards), hosts[0] if hosts else None)
 
     def _gate(self, host: TypeHost, path: str) -> ShardGate:
         node, name = self._node, host.type.name
@@ -200,7 +235,7 @@ class NodeHost:
         self._pass_on(source, envelopes)
 
     def waiting_bytes(self, peer: Incarnation) -> int:
-        return sum(host.backlog.of(peer) for host in self.hosts.values()) + self._held_bytes.get(peer, 0)
+        return sum(host.backlog.of(peer) for host in self.all_hosts()) + self._held_bytes.get(peer, 0)
 
     def _pass_on(self, source: Incarnation, envelopes: list[Deliver]) -> None:
         if len(self.endpoints) == 1 or len({each.type for each in envelopes}) == 1:
@@ -230,42 +265,89 @@ class NodeHost:
         if host is None:
             return
         told = dict(zip(message.shards, message.epochs, strict=True))
-        unknown = [shard for shard, epoch in told.items() if not _is_home(host, shard, epoch)]
+        unknown = [shard for shard, epoch in told.items() if not self._is_here(message.type, shard, epoch)]
         if unknown:
             resumed = self._resumed
             try:
                 rows = await self._ports.store.homes(message.type, unknown)
                 NumbersOf(self._node, message.type).learn(rows)
                 ours = [row for row in rows if self._names_us(row) and row.epoch == told[row.shard]]
+                self._start_elsewhere(source, message.type, ours, resumed)
+                ours = [row for row in ours if not row.journal]
                 if ours:
-                    await self._secured.next()
+                    await self._cluster_journal.secured.next()
             except (StoreUnavailable, JournalUnavailable):
                 return
             if resumed != self._resumed or not self._node.may_handle():
                 return  # the lease was lost since, so the rows are outdated; the coordinator asks again
-            self._leave(host, {shard: told[shard] for shard in unknown}, rows)
+            self._leave(message.type, {shard: told[shard] for shard in unknown}, rows)
             there = {row.shard for row in rows}
             for shard in unknown:
                 if shard not in there:
                     self._say_stopped(message.type, {shard: told[shard]}, given_up=True)
-            for row in ours:
-                if host.shard_life.was_stopped(row.shard, row.epoch):
-                    # A server that went back in time may name a shard that has gone on from here.
-                    # It needs a new epoch.
-                    self._say_stopped(message.type, {row.shard: row.epoch}, given_up=True)
-                elif host.shard_life.admits(row.shard, row.epoch):
-                    host.shard_life.start(row.shard, row.epoch, uses_messages=row.uses_messages)
-        started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
+            self._start(host, {row: row.uses_messages for row in ours})
+        self._say_started(source, message.type, told)
+
+    def _start_elsewhere(
+        self, source: Incarnation, type_name: str, rows: Sequence[ShardRow], resumed: int
+    ) -> None:
+        """Start those of our shards that lie in further journals. None waits for another one."""
+        for part in self.parts[1:]:
+            if there := [row for row in rows if row.journal == part.name]:
+                self._node.run(
+                    self._start_in(part, source, type_name, there, resumed), "host shards", vital=False
+                )
+        known = {part.name for part in self.parts}
+        for row in rows:
+            if row.journal not in known:
+                logger.error(
+                    "shard %s/%d lies in the journal %r, which SHARDING['JOURNALS'] of this node does not name", type_name,
+                    row.shard, row.journal, extra={"action": "journal_unknown", "journal": row.journal},
+                )  # fmt: skip
+
+    async def _start_in(
+        self,
+        part: JournalPart,
+        source: Incarnation,
+        type_name: str,
+        rows: Sequence[ShardRow],
+        resumed: int,
+    ) -> None:
+        host, told = part.hosts[type_name], {row.shard: row.epoch for row in rows}
+        try:
+            taken, uses_messages = await part.take(type_name, host.type_id, self._node.incarnation, told)
+        except JournalUnavailable:
+            return  # the coordinator asks again
+        if resumed == self._resumed and self._node.may_handle():
+            self._start(host, {row: bool(uses_messages) for row in rows if row.shard in taken})
+            self._say_started(source, type_name, told)
+
+    def _start(self, host: TypeHost, rows: Mapping[ShardRow, bool]) -> None:
+        """Start shards that are ours. The values say whether there may be messages and timers."""
+        for row, uses_messages in rows.items():
+            if host.shard_life.was_stopped(row.shard, row.epoch):
+                # A server that went back in time may name a shard that has gone on from here.
+                # It needs a new epoch.
+                self._say_stopped(host.type.name, {row.shard: row.epoch}, given_up=True)
+            elif host.shard_life.admits(row.shard, row.epoch):
+                host.shard_life.start(row.shard, row.epoch, uses_messages=uses_messages)
+
+    def _say_started(self, source: Incarnation, type_name: str, told: Mapping[ShardId, Epoch]) -> None:
+        started = [shard for shard, epoch in told.items() if self._is_here(type_name, shard, epoch)]
         if started:
             epochs = [told[each] for each in started]
-            self._node.try_send(source, ShardStarted(message.type, started, epochs))
+            self._node.try_send(source, ShardStarted(type_name, started, epochs))
 
-    def _leave(self, host: TypeHost, told: Mapping[ShardId, Epoch], rows: Sequence[ShardRow]) -> None:
+    def _is_here(self, type_name: str, shard: ShardId, epoch: Epoch) -> bool:
+        return any(_is_home(host, shard, epoch) for host in self.hosts_of(type_name))
+
+    def _leave(self, type_name: str, told: Mapping[ShardId, Epoch], rows: Sequence[ShardRow]) -> None:
         """Give back the leases of shards that these rows, read since, do not give to us."""
         ours = {(row.shard, row.epoch) for row in rows if row.home == self._node.incarnation}
         for shard, epoch in told.items():
             if (shard, epoch) not in ours:
-                host.shard_life.left(shard, epoch)
+                for host in self.hosts_of(type_name):
+                    host.shard_life.left(shard, epoch)
 
     async def _start_granted(self, host: TypeHost, number: ShardId, epoch: Epoch) -> None:
         """Start a shard whose lease is granted, or give the lease back.
@@ -286,13 +368,13 @@ class NodeHost:
         return row.home == self._node.incarnation and row.step == "home"
 
     def hand_off(self, message: HandOff) -> None:
-        host = self.hosts.get(message.type)
-        if host is not None:
-            for shard, epoch in zip(message.shards, message.epochs, strict=True):
+        for shard, epoch in zip(message.shards, message.epochs, strict=True):
+            host = self.host_at(message.type, shard)
+            if host is not None:
                 host.shard_life.stop(shard, epoch)
 
     def stop_all(self) -> None:
-        for host in self.hosts.values():
+        for host in self.all_hosts():
             for number, epoch in _at_home(host).items():
                 host.shard_life.stop(number, epoch)
 
@@ -314,34 +396,38 @@ class NodeHost:
         return all(keeper.reachable for keeper in self.keepers.values())
 
     def drop_all(self) -> None:
-        for host in self.hosts.values():
+        for host in self.all_hosts():
             for number in list(host.shards):
                 host.shard_life.drop(number)
 
     @property
     def empty(self) -> bool:
-        return not any(host.shards for host in self.hosts.values())
+        return not any(host.shards for host in self.all_hosts())
 
     def types_here(self) -> set[str]:
         """Return the types that have shards here."""
-        return {name for name, host in self.hosts.items() if host.shards}
+        return {host.type.name for host in self.all_hosts() if host.shards}
 
     def epochs(self) -> dict[str, dict[ShardKey, Epoch]]:
         """Return all shards that are here now, or wait for their leases, by type."""
         return {
-            name: {(name, number): epoch for number, epoch in _at_home(host).items()}
-            for name, host in self.hosts.items()
+            name: {
+                (name, number): epoch
+                for host in self.hosts_of(name)
+                for number, epoch in _at_home(host).items()
+            }
+            for name in self.hosts
         }
 
     def keep(self, rows: Sequence[ShardRow], held: Mapping[str, Mapping[ShardKey, Epoch]]) -> None:
         """Drop those of the held shards that rows, read later, do not give to us any more."""
         for name, mine in held.items():
             _, drop = resume_check(rows, mine, self._node.incarnation)
-            life = self.hosts[name].shard_life
             for key in drop:
                 _, number = key
-                life.drop(number)
-                life.left(number, mine[key])
+                for host in self.hosts_of(name):
+                    host.shard_life.drop(number)
+                    host.shard_life.left(number, mine[key])
 
     def give_up_stored(self) -> None:
         """Give up the shards whose objects come from the journal, and those of workers.
@@ -352,9 +438,13 @@ class NodeHost:
         commit is in doubt. Objects of in-memory types stay. Their messages are read again: one that
         had taken effect may be there again, and goes before those that are sent later.
         """
-        for name, host in self.hosts.items():
+        self.give_up(self._cluster_journal)
+
+    def give_up(self, part: JournalPart) -> None:
+        """Give up the shards of a part: its journal may lack their last events."""
+        for name, host in part.hosts.items():
             if host.type.kind == "memory" and host.workers is None:
-                self.deliverer.look_again(host.execution.type_id)
+                part.deliverer.look_again(host.execution.type_id)
                 continue
             self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
             if host.workers is None:
@@ -364,14 +454,16 @@ class NodeHost:
 
     def suspend(self) -> None:
         """End what runs without a message: the lease is lost."""
-        for host in self.hosts.values():
+        for host in self.all_hosts():
             if host.workers is not None:
                 host.workers.suspend()
 
     def resume(self) -> None:
         """Go on after the lease has come back, with the kept envelopes first."""
         self._resumed += 1
-        for host in self.hosts.values():
+        for part in self.parts:
+            part.writer.resume()
+        for host in self.all_hosts():
             host.resumes += 1
             host.suspended.resume()
         waiting, self._held = self._held, []
@@ -379,37 +471,44 @@ class NodeHost:
         for source, envelopes in waiting:
             # The lease may have lapsed again since the lifeline, on its own thread, resumed it.
             self.receive(source, envelopes)
-        self.deliverer.resume()
+        for part in self.parts:
+            part.deliverer.resume()
 
     def tick(self, now: float) -> None:
-        self.deliverer.tick(now)
+        for part in self.parts:
+            part.deliverer.tick(now)
         self.waits.tick(now)
-        for host in self.hosts.values():
+        for host in self.all_hosts():
             host.entity_life.tick(now)
             host.early.tick(now)
 
     def close(self) -> None:
-        for host in self.hosts.values():
+        for host in self.all_hosts():
             host.close()
 
     # -- Entities that run without a message -------------------------------------------------------
 
     async def recall(self) -> None:
         """Have singletons and the shards of remembered entities placed, without a message."""
-        for name, host in self.hosts.items():
+        for part in self.parts[1:]:
+            self._node.run(self._recall(part), f"recall from {part.name}")
+        await self._recall(self._cluster_journal)
+
+    async def _recall(self, part: JournalPart) -> None:
+        for name, host in part.hosts.items():
             if host.remembering is not None:
-                shards = await self._remembered_shards(host.execution.type_id)
+                shards = await self._remembered_shards(part, host.execution.type_id)
                 if shards:
                     self._node.region_client.find(name, shards)
             elif host.type.singleton_id is not None:
                 self._node.region_client.find(name, [0])
 
-    async def _remembered_shards(self, type_id: int) -> list[ShardId]:
+    async def _remembered_shards(self, part: JournalPart, type_id: int) -> list[ShardId]:
         while True:
-            try:
-                return await self._ports.journal.remembered_shards(type_id)
-            except JournalUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
+            if not part.trouble:
+                with contextlib.suppress(JournalUnavailable):
+                    return await part.journal.remembered_shards(type_id)
+            await asyncio.sleep(RETRY_SECONDS)
 
     def _start_entity(self, type_name: str, entity: str) -> Awaitable[object]:
         return self._node.region_client.ask(Call(type_name, entity, START, b""))
@@ -431,13 +530,17 @@ class NodeHost:
 
     def state(self, question: GetShardRegionState, refused: dict[str, str]) -> ShardRegionState:
         regions = []
-        for name, host in self.hosts.items():
+        for name, first in self.hosts.items():
             if not question.types or name in question.types:
-                shards = list(host.shards.values())
+                hosts = self.hosts_of(name)
+                shards = [each for host in hosts for each in host.shards.values()]
                 numbers, epochs = [each.number for each in shards], [each.epoch for each in shards]
                 entities = [len(each.slots) for each in shards]
-                life = host.entity_life
-                failed = life.failed_starts.report() if life.runs_again else (0, [])
+                life = first.entity_life
+                reports = (
+                    [each.entity_life.failed_starts.report() for each in hosts] if life.runs_again else []
+                )
+                failed = sum(count for count, _ in reports), [each for _, some in reports for each in some]
                 limit = 0 if life.runs_again else life.limit  # no limit applies to those
                 regions.append(RegionState(name, numbers, epochs, entities, *failed, limit))
         return ShardRegionState(question.request, regions, refused)
@@ -478,10 +581,14 @@ class NodeHost:
 
     def _type_at(self, type_id: int, shard: ShardId, epoch: Epoch) -> EntityType | None:
         """Return the type of a shard that is at home here at that epoch."""
-        for host in self.hosts.values():
-            if host.execution.type_id == type_id:
-                return host.type if _is_home(host, shard, epoch) else None
-        return None
+        return next(
+            (
+                host.type
+                for host in self.all_hosts()
+                if host.type_id == type_id and _is_home(host, shard, epoch)
+            ),
+            None,
+        )
 
     def _place(self, type_id: int, shard: ShardId) -> None:
         """Have a shard placed that no message has asked for yet, if its type is hosted here."""
@@ -491,10 +598,10 @@ class NodeHost:
 
     def _fenced_at(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         """Drop a shard whose messages the journal does not let this node change."""
-        host = self.hosts[type_name]
-        found = host.shards.get(shard)
-        if found is not None and found.epoch == epoch:
-            host.fenced_shard(found)
+        for host in self.hosts_of(type_name):
+            found = host.shards.get(shard)
+            if found is not None and found.epoch == epoch:
+                host.fenced_shard(found)
 
     def _fenced(self, type_name: str, shard: ShardId, epoch: Epoch) -> None:
         logger.info(

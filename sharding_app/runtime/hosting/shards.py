@@ -32,6 +32,7 @@ class ShardHost(Protocol):
     """The host of a type, as the life of its shards needs it."""
 
     type: EntityType
+    journal_name: str
     me: Incarnation
     shards: dict[ShardId, ResidentShard]
     counters: Counter[str]
@@ -50,7 +51,12 @@ class ShardHost(Protocol):
 
     async def row_of(self, number: ShardId) -> ShardRow | None: ...
 
-    async def secure(self) -> bool: ...
+    async def take(self, number: ShardId, epoch: Epoch) -> bool | None: ...
+
+    def life_in(self, journal: str) -> "ShardLife | None":
+        """Return the life of the type's shards that lie in that journal. None: this node does not
+        use it.
+        """
 
     def row_gone(self, number: ShardId, epoch: Epoch) -> None: ...
 
@@ -91,13 +97,19 @@ class ShardLife:
 
     async def decided(self, number: ShardId, epoch: Epoch) -> None:
         """Read the row until the shard is at home here at that epoch, or never will be."""
-        host = self._host
+        host, uses_messages = self._host, False
         while True:
             resumes = host.resumes
             row = await host.row_of(number)
             here = row is not None and row.home == host.me and row.epoch == epoch and row.step == "home"
-            if here and not await host.secure():
-                continue
+            if here and row is not None:
+                if row.journal != host.journal_name:
+                    await self._decided_in(row.journal, number, epoch)
+                    return
+                taken = await host.take(number, epoch)
+                if taken is None:
+                    continue
+                uses_messages = taken or row.uses_messages
             if resumes != host.resumes:
                 continue  # the lease was lost since, so the row is outdated
             if not host.may_handle():
@@ -108,11 +120,18 @@ class ShardLife:
                 break
         if row is None:
             host.row_gone(number, epoch)
-        if row is None or not here or not self.start(number, epoch, uses_messages=row.uses_messages):
+        if row is None or not here or not self.start(number, epoch, uses_messages=uses_messages):
             shard = host.shards.get(number)
             if shard is None or shard.epoch != epoch:
                 self.never_again(number, epoch)
                 self.left(number, epoch)
+
+    async def _decided_in(self, journal: str, number: ShardId, epoch: Epoch) -> None:
+        life = self._host.life_in(journal)
+        if life is not None:
+            await life.decided(number, epoch)
+        else:  # the coordinator's question is not answered, so operators hear of it
+            self.never_again(number, epoch)
 
     def never_again(self, number: ShardId, epoch: Epoch) -> None:
         """End that epoch of the shard here."""

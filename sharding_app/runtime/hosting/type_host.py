@@ -10,7 +10,7 @@ and for the lease).
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.staging import args_limit
 from sharding_app.errors import BufferFull, InvalidCall, InvalidEntityId, ShardingError
 from sharding_app.ports.deliveries import MessageChanges
-from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.journal import Journal, JournalUnavailable
 from sharding_app.ports.store import StoreRefused, StoreUnavailable
 from sharding_app.protocol.builtin_commands import DUE, FOR_THE_HOME, IDS
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
@@ -63,6 +63,32 @@ class Numbers(Protocol):
         """Take in the numbers that rows bear. Without them no shard of these rows is started."""
 
 
+class Part(Protocol):
+    """The node's part that works with the journal of a host's shards
+    (`runtime.hosting.journal_part`).
+    """
+
+    name: str
+    journal: Journal
+    writer: JournalWriter
+    recoveries: Permits
+    deliverer: Deliverer
+    following: Following
+    secured: Rounds
+
+    async def take(
+        self, type_name: str, type_id: int, me: Incarnation, shards: Mapping[ShardId, Epoch]
+    ) -> tuple[frozenset[ShardId], bool | None]: ...
+
+
+class Region(Protocol):
+    """All hosts of the type in this node (`runtime.hosting.region`)."""
+
+    def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None: ...
+
+    def life_in(self, journal: str) -> ShardLife | None: ...
+
+
 class TypeHost:
     def __init__(
         self,
@@ -72,12 +98,9 @@ class TypeHost:
         config: NodeConfig,
         ports: NodePorts,
         *,
+        part: Part,
+        region: Region,
         send: Callable[[Incarnation, AnyMessage], None],
-        writer: JournalWriter,
-        recoveries: Permits,
-        secured: Rounds,
-        deliverer: Deliverer,
-        following: Following,
         may_handle: Callable[[], bool],
         shard_of: Callable[[str], ShardId],
         numbers: Numbers,
@@ -89,6 +112,8 @@ class TypeHost:
         self.type = entity_type
         self.type_id = type_id
         self.me = me
+        self.part = part
+        self.journal_name = part.name
         self.shards: dict[ShardId, ResidentShard] = {}
         self.counters: Counter[str] = Counter()
         self.backlog = Backlog()
@@ -96,20 +121,20 @@ class TypeHost:
         self.waits = self.backlog.waits
         self.send = send
         self.may_handle = may_handle
-        self.journal = ports.journal
+        self.journal = part.journal
         self.listener = ports.listener
         self.threads = ports.threads
         self.closing = False
         self.resumes = 0
         "How often the node's lease has come back."
         self.now = ports.clock.now
-        self.meter = Meter(ports.clock, writer.figures.writers)
+        self.meter = Meter(ports.clock, part.writer.figures.writers)
         self.gate: ShardGate | None = None
         "Set for a type whose shards need a lease each."
         self.remembering: Remembering | None = None
         if entity_type.settings.remember_entities:
             self.remembering = Remembering(
-                type_id, ports.journal, self, shard_of, ports.clock.now, rate=config.recovery_rate
+                type_id, part.journal, self, shard_of, ports.clock.now, rate=config.recovery_rate
             )
         self.workers: WorkerRuns | None = WorkerRuns(self, ports.watch) if entity_type.workers else None
         self.shard_life = tracing.part(ShardLife)(self, config, on_stopped)
@@ -117,23 +142,23 @@ class TypeHost:
         self.erasing = Erasing(self)
         self.suspended = Suspended(self.finished)
         self.execution = tracing.part(Execution)(
-            entity_type, type_id, writer, ports.journal, self, ports.watch, self.meter,
+            entity_type, type_id, part.writer, part.journal, self, ports.watch, self.meter,
             command_window_seconds=config.command_window_seconds, pipeline_limit=config.mailbox_size,
             max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
             max_args_bytes=args_limit(config.links.max_message_bytes),
-            max_state_bytes=config.max_state_bytes, check_state=config.check_state, together=ports.together,
+            max_state_bytes=config.max_state_bytes, check_state=config.check_state, together=None if part.name else ports.together, journal_name=part.name,
         )  # fmt: skip
         self.loader = tracing.part(Loader)(
-            entity_type, type_id, ports.journal, self.entity_life.new, self.entity_life.loaded, recoveries,
+            entity_type, type_id, part.journal, self.entity_life.new, self.entity_life.loaded, part.recoveries,
             config.recovery, ports.watch,
         )  # fmt: skip
         self.early = EarlyEnvelopes(
-            self.shard_life, self.backlog, self.spawn, self.receive, self.execution.replies.expired
+            self.shard_life, self.backlog, self.spawn, region.receive, self.execution.replies.expired
         )
-        self._secured = secured
-        self._deliverer = deliverer
-        self._following = following
-        self.execution.followed = following.shards
+        self.life_in = region.life_in
+        self._deliverer = deliverer = part.deliverer
+        self._following = part.following
+        self.execution.followed = part.following.shards
         self.new_message_id = deliverer.new_id
         self.new_message_place = deliverer.new_place
         self.storing = deliverer.storing
@@ -141,6 +166,7 @@ class TypeHost:
         self.know_server_time = deliverer.know_server_time
         self._numbers = numbers
         self._store = ports.store
+        self._all_journals = (ports.journal, *ports.journals.values())
         self._date = ports.date
         self._mailbox_limit = config.mailbox_size
         self._retain_seconds = config.retention_interval_seconds
@@ -479,17 +505,23 @@ class TypeHost:
             else:
                 return numbers.get(self.type.name, 0)
 
-    async def secure(self) -> bool:
-        """Secure all that a shard will read at its start (`Journal.secure`).
+    async def take(self, number: ShardId, epoch: Epoch) -> bool | None:
+        """Make a shard ours in its journal, and secure all that it will read at its start
+        (`Journal.secure`). Return whether its type has messages there, if the journal says so;
+        False also where only the shard's row says it.
 
-        False: not yet, look again.
+        None: not yet, look again.
         """
         try:
-            await self._secured.next()
+            taken, uses_messages = await self.part.take(
+                self.type.name, self.type_id, self.me, {number: epoch}
+            )
         except JournalUnavailable:
+            taken, uses_messages = frozenset(), None
+        if number not in taken:
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            return False
-        return True
+            return None
+        return bool(uses_messages)
 
     # -- Messages and timers -----------------------------------------------------------------------
 
@@ -555,7 +587,7 @@ class TypeHost:
         """Answer with a page of the type's ids, or the reason why there is none."""
         execution = self.execution
         try:
-            value = await listing.page(self.type, execution.type_id, self.journal, message, self.now)
+            value = await listing.page(self.type, execution.type_id, self._all_journals, message, self.now)
         except ShardingError as error:
             execution.replies.fail(source, message, error)
         else:

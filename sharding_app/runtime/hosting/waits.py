@@ -7,7 +7,7 @@ ordinary calls cost nothing. Callers whose time is nearly over are told the reas
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -15,7 +15,7 @@ from sharding_app.errors import Unavailable
 from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.protocol import deadlock
 from sharding_app.protocol.deadlock import Circle, Standing
-from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.messages import AnyMessage, Busy, Wait, WaitProbe
 from sharding_app.protocol.pending_call import PendingCall
 from sharding_app.runtime.asking.regions import RegionClient
@@ -39,11 +39,13 @@ class Waits:
     def __init__(
         self,
         me: Incarnation,
-        hosts: Mapping[str, TypeHost],
+        host_at: Callable[[str, ShardId], TypeHost | None],
+        hosts: Callable[[], Iterable[TypeHost]],
         client: RegionClient,
         try_send: Callable[[Incarnation, AnyMessage], bool],
         may_handle: Callable[[], bool],
     ) -> None:
+        self._host_at = host_at
         self._hosts = hosts
         self._client = client
         self.askers = {me: client}
@@ -63,7 +65,7 @@ class Waits:
         self._calls = None
         if not self._may_handle():
             return
-        for host in self._hosts.values():
+        for host in self._hosts():
             execution = host.execution
             for command in (*execution.waiting.values(), *execution.storing.values()):
                 if command.began and now - command.began >= LONG_SECONDS and command.is_current():
@@ -72,10 +74,11 @@ class Waits:
     def receive(self, probe: WaitProbe) -> None:
         """Take a probe further."""
         last = probe.way[-1]
-        host = self._hosts.get(last.type)
+        number = self._client.shard_of(last.type, last.entity)
+        host = self._host_at(last.type, number)
         if host is None or not self._may_handle():
             return
-        shard = host.shards.get(self._client.shard_of(last.type, last.entity))
+        shard = host.shards.get(number)
         slot = None if shard is None else shard.slots.get(last.entity)
         command = None if slot is None else host.execution.waiting.get(slot)
         if slot is None or command is None or command.phase is not RUNNING or not command.is_current():

@@ -208,7 +208,6 @@ class NodeMembership:
             if await node.lifeline.resume(generation):
                 node.log("node_resumed", "node %s goes on", node.config.name)
                 node.links.resume()
-                node.writer.resume()
                 node.hosting.resume()
             return
 

@@ -45,6 +45,7 @@ from sharding_app.protocol.records import Lineage, Member, MemberState, Server, 
 from sharding_app.protocol.trend import Trends
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from sharding_app.runtime.coordinator_shell import CoordinatorShell
+from sharding_app.runtime.hosting.journal_part import JournalWatch
 from sharding_app.runtime.hosting.node_host import NodeHost
 from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.runtime.liveness.self_echo import Hearing
@@ -121,11 +122,15 @@ class Node(Process):
             await store.introduce_workers(numbers)
         for each in wanted:
             if each.name not in differing:
-                host = self.hosting.add(self.types[each.name], type_ids[each.name])
-                self.run(host.run(), f"recovery of {each.name}")
+                for host in self.hosting.add(self.types[each.name], type_ids[each.name]):
+                    self.run(host.run(), f"recovery of {each.name}")
         for path, keeper in self.hosting.keepers.items():
             self.run(keeper.run(), f"leases of {path}")
         self.run(self.writer.run(), "journal")
+        for part in self.hosting.parts[1:]:
+            self.run(part.writer.run(), f"journal {part.name}")
+            watch = JournalWatch(part, self.cluster_id, store, self.hosting.give_up)
+            self.run(watch.run(), f"look at the journal {part.name}")
         self.run(self._tend(), "threads and figures")
         keys = lifeline_keys(self.cluster_id, self.incarnation)
         # Opened at the start: when they are needed, the server may have no room for them.
@@ -248,7 +253,7 @@ class Node(Process):
         self.lifeline.told_term(news.term)
         if self._coordinated:
             self.locator.coordinator_told(news.coordinator, news.term)
-        self.hosting.deliverer.told(uses_messages=news.uses_messages)
+        self.hosting.parts[0].deliverer.told(uses_messages=news.uses_messages)
         if self.coordinator is not None:
             self.coordinator.told_numbers(news.numbers)
         self.all_stops = news.asked in ("prepare", "stop")

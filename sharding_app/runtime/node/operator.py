@@ -54,7 +54,7 @@ async def _follow(node: NodeParts, message: OperatorRequest) -> Outcome:
 
 
 async def _erase(node: NodeParts, message: OperatorRequest) -> OperatorReply:
-    host = node.hosts.get(message.type)
+    host = node.hosting.host_at(message.type, message.shard)
     found = "away" if host is None else await host.erasing.erase(message.shard, message.entity, message.by)
     if isinstance(found, Erasure):
         counts = {
@@ -76,7 +76,7 @@ async def _erase(node: NodeParts, message: OperatorRequest) -> OperatorReply:
 
 
 async def _archive(node: NodeParts, message: OperatorRequest) -> OperatorReply:
-    host = node.hosts.get(message.type)
+    host = node.hosting.host_at(message.type, message.shard)
     found = (
         "away" if host is None else await host.erasing.archive(message.shard, message.entity, message.mark)
     )
@@ -93,7 +93,7 @@ async def _archive(node: NodeParts, message: OperatorRequest) -> OperatorReply:
 
 
 def _entity(node: NodeParts, message: OperatorRequest) -> Outcome:
-    host = node.hosts.get(message.type)
+    host = node.hosting.host_at(message.type, message.shard)
     restart = message.action == "restart"
     match (
         "away" if host is None else host.entity_life.operate(message.shard, message.entity, restart=restart)

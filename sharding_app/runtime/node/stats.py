@@ -11,9 +11,10 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from pathlib import Path
+from typing import TypeVar
 
 from sharding_app.protocol.histogram import Histogram, added
 from sharding_app.protocol.ids import ShardId
@@ -37,6 +38,8 @@ from sharding_app.runtime.node.interfaces import NodeParts
 TRANSPORT_GAUGES = ("connections", "connections_unproven", "peers_by_layer", "layer_away_seconds")
 """What a transport has now, among what it has counted."""
 
+T = TypeVar("T")
+
 HOTTEST = 10
 TROUBLES = 50
 MAX_ENTITIES = 1000
@@ -54,7 +57,7 @@ def read_stats(node: NodeParts, request: int) -> NodeStats:
         _gauges(node, links, now),
         _counters(node, links),
         _histograms(node),
-        [_type(host, now) for host in node.hosts.values()],
+        [_type(node.hosting.hosts_of(name), now) for name in node.hosts],
         [(name, reason, count) for (name, reason), count in node.region_client.drops.items()],
         _troubles(node, now),
         _coordination(node),
@@ -64,32 +67,32 @@ def read_stats(node: NodeParts, request: int) -> NodeStats:
 
 def _writers(node: NodeParts) -> list[tuple[str, str, ShardId, int]]:
     names = {host.type_id: name for name, host in node.hosts.items()}
-    found = node.writer.figures.writers.top(HOTTEST)
+    found = _most([part.writer.figures.writers.top(HOTTEST) for part in node.hosting.parts])
     return [(names.get(number, ""), entity, shard, count) for (entity, number, shard), count in found]
 
 
 def _gauges(node: NodeParts, links: LinksStatistics, now: float) -> dict[str, float]:
     watch = node.node_ports.watch
     lines = links.links.values()
+    hosts, parts = list(node.hosting.all_hosts()), node.hosting.parts
     return {
         "lease_seconds": max(0.0, node.lifeline.valid_until - now),
         "loop_lag_seconds": watch.lag_seconds,
         "worst_loop_lag_seconds": watch.worst_lag_seconds,
         "memory_bytes": float(memory_bytes()),
-        "entities": float(sum(host.entities for host in node.hosts.values())),
-        "shards": float(sum(len(host.shards) for host in node.hosts.values())),
+        "entities": float(sum(host.entities for host in hosts)),
+        "shards": float(sum(len(host.shards) for host in hosts)),
         "pending_asks": float(len(node.region_client.pending)),
         "waiting_asks": float(sum(region.waiting for region in node.region_client.regions.values())),
         "buffered_bytes": float(sum(region.bytes for region in node.region_client.regions.values())),
         "answers_waiting_bytes": float(node.outbox.waiting_bytes),
-        "journal_waiting": float(node.writer.waiting),
-        "journal_under_way": float(node.writer.under_way),
-        "journal_locked_shards": float(node.writer.locked_shards),
-        "messages_in_memory": float(node.hosting.deliverer.pending),
-        "followers_waiting": float(node.hosting.following.waiting),
-        "longest_recovery_events": float(
-            max((host.loader.longest_events for host in node.hosts.values()), default=0)
-        ),
+        "journal_waiting": float(sum(part.writer.waiting for part in parts)),
+        "journal_under_way": float(sum(part.writer.under_way for part in parts)),
+        "journal_locked_shards": float(sum(part.writer.locked_shards for part in parts)),
+        "journals_down": float(sum(bool(part.trouble) for part in parts)),
+        "messages_in_memory": float(sum(part.deliverer.pending for part in parts)),
+        "followers_waiting": float(sum(part.following.waiting for part in parts)),
+        "longest_recovery_events": float(max((host.loader.longest_events for host in hosts), default=0)),
         "links": float(len(links.links)),
         "link_queued_messages": float(sum(line.queued_messages for line in lines)),
         "link_queued_bytes": float(sum(line.queued_bytes for line in lines)),
@@ -104,24 +107,27 @@ def _gauges(node: NodeParts, links: LinksStatistics, now: float) -> dict[str, fl
 
 
 def _counters(node: NodeParts, links: LinksStatistics) -> dict[str, int]:
-    writer, lines = node.writer.figures, links.links.values()
+    lines, parts = links.links.values(), node.hosting.parts
+    writers = [part.writer.figures for part in parts]
+    deliveries = [part.deliverer.figures for part in parts]
+    followed = sum((part.following.counters for part in parts), Counter[str]())
     return {
         "asks": node.region_client.asks,
         "answers_dropped": node.drops["reply_dropped"],
         "answers": node.region_client.answers,
-        "journal_commits": writer.commits,
-        "journal_appends": writer.appends,
-        "journal_overlaps": node.writer.overlapping,
-        "journal_events": writer.rows,
-        "journal_failures": writer.failures,
-        "messages_delivered": node.hosting.deliverer.figures.delivered,
-        "messages_retried": node.hosting.deliverer.figures.retried,
-        "messages_failed": node.hosting.deliverer.figures.failures,
-        "messages_parked": node.hosting.deliverer.figures.parked,
-        "followed_events": node.hosting.following.counters["events"],
-        "follower_questions": node.hosting.following.counters["questions"],
-        "follower_reads": node.hosting.following.counters["reads"],
-        "followers_refused": node.hosting.following.counters["refused"],
+        "journal_commits": sum(each.commits for each in writers),
+        "journal_appends": sum(each.appends for each in writers),
+        "journal_overlaps": sum(part.writer.overlapping for part in parts),
+        "journal_events": sum(each.rows for each in writers),
+        "journal_failures": sum(each.failures for each in writers),
+        "messages_delivered": sum(each.delivered for each in deliveries),
+        "messages_retried": sum(each.retried for each in deliveries),
+        "messages_failed": sum(each.failures for each in deliveries),
+        "messages_parked": sum(each.parked for each in deliveries),
+        "followed_events": followed["events"],
+        "follower_questions": followed["questions"],
+        "follower_reads": followed["reads"],
+        "followers_refused": followed["refused"],
         "lifeline_losses": node.lifeline.losses,
         "loop_blocked": node.node_ports.watch.blocked,
         "cpu_milliseconds": round(time.process_time() * 1000),
@@ -139,48 +145,70 @@ def _counters(node: NodeParts, links: LinksStatistics) -> dict[str, int]:
 
 
 def _histograms(node: NodeParts) -> dict[str, tuple[list[int], float]]:
+    parts = node.hosting.parts
     found = {
-        "journal_append_seconds": node.writer.figures.append_seconds,
-        "journal_batch_rows": node.writer.figures.batch_rows,
-        "home_seconds": node.region_client.home_seconds,
-        "timer_lateness_seconds": node.hosting.deliverer.figures.lateness,
+        "journal_append_seconds": [part.writer.figures.append_seconds for part in parts],
+        "journal_batch_rows": [part.writer.figures.batch_rows for part in parts],
+        "home_seconds": [node.region_client.home_seconds],
+        "timer_lateness_seconds": [part.deliverer.figures.lateness for part in parts],
     }
     if node.coordinator is not None:
-        found["hand_off_pause_seconds"] = node.coordinator.machine.timeline.pauses
-    return {name: (list(histogram.counts), histogram.sum) for name, histogram in found.items()}
+        found["hand_off_pause_seconds"] = [node.coordinator.machine.timeline.pauses]
+    return {name: _added(histograms) for name, histograms in found.items()}
 
 
-def _type(host: TypeHost, now: float) -> TypeStats:
-    meter = host.meter
-    counters = Counter(host.counters)
-    counters.update(host.execution.counters)
-    counters.update(host.execution.snapshots.counters)
-    counters.update(host.execution.retention.counters)
-    if host.remembering is not None:
-        counters.update({f"remembered_{name}": count for name, count in host.remembering.counters.items()})
+def _added(histograms: Sequence[Histogram]) -> tuple[list[int], float]:
+    counts = added([each.counts for each in histograms]) or histograms[0].counts
+    return list(counts), sum(each.sum for each in histograms)
+
+
+def _most(tops: Sequence[list[tuple[T, int]]]) -> list[tuple[T, int]]:
+    """Return the first of several lists of the most frequent things."""
+    if len(tops) == 1:
+        return tops[0]
+    together = [each for top in tops for each in top]
+    together.sort(key=lambda each: -each[1])
+    return together[:HOTTEST]
+
+
+def _type(hosts: Sequence[TypeHost], now: float) -> TypeStats:
+    """Return the figures of a type: the sums of its hosts, one for each journal."""
+    meters = [host.meter for host in hosts]
+    counters: Counter[str] = Counter()
+    for host in hosts:
+        counters.update(host.counters)
+        counters.update(host.execution.counters)
+        counters.update(host.execution.snapshots.counters)
+        counters.update(host.execution.retention.counters)
+        if host.remembering is not None:
+            counters.update(
+                {f"remembered_{name}": count for name, count in host.remembering.counters.items()}
+            )
+    failed = [host.entity_life.failed_starts.report() for host in hosts]
+    slowest = sorted(
+        (each for meter in meters for each in meter.slowest.top(HOTTEST, now)), key=lambda each: -each.seconds
+    )
+    hottest = _most([meter.hottest.top(HOTTEST) for meter in meters])
     return TypeStats(
-        host.type.name,
-        len(host.shards),
-        host.entities,
-        meter.commands,
+        hosts[0].type.name,
+        sum(len(host.shards) for host in hosts),
+        sum(host.entities for host in hosts),
+        sum(meter.commands for meter in meters),
         dict(counters),
-        list(meter.latency.counts),
-        meter.latency.sum,
-        [(entity, shard, count) for (entity, shard), count in meter.hottest.top(HOTTEST)],
-        *host.entity_life.failed_starts.report(),
-        [
-            SlowCommand(now - each.at, each.entity, each.command, each.seconds)
-            for each in meter.slowest.top(HOTTEST, now)
-        ],
-        meter.shards.top(HOTTEST),
+        *_added([meter.latency for meter in meters]),
+        [(entity, shard, count) for (entity, shard), count in hottest],
+        sum(count for count, _ in failed),
+        [each for _, some in failed for each in some],
+        [SlowCommand(now - each.at, each.entity, each.command, each.seconds) for each in slowest[:HOTTEST]],
+        _most([meter.shards.top(HOTTEST) for meter in meters]),
     )
 
 
 def _troubles(node: NodeParts, now: float) -> list[Trouble]:
     """Return the troubles, the newest first."""
     found = [
-        Trouble(now - mishap.at, name, mishap.entity, mishap.command, mishap.reason)
-        for name, host in node.hosts.items()
+        Trouble(now - mishap.at, host.type.name, mishap.entity, mishap.command, mishap.reason)
+        for host in node.hosting.all_hosts()
         for mishap in host.meter.troubles
     ]
     return sorted(found, key=lambda each: each.age_seconds)[:TROUBLES]
@@ -206,7 +234,7 @@ def _coordination(node: NodeParts) -> Coordination | None:
 
 def read_entities(node: NodeParts, asked: GetEntities) -> Entities:
     """Return the entities in memory in one shard, by id, up to the limit that was asked for."""
-    host = node.hosts.get(asked.type)
+    host = node.hosting.host_at(asked.type, asked.shard)
     shard = None if host is None else host.shards.get(asked.shard)
     if shard is None:
         return Entities(asked.request, 0, 0, [])
@@ -235,7 +263,8 @@ def read_entities(node: NodeParts, asked: GetEntities) -> Entities:
 
 def read_figures(node: NodeParts) -> Reading:
     """Return the figures that the charts show over time."""
-    hosts, writer = node.hosts.values(), node.writer
+    hosts, parts = list(node.hosting.all_hosts()), node.hosting.parts
+    appends = added([part.writer.figures.append_seconds.counts for part in parts]) or Histogram().counts
     latency = added([host.meter.latency.counts for host in hosts]) or Histogram().counts
     return Reading(
         node.ports.clock.now(),
@@ -245,7 +274,7 @@ def read_figures(node: NodeParts) -> Reading:
             sum(host.loader.entities for host in hosts),
             time.process_time(),
         ),
-        histograms=(latency, list(writer.figures.append_seconds.counts)),
+        histograms=(latency, list(appends)),
         levels=(
             sum(host.entities for host in hosts),
             sum(len(host.shards) for host in hosts),
@@ -253,8 +282,8 @@ def read_figures(node: NodeParts) -> Reading:
         ),
         peaks=(
             node.node_ports.watch.take_lag_seconds(),
-            writer.waiting,
-            node.hosting.deliverer.pending,
+            sum(part.writer.waiting for part in parts),
+            sum(part.deliverer.pending for part in parts),
         ),
     )
 

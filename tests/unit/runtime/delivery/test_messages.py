@@ -231,7 +231,7 @@ async def test_a_message_is_not_stored_again_behind_its_own_delivery(
         calls += 1
         at = await journal_stage(sends, cancels)
         if calls == 1:
-            node.hosting.deliverer.look(passing, host.execution.type_id, shard.number, shard.epoch)
+            node.hosting.parts[0].deliverer.look(passing, host.execution.type_id, shard.number, shard.epoch)
             await travel(1.0)
             raise JournalUnavailable("its answer is lost")
         return at
@@ -325,7 +325,7 @@ async def test_an_answer_counts_that_comes_after_the_shard_has_moved(
     await Target.ref("b").take("before")
     await Owner.ref("a").seen()
     replies = cluster.nodes[cluster.home_of(Target, "b")].hosts["delivery.Target"].execution.replies
-    deliverer = cluster.nodes[cluster.home_of(Owner, "a")].hosting.deliverer
+    deliverer = cluster.nodes[cluster.home_of(Owner, "a")].hosting.parts[0].deliverer
     late: list[Callable[[], None]] = []
 
     def hold(answer: Callable[..., None]) -> Callable[..., None]:
@@ -388,4 +388,4 @@ async def test_a_type_without_messages_asks_the_journal_nothing_more(
     await Target.ref("c").take("x")
     await travel(1000)
     assert asked == []
-    assert all(node.hosting.deliverer.pending == 0 for node in cluster.nodes.values())
+    assert all(node.hosting.parts[0].deliverer.pending == 0 for node in cluster.nodes.values())

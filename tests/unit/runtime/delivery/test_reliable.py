@@ -41,7 +41,7 @@ async def test_a_fast_producer_reaches_every_entity_with_every_message(cluster: 
     held: list[int] = []
 
     def note(*_: object) -> None:
-        held.extend(node.hosting.deliverer.pending for node in cluster.nodes.values())
+        held.extend(node.hosting.parts[0].deliverer.pending for node in cluster.nodes.values())
 
     cluster.server.messages.on_changes = note
     await asyncio.gather(*(Owner.ref("p").send_to(each, texts) for each in TARGETS))

@@ -37,7 +37,7 @@ async def test_a_timer_fires_at_its_time_and_not_before(cluster: MemoryCluster) 
 
 async def test_a_timer_far_ahead_is_not_in_memory_and_fires_in_time(cluster: MemoryCluster) -> None:
     await Owner.ref("a").schedule_in(600.0, "much later")
-    assert all(node.hosting.deliverer.pending == 0 for node in cluster.nodes.values())
+    assert all(node.hosting.parts[0].deliverer.pending == 0 for node in cluster.nodes.values())
     await travel(599.0)
     assert await Owner.ref("a").seen() == []
     await travel(2.0)

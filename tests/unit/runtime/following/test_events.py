@@ -51,7 +51,7 @@ async def test_an_entity_without_a_past_can_be_followed_and_is_not_loaded(cluste
 async def test_many_followers_of_a_process_ask_once(cluster: MemoryCluster) -> None:
     followers = [follow() for _ in range(20)]
     await travel(1)
-    following = cluster.nodes["node1"].hosting.following
+    following = cluster.nodes["node1"].hosting.parts[0].following
     assert following.waiting == 1
     reads = following.counters["reads"]
     await bid("1", 10)

@@ -113,7 +113,7 @@ async def test_a_node_takes_no_more_than_its_limit() -> None:
             other = hub.subscribe("following.Auction", "c")
             waiting = asyncio.ensure_future(other.events(0, 0))
             await travel(1)
-            following = cluster.nodes["node1"].hosting.following
+            following = cluster.nodes["node1"].hosting.parts[0].following
             assert following.waiting == 2
             assert following.counters["refused"] > 0
             await bid("c", 3)
@@ -127,7 +127,7 @@ async def test_a_question_that_waits_owes_nothing(cluster: MemoryCluster) -> Non
     """Its home is not looked up in the store."""
     follower = follow()
     await travel(10)
-    assert cluster.nodes["node1"].hosting.following.waiting == 1
+    assert cluster.nodes["node1"].hosting.parts[0].following.waiting == 1
     assert not cluster.client.locator._watched
     await follower.stop()
 
@@ -170,7 +170,7 @@ async def test_the_home_itself_refuses_events_of_other_types(cluster: MemoryClus
 
 async def test_a_large_answer_comes_in_parts(cluster: MemoryCluster) -> None:
     node = cluster.nodes["node1"]
-    node.hosting.following._max_bytes = 300
+    node.hosting.parts[0].following._max_bytes = 300
     await bid("1", *range(20))
     follower = follow()
     await until(lambda: follower.amounts == list(range(20)))

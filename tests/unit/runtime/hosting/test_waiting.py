@@ -85,12 +85,12 @@ async def test_a_row_that_was_read_before_the_lease_came_back_starts_no_shard(cl
     async def row_of(number: int) -> ShardRow | None:
         return ShardRow(host.type.name, number, EPOCH, homes.pop(0), "home")
 
-    async def secure() -> bool:
+    async def take(number: int, epoch: int) -> bool:
         node.hosting.resume()
-        return True
+        return False
 
     host.row_of = row_of  # type: ignore[method-assign]
-    host.secure = secure  # type: ignore[method-assign]
+    host.take = take  # type: ignore[method-assign]
     host.receive("p-client", [envelope(host, 1)])
     await until(lambda: not host.early.waiting)
     assert homes == []

@@ -1,0 +1,144 @@
+"""The part of a node that works with one journal database: its writer, its deliveries, and a host
+for each type.
+
+Contract: parts share no queue, so a journal that is down, slow or full stops its own shards only.
+The node's first part has the journal in the cluster's own database, and is the only one where
+`JOURNALS` names no other.
+
+A further journal is looked at all the time. Nothing of it is used before it has said that it
+belongs to this cluster, and is the database that the cluster knows by that name. When its server
+goes on in another lineage, after a failover or a restore, its last events may be missing there: the
+part gives up its shards, and they are read again at new epochs.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from sharding_app.ports.journal import Journal, JournalOfAnother, JournalUnavailable
+from sharding_app.ports.store import ClusterStore, StoreUnavailable
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.records import Lineage
+from sharding_app.runtime.base.shared_round import Rounds
+from sharding_app.runtime.delivery.deliverer import Deliverer
+from sharding_app.runtime.hosting.following import Following
+from sharding_app.runtime.hosting.type_host import TypeHost
+from sharding_app.runtime.journal.loader import Permits
+from sharding_app.runtime.journal.writer import JournalWriter
+
+logger = logging.getLogger("sharding.journal")
+
+LOOK_SECONDS = 1.0
+REFUSED_SECONDS = 5.0
+
+
+class JournalPart:
+    def __init__(
+        self,
+        name: str,
+        journal: Journal,
+        writer: JournalWriter,
+        recoveries: Permits,
+        deliverer: Deliverer,
+        following: Following,
+        secured: Rounds,
+    ) -> None:
+        """`name`: "" for the journal in the cluster's own database, else the alias of its own."""
+        self.name = name
+        self.journal = journal
+        self.writer = writer
+        self.recoveries = recoveries
+        self.deliverer = deliverer
+        self.following = following
+        self.secured = secured
+        self.hosts: dict[str, TypeHost] = {}
+        "By the names of their types."
+        self.trouble = "" if not name else "it has not answered yet"
+        "Why nothing of this journal is used now; empty: it is used."
+
+    async def take(
+        self, type_name: str, type_id: int, me: Incarnation, shards: Mapping[ShardId, Epoch]
+    ) -> tuple[frozenset[ShardId], bool | None]:
+        """Make shards ours in this journal, and safe to be read (`Journal.secure`). Return those
+        that are, and whether their type has messages there (None: the shard's row says so). Raises
+        JournalUnavailable.
+        """
+        if not self.name:
+            await self.secured.next()
+            return frozenset(shards), None
+        if self.trouble:
+            raise JournalUnavailable(f"the journal {self.name!r} is not used: {self.trouble}")
+        taken = await self.journal.take(type_name, type_id, shards, me)
+        await self.secured.next()
+        return taken.shards, taken.uses_messages
+
+
+class JournalWatch:
+    """Looks at a further journal: whose it is, where it lies, and in which lineage it goes on."""
+
+    def __init__(
+        self, part: JournalPart, cluster_id: str, store: ClusterStore, give_up: Callable[[JournalPart], None]
+    ) -> None:
+        self._part = part
+        self._cluster_id = cluster_id
+        self._store = store
+        self._give_up = give_up
+        self._place = ""
+        self._lineage: Lineage | None = None
+
+    async def run(self) -> None:
+        while True:
+            trouble = await self.look()
+            self._say(trouble)
+            await asyncio.sleep(REFUSED_SECONDS if trouble and not self._place else LOOK_SECONDS)
+
+    async def look(self) -> str:
+        """Look once; return why the journal cannot be used, or nothing."""
+        part = self._part
+        try:
+            found = await part.journal.own(self._cluster_id)
+            if not self._place:
+                known = await self._store.journal_place(part.name, found.place)
+                if known != found.place:
+                    return _elsewhere(part.name, known, found.place)
+                self._place = found.place
+        except JournalOfAnother as error:
+            return (
+                f"its database belongs to another cluster ({error})"
+                if str(error)
+                else "its database is that of a cluster of its own"
+            )
+        except (JournalUnavailable, StoreUnavailable) as error:
+            return str(error)
+        if found.place != self._place:
+            return _elsewhere(part.name, self._place, found.place)
+        if self._lineage is not None and found.lineage.timeline < self._lineage.timeline:
+            return f"its server is on timeline {found.lineage.timeline}, and was left for a newer one"
+        if found.lineage != self._lineage:
+            if self._lineage is not None:
+                logger.warning(
+                    "the journal %r goes on at timeline %d, after a failover or a restore: its shards here are given up, "
+                    "to be read again, in case some of their last events are missing", part.name, found.lineage.timeline,
+                    extra={"action": "journal_moved_on", "journal": part.name},
+                )  # fmt: skip
+                self._give_up(part)
+            self._lineage = found.lineage
+            part.journal.live_in(found.lineage)
+        part.deliverer.told(uses_messages=found.uses_messages)
+        return ""
+
+    def _say(self, trouble: str) -> None:
+        part = self._part
+        if bool(trouble) != bool(part.trouble) or (trouble and not self._place and trouble != part.trouble):
+            level = logging.ERROR if trouble else logging.INFO
+            text = "the journal %r cannot be used: %s" if trouble else "the journal %r is used%s"
+            action = "journal_refused" if trouble else "journal_used"
+            logger.log(level, text, part.name, trouble, extra={"action": action, "journal": part.name})
+        part.trouble = trouble
+
+
+def _elsewhere(name: str, known: str, found: str) -> str:
+    return (
+        f"the cluster knows the journal {name!r} as the database {known}, and its alias leads to {found}. If its data was"
+        f" moved there, run: manage.py sharding_journals --adopt {name}"
+    )
