@@ -179,9 +179,11 @@ def check_databases(app_configs: Apps = None, **_: Any) -> Messages:
     if settings is None:
         return []
     found: Messages = []
+    journals = {f"JOURNALS'][{alias!r}": alias for alias in settings.further_journals}
     for key, alias in {
         "DATABASE": settings.database,
         "LIFELINE_DATABASE": settings.lifeline_database,
+        **journals,
     }.items():
         if alias not in connections:
             hint = f"Use one of the aliases in DATABASES: {', '.join(sorted(connections))}."

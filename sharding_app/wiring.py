@@ -210,9 +210,17 @@ def node_ports(
         set_parts(
             lambda projection: DjangoPart(settings.database, projection, owner=incarnation, vault=vault)
         )
-        journal = PostgresJournal(direct, owner=incarnation, connections=settings.journal_connections)
+        connections = settings.journal_connections
+        journal = PostgresJournal(direct, owner=incarnation, connections=connections)
         sealed = SealedJournal(journal, vault)
-        store = PostgresStore(direct, owner=incarnation)
+        # The keys of persons are in the cluster's own database.
+        further = {
+            alias: SealedJournal(
+                PostgresJournal(conninfo(alias), owner=incarnation, connections=connections), vault, journal
+            )
+            for alias in settings.further_journals
+        }
+        store = PostgresStore(direct, owner=incarnation, journals=settings.journal_weights)
 
         def leases(path: str) -> Leases:
             factory = lease_factory(path)
@@ -224,6 +232,7 @@ def node_ports(
         return NodePorts(
             store=store,
             journal=cast(Journal, sealed),
+            journals=cast(dict[str, Journal], further),
             leases=leases,
             together=SealedTogether(
                 DjangoTogether(

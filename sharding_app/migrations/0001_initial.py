@@ -141,6 +141,22 @@ class Migration(migrations.Migration):
                     },
                 ),
                 migrations.CreateModel(
+                    name="JournalDatabase",
+                    fields=[
+                        ("name", models.TextField(primary_key=True, serialize=False)),
+                        ("place", models.TextField()),
+                        ("at", models.DateTimeField()),
+                    ],
+                    options={
+                        "db_table": "sharding_journal",
+                        "ordering": ("name",),
+                        "abstract": False,
+                        "required_db_vendor": "postgresql",
+                        "base_manager_name": "objects",
+                        "default_permissions": ("view",),
+                    },
+                ),
+                migrations.CreateModel(
                     name="Lease",
                     fields=[
                         ("name", models.TextField(primary_key=True, serialize=False)),

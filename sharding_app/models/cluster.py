@@ -161,6 +161,21 @@ class Lease(ReadOnlyModel):
         return self.name
 
 
+class JournalDatabase(ReadOnlyModel):
+    """A further database that has a part of the journal, and where it lies."""
+
+    name = models.TextField(primary_key=True)
+    place = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_journal"
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Location(ReadOnlyModel):
     """Where the application wants a shard (`ExternalAllocation`)."""
 

@@ -18,6 +18,7 @@ from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.allocation.threshold import ThresholdAllocation
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
 from sharding_app.protocol.delivery.deliveries import BackOff
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.link.limits import LinkLimits
 from sharding_app.protocol.liveness.shard_lease import LeaseTerms
 from sharding_app.protocol.passivation.strategy import NAMED
@@ -125,6 +126,10 @@ class Settings:
     lifeline_database: str = _knob(None, "Servers",
         "Alias of a direct connection to the same database, for the lifeline. It must not go "
         "through a transaction pooler.", default_text="as `DATABASE`")
+    journals: Mapping[str, int] = _knob({}, "Servers",
+        "PostgreSQL aliases of databases that share the journal, with weights: `{\"default\": 1, \"journal_b\": 2}`. "
+        "Each new shard lies in one of them, by weight; existing ones stay. `DATABASE` has the weight 0 if it is not "
+        "named, and all shards if this is empty. Nodes connect to each of them directly.")
     channel_layer: str = _knob(None, "Servers",
         "Alias of the channel layer that carries messages between nodes.",
         default_text="`\"sharding\"` if configured, else `\"default\"`")
@@ -484,6 +489,19 @@ class Settings:
     @cached_property
     def shard_leases(self) -> LeaseTerms:
         return self._part(LeaseTerms)
+
+    @property
+    def journal_weights(self) -> dict[str, float]:
+        """The weights of the journals by their names (`protocol.journals`)."""
+        return {
+            CLUSTERS_OWN if alias == self.database else alias: float(weight)
+            for alias, weight in self.journals.items()
+        }
+
+    @property
+    def further_journals(self) -> tuple[str, ...]:
+        """The aliases of the journals beside the one in the cluster's own database."""
+        return tuple(alias for alias in self.journals if alias != self.database)
 
     @property
     def recovery_rate(self) -> tuple[int, float] | None:

@@ -33,9 +33,15 @@ def journal_alias() -> str:
     return str(alias)
 
 
+def further_journals() -> list[str]:
+    """Return the aliases of the databases beside the cluster's own that share the journal."""
+    named = getattr(settings, "SHARDING", {}).get("JOURNALS") or {}
+    return [str(alias) for alias in named if alias != journal_alias()]
+
+
 def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:
-    """Whether our tables belong on this connection: PostgreSQL, and the cluster's own alias."""
-    return connection.vendor == "postgresql" and connection.alias == journal_alias()
+    """Whether our tables belong on this connection: PostgreSQL, and the alias of a journal."""
+    return connection.vendor == "postgresql" and connection.alias in (journal_alias(), *further_journals())
 
 
 @contextmanager

@@ -62,9 +62,13 @@ class _Inner(Journal, SubjectRows, Protocol):
 class SealedJournal:
     """`ports.journal.Journal`, made of one that knows nothing of personal data."""
 
-    def __init__(self, journal: _Inner, vault: Vault | None) -> None:
+    def __init__(
+        self, journal: _Inner, vault: Vault | None, subjects: SubjectRows | None = None
+    ) -> None:
+        """`subjects`: the journal whose database has the persons' keys, if it is another one."""
         self._journal = journal
         self._vault = vault
+        self._subjects = subjects or journal
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
@@ -266,7 +270,7 @@ class SealedJournal:
                 return cast(T, end.value)
             except NoKeys as error:
                 raise JournalUnavailable(str(error)) from error
-            answer = await self._journal.subject_rows(ask.query, ask.params)
+            answer = await self._subjects.subject_rows(ask.query, ask.params)
 
 
 class SealedTogether:

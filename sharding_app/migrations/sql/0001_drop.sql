@@ -1,6 +1,6 @@
 DROP TABLE @schema@.sharding_cluster, @schema@.sharding_coordinator, @schema@.sharding_node, @schema@.sharding_type,
     @schema@.sharding_shard, @schema@.sharding_event, @schema@.sharding_snapshot, @schema@.sharding_remembered, @schema@.sharding_message,
-    @schema@.sharding_lease, @schema@.sharding_decision, @schema@.sharding_location,
+    @schema@.sharding_lease, @schema@.sharding_journal, @schema@.sharding_decision, @schema@.sharding_location,
     @schema@.sharding_change, @schema@.sharding_projection, @schema@.sharding_position, @schema@.sharding_filled,
     @schema@.sharding_held, @schema@.sharding_subject;
 DROP FUNCTION @schema@.sharding_partition_type_v1();
@@ -12,7 +12,7 @@ DROP FUNCTION @schema@.sharding_follow_v1(integer[], boolean);
 DROP FUNCTION @schema@.sharding_uses_messages_v1();
 DROP FUNCTION @schema@.sharding_append_v1;
 DROP FUNCTION @schema@.sharding_locate_v1(text, integer[], text[]);
-DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], bigint[], text[], text[]);
+DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], bigint[], text[], text[], text[]);
 DROP FUNCTION @schema@.sharding_put_in_force_v1(bigint, text, bigint);
 DROP FUNCTION @schema@.sharding_acquire_leases_v1(text[], text, double precision, double precision);
 DROP FUNCTION @schema@.sharding_renew_leases_v1(text[], bigint[], text[], text, double precision, double precision);

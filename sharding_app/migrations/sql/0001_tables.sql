@@ -90,6 +90,13 @@ CREATE TABLE sharding_shard (
     CHECK ((home IS NULL) = (step = 'stopped'))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+-- Where the databases of further journals lie: an alias that leads elsewhere all of a sudden is noticed.
+CREATE TABLE sharding_journal (
+    name text COLLATE "C" PRIMARY KEY,
+    place text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL DEFAULT now()
+);
+
 CREATE TABLE sharding_event (
     type_id integer NOT NULL,
     entity text COLLATE "C" NOT NULL CHECK (octet_length(entity) BETWEEN 1 AND 512),
