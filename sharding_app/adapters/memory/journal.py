@@ -54,9 +54,9 @@ class MemoryJournal:
         self._server = server
         self._rows = server.journal
         self._writes = JournalWrites(server)
-        *writers, self._reader, self._recovery = (
+        *writers, self._reader, self._recovery, self._watch = (
             Connection(server, client, line=line, lock_seconds=lock_seconds)
-            for line in (*["journal"] * connections, "reads", "reads")
+            for line in (*["journal"] * connections, "reads", "reads", "watch")
         )
         self._writers = tuple(writers)
         self.lines = {"journal": self._writers, "reads": (self._reader, self._recovery)}
@@ -89,15 +89,14 @@ class MemoryJournal:
         return self._lineage
 
     async def own(self, cluster_id: str) -> Owned:
-        lineage = self._server.identity.lineage
-
         def own() -> Owned:
             if self._server.journal_of not in ("", cluster_id):
                 raise JournalOfAnother(self._server.journal_of)
             self._server.journal_of = cluster_id
-            return Owned(self._server.system, lineage, uses_messages=bool(self._server.messages.types))
+            lineage, used = self._server.identity.lineage, bool(self._server.messages.types)
+            return Owned(self._server.system, lineage, uses_messages=used)
 
-        return await self._read("own", own)
+        return await self._asked(self._watch.reach("own", lambda: at_once(own)))
 
     async def take(
         self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
@@ -294,7 +293,7 @@ class MemoryJournal:
         return await self._read("overdue", lambda: self._writes.messages.overdue(home, late_seconds, limit))
 
     async def close(self) -> None:
-        for connection in (*self._writers, self._reader, self._recovery):
+        for connection in (*self._writers, self._reader, self._recovery, self._watch):
             connection.close()
 
     async def _write(self, kind: str, request: Callable[[], Steps[T]], on: int) -> T:

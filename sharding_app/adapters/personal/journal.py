@@ -62,9 +62,7 @@ class _Inner(Journal, SubjectRows, Protocol):
 class SealedJournal:
     """`ports.journal.Journal`, made of one that knows nothing of personal data."""
 
-    def __init__(
-        self, journal: _Inner, vault: Vault | None, subjects: SubjectRows | None = None
-    ) -> None:
+    def __init__(self, journal: _Inner, vault: Vault | None, subjects: SubjectRows | None = None) -> None:
         """`subjects`: the journal whose database has the persons' keys, if it is another one."""
         self._journal = journal
         self._vault = vault

@@ -1,0 +1,135 @@
+"""Shards in two journals: each promise of a shard is kept within its own, and one that is down
+stops its own shards only.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from sharding_app import AskTimeout
+from sharding_app.adapters.memory import MemoryJournal, MemoryServer
+from sharding_app.errors import Unavailable
+from sharding_app.ports.journal import EventRow, JournalOfAnother, ShardsFenced
+from sharding_app.protocol.ids import shard_of
+from sharding_app.runtime.base.config import NodeConfig
+from tests.unit.runtime.two_journals import SECOND, SHARDS, Purse, TwoJournals, some
+from tests.unit.runtime.waiting import until
+
+pytestmark = pytest.mark.asyncio
+
+HERE, THERE = some("", 5), some(SECOND, 5)
+CONFIG = NodeConfig(number_of_shards=SHARDS, ask_timeout_seconds=30.0)
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[TwoJournals]:
+    async with TwoJournals([Purse], nodes=2, config=CONFIG) as made:
+        with made.in_use():
+            yield made
+
+
+def stored(server: MemoryServer) -> Counter[str]:
+    return Counter({entity: len(rows) for (_, entity), rows in server.journal.events.items()})
+
+
+async def pay_all(cents: int = 1) -> dict[str, int]:
+    ids = [*HERE, *THERE]
+    return dict(zip(ids, await asyncio.gather(*(Purse.ref(each).pay(cents) for each in ids)), strict=True))
+
+
+async def test_events_lie_in_the_journal_of_their_shard(cluster: TwoJournals) -> None:
+    await pay_all()
+    await pay_all()
+    assert stored(cluster.server) == Counter(dict.fromkeys(HERE, 2))
+    assert stored(cluster.second) == Counter(dict.fromkeys(THERE, 2))
+
+
+async def test_a_shard_that_moves_reads_its_events_from_its_journal(cluster: TwoJournals) -> None:
+    await pay_all()
+    await cluster.add_node("late")
+    await cluster.stop_node("node1")
+    assert set((await pay_all()).values()) == {2}
+    await cluster.kill_node("node2")
+    assert set((await pay_all()).values()) == {3}
+
+
+async def test_a_home_takes_its_shards_before_it_reads_them(cluster: TwoJournals) -> None:
+    """A former home that is frozen writes nothing once the next one has begun."""
+    await pay_all()
+    type_id = cluster.server.cluster.type_ids["journals.Purse"]
+    before = dict(cluster.second.cluster.epochs)
+    frozen = MemoryJournal(cluster.second, "n-frozen")
+    await cluster.stop_node("node1")
+    await cluster.stop_node("node2")
+    await cluster.add_node("next")
+    await pay_all()
+    (entity, *_), after = THERE, cluster.second.cluster.epochs
+    assert all(after[key] > epoch for key, epoch in before.items())
+    shard = shard_of(entity, SHARDS)
+    late = EventRow(type_id, entity, 3, shard, before[type_id, shard], "Paid", 1, b"{}", None, None, None)
+    with pytest.raises(ShardsFenced):
+        await frozen.append([late])
+
+
+async def test_a_journal_that_is_down_stops_its_own_shards_only(cluster: TwoJournals) -> None:
+    await pay_all()
+    cluster.second.stop()
+    waiting = asyncio.ensure_future(Purse.ref(THERE[0]).pay(1))
+    for _ in range(3):
+        assert len(await asyncio.gather(*(Purse.ref(each).pay(1) for each in HERE))) == len(HERE)
+    # A shard that has no home yet gets one, and waits; others are not held up by it.
+    new = some(SECOND, 40)[-1]
+    begun = asyncio.ensure_future(Purse.ref(new).pay(1))
+    fresh = some("", 40)[-1]
+    assert await Purse.ref(fresh).pay(1) == 1
+    assert not waiting.done()
+    assert not begun.done()
+    cluster.second.start()
+    assert await waiting == 2
+    assert await begun == 1
+
+
+async def test_ids_of_all_journals_are_listed_in_one_order(cluster: TwoJournals) -> None:
+    await pay_all()
+    assert [each.entity_id async for each in Purse.refs()] == sorted([*HERE, *THERE])
+    cluster.second.stop()
+    with pytest.raises((AskTimeout, Unavailable)):
+        async for _ in Purse.refs():
+            pass
+
+
+async def test_after_a_failover_the_shards_of_that_journal_are_read_again(cluster: TwoJournals) -> None:
+    """Those of the other journal stay where they are, at their epochs."""
+    await pay_all()
+    epochs = dict(cluster.server.cluster.epochs)
+    cluster.second.standby.part(asynchronous=True)
+    assert set(await asyncio.gather(*(Purse.ref(each).pay(10) for each in THERE))) == {11}
+    cluster.second.fail_over()
+    await until(lambda: all(part.journal.lineage is None or part.journal.lineage.timeline == 2
+                            for node in cluster.nodes.values() for part in node.hosting.parts[1:]))  # fmt: skip
+    assert set(await asyncio.gather(*(Purse.ref(each).pay(1) for each in THERE))) == {2}
+    assert set(await asyncio.gather(*(Purse.ref(each).pay(1) for each in HERE))) == {2}
+    type_id = cluster.server.cluster.type_ids["journals.Purse"]
+    there = {key for key in cluster.second.cluster.epochs if key[0] == type_id}
+    assert {key for key in epochs if cluster.server.cluster.epochs[key] != epochs[key]} == there
+
+
+async def test_a_database_of_another_cluster_is_not_used(cluster: TwoJournals) -> None:
+    with pytest.raises(JournalOfAnother, match=cluster.server.cluster_id):
+        await MemoryJournal(cluster.second, "n-stranger").own("another")
+    await pay_all()
+
+
+async def test_an_alias_that_leads_to_another_database_is_noticed(cluster: TwoJournals) -> None:
+    """Two nodes that write a shard's events in two databases would keep no promise."""
+    await pay_all()
+    elsewhere = MemoryServer(now=cluster.loop.time, steady=cluster.loop.time)
+    elsewhere.system = "another"
+    cluster.second = elsewhere
+    node = await cluster.add_node("misled")
+    part = node.hosting.parts[1]
+    await until(lambda: "leads to another" in part.trouble)
+    assert stored(elsewhere) == Counter()
