@@ -173,12 +173,7 @@ def _clashes(settings: Settings) -> list[Problem]:
                 "Generate a separate key for steering, and give it only to nodes and operators' processes.",
             )
         )
-    if any(weight < 0 for weight in settings.journals.values()):
-        problems.append(Problem("SHARDING['JOURNALS']: no weight is below 0."))
-    elif settings.journals and not any(settings.journals.values()):
-        problems.append(
-            Problem("SHARDING['JOURNALS']: new shards lie in a journal with a weight above 0: name one.")
-        )
+    problems += _weight_problems(settings.journals)
     if any(least < 1 for least in settings.min_nodes_of_role.values()):
         problems.append(Problem("SHARDING['MIN_NODES_OF_ROLE']: each number must be at least 1."))
     try:
@@ -194,6 +189,14 @@ def _clashes(settings: Settings) -> list[Problem]:
     except ImproperlyConfigured as error:
         problems.append(Problem(f"SHARDING['USE_LEASE']: {error}"))
     return problems
+
+
+def _weight_problems(journals: Mapping[str, int]) -> list[Problem]:
+    if any(weight < 0 for weight in journals.values()):
+        return [Problem("SHARDING['JOURNALS']: no weight is below 0.")]
+    if journals and not any(journals.values()):
+        return [Problem("SHARDING['JOURNALS']: new shards lie in a journal with a weight above 0: name one.")]
+    return []
 
 
 LINK_FILES = ("certificate", "key", "authority")

@@ -21,7 +21,7 @@ from tests.unit.runtime.waiting import until
 pytestmark = pytest.mark.asyncio
 
 HERE, THERE = some("", 5), some(SECOND, 5)
-CONFIG = NodeConfig(number_of_shards=SHARDS, ask_timeout_seconds=30.0)
+CONFIG = NodeConfig(number_of_shards=SHARDS, ask_timeout_seconds=4.0)
 
 
 @pytest_asyncio.fixture
