@@ -66,6 +66,8 @@ class ErasureHost(Protocol):
 
     shards: dict[ShardId, ResidentShard]
     journal: Journal
+    clusters_journal: Journal | None
+    "The journal in the cluster's own database, if the entities' is another one."
     meter: Meter
     now: Callable[[], float]
     execution: Execution
@@ -217,6 +219,11 @@ class Erasing:
         )  # fmt: skip
         if not job.erased.whole:
             return None
+        if host.clusters_journal is not None:  # messages from outside, and the timeline
+            job.erased += await host.clusters_journal.erase(
+                type_id, shard.number, shard.epoch, slot.id,
+                at_most=EVENTS_AT_ONCE, before=job.erased, by=job.by,
+            )  # fmt: skip
         host.erased(slot)
         return job.erased
 

@@ -51,6 +51,8 @@ class JournalPart:
         self.deliverer = deliverer
         self.following = following
         self.secured = secured
+        self.clusters: JournalPart | None = None
+        "The part with the cluster's own journal, if it is another one."
         self.hosts: dict[str, TypeHost] = {}
         "By the names of their types."
         self.trouble = "" if not name else "it has not answered yet"

@@ -137,7 +137,9 @@ class NodeHost:
         self.parts = [self._cluster_journal]
         for name, journal in ports.journals.items():
             writer = JournalWriter(journal, node.may_send)
-            self.parts.append(JournalPart(name, journal, writer, *self._machinery(name, journal, writer)))
+            part = JournalPart(name, journal, writer, *self._machinery(name, journal, writer))
+            part.clusters = self._cluster_journal
+            self.parts.append(part)
         self.waits = Waits(
             node.incarnation, self.host_at, self.all_hosts, node.region_client, node.try_send, node.may_handle
         )
@@ -319,7 +321,9 @@ class NodeHost:
         except JournalUnavailable:
             return  # the coordinator asks again
         if resumed == self._resumed and self._node.may_handle():
-            self._start(host, {row: bool(uses_messages) for row in rows if row.shard in taken})
+            self._start(
+                host, {row: bool(uses_messages) or row.uses_messages for row in rows if row.shard in taken}
+            )
             self._say_started(source, type_name, told)
 
     def _start(self, host: TypeHost, rows: Mapping[ShardRow, bool]) -> None:
@@ -441,7 +445,13 @@ class NodeHost:
         self.give_up(self._cluster_journal)
 
     def give_up(self, part: JournalPart) -> None:
-        """Give up the shards of a part: its journal may lack their last events."""
+        """Give up the shards of a part: its journal may lack their last events.
+
+        Shards of other journals may have messages from outside there, and read them again.
+        """
+        for host in self.all_hosts():
+            if host.journal_name != part.name:
+                part.deliverer.look_again(host.type_id)
         for name, host in part.hosts.items():
             if host.type.kind == "memory" and host.workers is None:
                 part.deliverer.look_again(host.execution.type_id)

@@ -76,6 +76,12 @@ class Part(Protocol):
     following: Following
     secured: Rounds
 
+    @property
+    def clusters(self) -> "Part | None":
+        """The part that works with the cluster's own journal, if it is another one: messages from
+        outside lie there.
+        """
+
     async def take(
         self, type_name: str, type_id: int, me: Incarnation, shards: Mapping[ShardId, Epoch]
     ) -> tuple[frozenset[ShardId], bool | None]: ...
@@ -122,6 +128,7 @@ class TypeHost:
         self.send = send
         self.may_handle = may_handle
         self.journal = part.journal
+        self.clusters_journal = None if part.clusters is None else part.clusters.journal
         self.listener = ports.listener
         self.threads = ports.threads
         self.closing = False
@@ -157,6 +164,7 @@ class TypeHost:
         )
         self.life_in = region.life_in
         self._deliverer = deliverer = part.deliverer
+        self._deliverers = [deliverer] if part.clusters is None else [deliverer, part.clusters.deliverer]
         self._following = part.following
         self.execution.followed = part.following.shards
         self.new_message_id = deliverer.new_id
@@ -546,23 +554,27 @@ class TypeHost:
             )
 
     def begin_deliveries(self, shard: ResidentShard) -> None:
-        self._deliverer.begin(self.type, self.execution.type_id, shard.number, shard.epoch)
+        for each in self._deliverers:
+            each.begin(self.type, self.type_id, shard.number, shard.epoch)
 
     def uses_messages(self, shard: ResidentShard) -> bool:
-        return self._deliverer.has(self.execution.type_id, shard.number)
+        return any(each.has(self.type_id, shard.number) for each in self._deliverers)
 
     def forget_deliveries(self, shard: ResidentShard) -> None:
-        self._deliverer.forget(self.execution.type_id, shard.number)
+        for each in self._deliverers:
+            each.forget(self.type_id, shard.number)
 
     def forget_messages(self, slot: Resident) -> None:
         """Forget the messages and timers of an entity that is being erased."""
-        self._deliverer.erased(self.execution.type_id, slot.shard.number, slot.id)
+        for each in self._deliverers:
+            each.erased(self.type_id, slot.shard.number, slot.id)
 
     def _told_of_due(self, source: Incarnation, message: Deliver, shard: ResidentShard) -> None:
         """Read what was stored or changed from outside for an entity of a shard."""
         if not shard.stopping and shard.epoch == message.epoch:
             changed = message.args.decode(errors="replace")
-            self._deliverer.look(self.type, self.execution.type_id, shard.number, shard.epoch, changed)
+            for each in self._deliverers:
+                each.look(self.type, self.type_id, shard.number, shard.epoch, changed)
         self.done(source, message.request)
 
     # -- Followers ---------------------------------------------------------------------------------

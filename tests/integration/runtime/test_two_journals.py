@@ -1,0 +1,165 @@
+"""Shards in two databases of a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+import psycopg
+import pytest
+import pytest_asyncio
+
+from sharding_app.adapters.postgres.journal import PostgresJournal
+from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.embedded import Servers
+from sharding_app.errors import ShardingError
+from sharding_app.ports.journal import EventRow, JournalOfAnother, ShardsFenced
+from sharding_app.protocol.ids import Incarnation, shard_of
+from sharding_app.runtime.base.config import NodeConfig, NodePorts
+from tests.integration.lives.on_postgres import Params, PostgresCluster, RealLoop
+from tests.support.scratch import make_tables, scratch_database
+from tests.unit.runtime.two_journals import SECOND, SHARDS, WEIGHTS, Purse, some
+
+pytestmark = pytest.mark.asyncio
+
+HERE, THERE = some("", 5), some(SECOND, 5)
+CONFIG = NodeConfig(number_of_shards=SHARDS, ask_timeout_seconds=20.0)
+STORED = "SELECT entity, count(*) FROM sharding_event GROUP BY entity"
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"real": RealLoop}
+
+
+class TwoDatabases(PostgresCluster):
+    def __init__(self, params: Params, second: Params, **options: Any) -> None:
+        self.second = second
+        super().__init__(params, [Purse], **options)
+
+    def _node_ports(self, incarnation: Incarnation) -> NodePorts:
+        ports = super()._node_ports(incarnation)
+        ports.store = PostgresStore(self.params, owner=incarnation, journals=WEIGHTS)
+        ports.journals = {SECOND: PostgresJournal(self.second, owner=incarnation)}
+        return ports
+
+
+@pytest.fixture
+def databases(servers: Servers) -> Iterator[tuple[Params, Params]]:
+    with scratch_database(servers.database_url) as first, scratch_database(servers.database_url) as second:
+        make_tables(first)
+        make_tables(second)
+        yield first, second
+
+
+@pytest_asyncio.fixture
+async def cluster(databases: tuple[Params, Params]) -> AsyncIterator[TwoDatabases]:
+    async with TwoDatabases(*databases, nodes=2, config=CONFIG) as made:
+        with made.in_use():
+            yield made
+
+
+def rows(params: Params, query: str, *values: object) -> list[tuple[Any, ...]]:
+    with psycopg.connect(**params, autocommit=True) as connection:
+        return connection.execute(query.encode(), values).fetchall()
+
+
+def stored(params: Params) -> Counter[str]:
+    return Counter(dict(rows(params, STORED)))
+
+
+async def pay_all() -> list[int]:
+    return await asyncio.gather(*(Purse.ref(each).pay(1) for each in (*HERE, *THERE)))
+
+
+async def test_events_lie_in_the_database_of_their_shard_and_move_with_it(cluster: TwoDatabases) -> None:
+    await pay_all()
+    await cluster.add_node("late")
+    await cluster.stop_node("node1")
+    assert set(await pay_all()) == {2}
+    await cluster.kill_node("node2")
+    assert set(await pay_all()) == {3}
+    assert stored(cluster.params) == Counter(dict.fromkeys(HERE, 3))
+    assert stored(cluster.second) == Counter(dict.fromkeys(THERE, 3))
+    assert [each.entity_id async for each in Purse.refs()] == sorted([*HERE, *THERE])
+
+
+async def test_a_former_home_writes_nothing_once_the_next_one_has_begun(cluster: TwoDatabases) -> None:
+    await pay_all()
+    entity, wanted = THERE[0], "SELECT type_id, epoch FROM sharding_shard WHERE shard = %s"
+    shard = shard_of(entity, SHARDS)
+    ((type_id, epoch),) = rows(cluster.second, wanted, shard)
+    former = PostgresJournal(cluster.second, owner="n-frozen")
+    await former.connect()
+    await cluster.stop_node("node1")
+    await cluster.stop_node("node2")
+    await cluster.add_node("next")
+    await pay_all()
+    ((_, later),) = rows(cluster.second, wanted, shard)
+    assert later > epoch
+    with pytest.raises(ShardsFenced):
+        await former.append([EventRow(type_id, entity, 3, shard, epoch, "Paid", 1, b"{}", None, None, None)])
+    taken = await former.take("journals.Purse", type_id, {shard: epoch}, "n-frozen")
+    assert taken.shards == frozenset()
+    await former.close()
+
+
+async def test_a_database_that_is_away_stops_its_own_shards_only(cluster: TwoDatabases) -> None:
+    await pay_all()
+    name = cluster.second["dbname"]
+    away = f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false'
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+    with psycopg.connect(**cluster.params, autocommit=True) as admin:
+        admin.execute(away.encode())
+        admin.execute(ended.encode(), [name])
+        waiting = [asyncio.ensure_future(Purse.ref(each).pay(1)) for each in THERE]
+        for _ in range(5):
+            await asyncio.gather(*(Purse.ref(each).pay(1) for each in HERE))
+        fresh = some("", 40)[-1]
+        assert await Purse.ref(fresh).pay(1) == 1
+        assert not any(each.done() for each in waiting)
+        admin.execute(away.replace("false", "true").encode())
+    assert set(await asyncio.gather(*waiting)) == {2}
+
+
+async def test_a_database_of_another_cluster_is_refused(cluster: TwoDatabases) -> None:
+    await pay_all()
+    stranger = PostgresJournal(cluster.second, owner="n-stranger")
+    with pytest.raises(JournalOfAnother):
+        await stranger.own("another")
+    ours = PostgresJournal(cluster.params, owner="n-stranger")
+    with pytest.raises(JournalOfAnother):
+        await ours.own(cluster.server.cluster_id)
+    await stranger.close()
+    await ours.close()
+
+
+async def test_nothing_acknowledged_is_lost_while_nodes_come_and_go(cluster: TwoDatabases) -> None:
+    paid: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    ends = asyncio.Event()
+
+    async def caller(entity: str) -> None:
+        while not ends.is_set():
+            asked[entity] += 1
+            try:
+                await Purse.ref(entity).pay(1)
+            except ShardingError:
+                continue
+            paid[entity] += 1
+
+    callers = [asyncio.ensure_future(caller(each)) for each in (*HERE, *THERE)]
+    await cluster.add_node("third")
+    await asyncio.sleep(1)
+    await cluster.kill_node("node1")
+    await asyncio.sleep(1)
+    await cluster.add_node("fourth")
+    await cluster.stop_node("node2")
+    await asyncio.sleep(1)
+    ends.set()
+    await asyncio.gather(*callers)
+    for entity in (*HERE, *THERE):
+        assert paid[entity] <= await Purse.ref(entity).sum() <= asked[entity]
+    assert stored(cluster.params).keys() == set(HERE)
+    assert stored(cluster.second).keys() == set(THERE)
