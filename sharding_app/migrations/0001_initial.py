@@ -488,6 +488,35 @@ class Migration(migrations.Migration):
                     },
                 ),
                 migrations.CreateModel(
+                    name="TakenMessage",
+                    fields=[
+                        ("id", models.TextField(primary_key=True, serialize=False)),
+                        ("shard", models.IntegerField()),
+                        ("entity", models.TextField()),
+                        ("epoch", models.BigIntegerField()),
+                        ("journal", models.TextField()),
+                        ("partial", models.BooleanField()),
+                        ("at", models.DateTimeField()),
+                        (
+                            "type",
+                            models.ForeignKey(
+                                db_constraint=False,
+                                db_index=False,
+                                on_delete=django.db.models.deletion.DO_NOTHING,
+                                related_name="taken",
+                                to="sharding.entitytype",
+                            ),
+                        ),
+                    ],
+                    options={
+                        "db_table": "sharding_taken",
+                        "abstract": False,
+                        "required_db_vendor": "postgresql",
+                        "base_manager_name": "objects",
+                        "default_permissions": ("view",),
+                    },
+                ),
+                migrations.CreateModel(
                     name="ProjectionVersion",
                     fields=[
                         ("id", models.IntegerField(primary_key=True, serialize=False)),

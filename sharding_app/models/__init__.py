@@ -13,7 +13,7 @@ from sharding_app.models.cluster import (
     Node,
     Shard,
 )
-from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot, Subject
+from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot, Subject, TakenMessage
 from sharding_app.models.projections import HeldEntity, ProjectionPosition, ProjectionVersion
 from sharding_app.models.readonly import ReadOnlyError
 
@@ -36,4 +36,5 @@ __all__ = [
     "Shard",
     "Snapshot",
     "Subject",
+    "TakenMessage",
 ]

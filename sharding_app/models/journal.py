@@ -125,3 +125,24 @@ class Message(ReadOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.command} of {self.target}"
+
+
+class TakenMessage(ReadOnlyModel):
+    """A message that has taken effect here, and whose row lies in another journal."""
+
+    id = models.TextField(primary_key=True)
+    type = models.ForeignKey(
+        EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="taken"
+    )
+    shard = models.IntegerField()
+    entity = models.TextField()
+    epoch = models.BigIntegerField()
+    journal = models.TextField()
+    partial = models.BooleanField()
+    at = models.DateTimeField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_taken"
+
+    def __str__(self) -> str:
+        return f"{self.id} by {self.entity}"

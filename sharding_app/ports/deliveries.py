@@ -4,6 +4,11 @@ appends.
 A row is inserted by the append that stores the events of the command that staged it. It is deleted
 by the append that stores the events of the command that it causes. So each takes effect once,
 however often it is delivered in between. A timer is a message of an entity to itself with a `key`.
+
+With several journals the row lies with its owner, and the entities of its target may lie in another
+database. Such a row is *foreign* for its target: no append reaches it. The append of the target
+leaves a *mark* instead (a row of `sharding_taken`), and the owner's home deletes the row later. A
+second append for that message finds the mark. A mark stays until its row is gone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,6 +74,10 @@ class MessageRow(NamedTuple):
         return None if self.key is None else (self.type_id, self.entity, self.key)
 
 
+Taker = tuple[int, ShardId, Epoch, str]
+"""An entity that takes a message: a type's number, a shard, its epoch, and an id."""
+
+
 class Taking(NamedTuple):
     """A row that the commit of its target takes: the effect of the message and the end of the row
     are one.
@@ -85,6 +94,10 @@ class Taking(NamedTuple):
     "Of a repeating timer: the row goes on with this new id, due then."
     reply: MessageRow | None = None
     "`discard` alone stores it, if it finds the row. In an append the reply is one of `sends`."
+    foreign: str | None = None
+    "The journal in which the row lies: the append leaves a mark. None: the row lies here."
+    taker: Taker | None = None
+    "Of a foreign row: the entity whose commit takes it."
 
 
 class MessageChanges(NamedTuple):
@@ -121,6 +134,37 @@ class Pending(NamedTuple):
     "Of a repeating timer whose firing has failed: the time at which that was due."
     outside: bool
     "It was stored from outside."
+    journal: str = ""
+    "The name of the journal in which its row lies; empty: the cluster's."
+
+
+class Standing(NamedTuple):
+    """A row as its target's home reads it in another journal."""
+
+    parked: bool
+    seconds: float
+    "Until it is due, by the clock of that journal's server. 0: it is due."
+
+    @property
+    def waits(self) -> bool:
+        """Whether it may be taken now."""
+        return not (self.parked or self.seconds)
+
+
+class TakenMark(NamedTuple):
+    """The mark of a message whose row lies in another journal, and that has taken effect here."""
+
+    id: str
+    "Of the message."
+    type_id: int
+    shard: ShardId
+    "Together with `type_id`: that of the entity that took it."
+    journal: str
+    "In which the row lies."
+    partial: bool
+    "A handler has committed in its middle, and did not end."
+    age: float
+    "Seconds since it was made, by the clock of its journal's server."
 
 
 class Page(NamedTuple):
@@ -142,17 +186,26 @@ class MessagesGone(Exception):
     """Nothing of the batch was written: rows that it takes do not wait there.
 
     Those of `gone` were taken, cancelled, replaced or parked before. Those of `early` are not due
-    yet; the values are the seconds that they have left by the server's clock.
+    yet; the values are the seconds that they have left by the server's clock. Those of `marked` are
+    foreign, and have a mark; the values tell whether it is partial.
     """
 
-    def __init__(self, gone: frozenset[str], early: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        gone: frozenset[str],
+        early: Mapping[str, float] | None = None,
+        marked: Mapping[str, bool] | None = None,
+    ) -> None:
         self.gone = gone
         self.early = dict(early or {})
-        super().__init__(f"{len(gone)} message(s) are gone, {len(self.early)} not due yet")
+        self.marked = dict(marked or {})
+        super().__init__(
+            f"{len(gone)} message(s) are gone, {len(self.early)} not due yet, {len(self.marked)} marked"
+        )
 
     @property
     def ids(self) -> frozenset[str]:
-        return self.gone | self.early.keys()
+        return self.gone | self.early.keys() | self.marked.keys()
 
 
 class Overdue(NamedTuple):

@@ -7,7 +7,18 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Overdue, Page, Taking, TimerKey
+from sharding_app.ports.deliveries import (
+    Claim,
+    MessageChanges,
+    MessageRow,
+    Overdue,
+    Page,
+    ShardKey,
+    Standing,
+    TakenMark,
+    Taking,
+    TimerKey,
+)
 from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Lineage
@@ -495,12 +506,13 @@ class Journal(Protocol):
         """
         ...
 
-    async def discard(self, takes: Sequence[Taking]) -> list[str]:
+    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
         """Take rows without events, for entities that store none. The reply to a row is stored if
         the row was there. Returns the ids of those that were. Raises as `append` does.
 
-        A call may be repeated: rows that are gone are left out. After JournalUnavailable no
-        statement of an earlier call executes any more once a later one does.
+        `journal`: the one in which these rows lie, whatever `Taking.foreign` says. A call may be
+        repeated: rows that are gone are left out. After JournalUnavailable no statement of an
+        earlier call executes any more once a later one does.
         """
         ...
 
@@ -528,22 +540,69 @@ class Journal(Protocol):
         ...
 
     async def set_aside(
-        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
+        self,
+        message: str,
+        failures: int,
+        delay_seconds: float,
+        error: str,
+        claim: Claim,
+        journal: str = "",
     ) -> bool:
         """Let a row be due that many seconds from now, for its owner's home. False: it is gone.
 
-        Raises ShardsFenced and JournalUnavailable.
+        `journal`: the one in which the row lies. Raises ShardsFenced and JournalUnavailable.
         """
         ...
 
-    async def park(self, message: str, error: str, claim: Claim) -> bool:
+    async def park(self, message: str, error: str, claim: Claim, journal: str = "") -> bool:
         """Deliver a row no more until an operator decides. As `set_aside`."""
         ...
 
-    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
+    async def turn(
+        self, message: str, new: str, command: str, args: bytes, claim: Claim, journal: str = ""
+    ) -> bool:
         """Let a row become a message of its owner to itself under a new id, due now: the command
         that the sender has named for a failure. As `set_aside`.
         """
+        ...
+
+    # Messages between journals: `ports.deliveries` says what a foreign row and a mark are.
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several journals: a message may be foreign for its target."""
+        ...
+
+    def lies_in(self, type_id: int, shard: ShardId) -> str:
+        """Return the name of the journal in which the rows of a shard at home here lie; empty: the
+        cluster's.
+        """
+        ...
+
+    async def standing(
+        self, journal: str, messages: Collection[str], *, secured: bool = False
+    ) -> dict[str, Standing]:
+        """Read which of these rows are in a journal, by id. One that is gone is not in the answer.
+
+        `secured`: what is gone stays gone, also after a failover to a synchronous standby. Raises
+        JournalUnavailable.
+        """
+        ...
+
+    async def marked(self, type_id: int, shard: ShardId, messages: Collection[str]) -> dict[str, bool]:
+        """Read which of these messages have a mark in the journal of a shard, and whether it is
+        partial. Raises JournalUnavailable.
+        """
+        ...
+
+    async def marks(self, shards: Sequence[ShardKey], after: str, limit: int) -> list[TakenMark]:
+        """Read the first `limit` marks of these shards behind an id, in the order of their ids.
+        Raises JournalUnavailable.
+        """
+        ...
+
+    async def unmark(self, messages: Collection[str], claim: Claim) -> None:
+        """Remove marks of a shard for its home. Raises ShardsFenced and JournalUnavailable."""
         ...
 
     async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:

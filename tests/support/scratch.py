@@ -24,7 +24,7 @@ FILES = (
 )
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "message", "lease", "decision",
-    "location", "change", "projection", "position", "filled", "held", "subject",
+    "location", "change", "projection", "position", "filled", "held", "subject", "taken",
 )  # fmt: skip
 
 

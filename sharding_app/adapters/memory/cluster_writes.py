@@ -63,8 +63,15 @@ class Moving:
             and each.row.shard in former
             and self._later(each.row.entity) != each.row.shard
         )
-        self.marked, self.messages = marked[:at_most], messages[:at_most]
-        self._all = len(marked) < at_most and len(messages) < at_most
+        taken = sorted(
+            message
+            for message, each in server.messages.marks.items()
+            if each.taker[0] == type_id
+            and each.taker[1] in former
+            and self._later(each.taker[3]) != each.taker[1]
+        )
+        self.marked, self.messages, self.taken = marked[:at_most], messages[:at_most], taken[:at_most]
+        self._all = all(len(each) < at_most for each in (marked, messages, taken))
 
     def carry_out(self) -> bool:
         """Move them. Return whether that was all."""
@@ -75,6 +82,10 @@ class Moving:
         for message in self.messages:
             if stored := messages.rows.get(message):
                 messages.refile(stored, self._later(stored.row.entity))
+        for message in self.taken:
+            mark = messages.marks[message]
+            taker = (mark.taker[0], self._later(mark.taker[3]), *mark.taker[2:])
+            messages.marks[message] = mark._replace(taker=taker)
         return self._all
 
     def _later(self, entity: str) -> ShardId:

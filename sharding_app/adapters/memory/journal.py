@@ -11,7 +11,18 @@ from sharding_app.adapters.memory.journal_writes import JournalWrites
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError, Session
 from sharding_app.adapters.memory.steps import Steps, at_once
-from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Overdue, Page, Taking, TimerKey
+from sharding_app.ports.deliveries import (
+    Claim,
+    MessageChanges,
+    MessageRow,
+    Overdue,
+    Page,
+    ShardKey,
+    Standing,
+    TakenMark,
+    Taking,
+    TimerKey,
+)
 from sharding_app.ports.journal import (
     EVERYTHING,
     TRIM_LIMIT,
@@ -242,7 +253,7 @@ class MemoryJournal:
         changes = MessageChanges(list(sends), list(cancels))
         return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
 
-    async def discard(self, takes: Sequence[Taking]) -> list[str]:
+    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
         taken = list(takes)
         return await self._after_late_ones("discard", lambda: self._writes.messages.discard(taken))
 
@@ -273,21 +284,66 @@ class MemoryJournal:
         return await self._read("due", timers)
 
     async def set_aside(
-        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
+        self,
+        message: str,
+        failures: int,
+        delay_seconds: float,
+        error: str,
+        claim: Claim,
+        journal: str = "",
     ) -> bool:
         def set_aside() -> Steps[bool]:
             return self._writes.messages.set_aside(message, failures, delay_seconds, error, claim)
 
         return await self._after_late_ones("set_aside", set_aside)
 
-    async def park(self, message: str, error: str, claim: Claim) -> bool:
+    async def park(self, message: str, error: str, claim: Claim, journal: str = "") -> bool:
         return await self._after_late_ones("park", lambda: self._writes.messages.park(message, error, claim))
 
-    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
+    async def turn(
+        self, message: str, new: str, command: str, args: bytes, claim: Claim, journal: str = ""
+    ) -> bool:
         def turn() -> Steps[bool]:
             return self._writes.messages.turn(message, new, command, args, claim)
 
         return await self._after_late_ones("turn", turn)
+
+    @property
+    def several(self) -> bool:
+        return False
+
+    def lies_in(self, type_id: int, shard: ShardId) -> str:
+        return ""
+
+    async def standing(
+        self, journal: str, messages: Collection[str], *, secured: bool = False
+    ) -> dict[str, Standing]:
+        asked = list(messages)
+        found = await self._read(
+            "standing", lambda: self._server.messages.standing(asked, self._server.date())
+        )
+        if secured:
+            await self.secure()
+        return found
+
+    async def marked(self, type_id: int, shard: ShardId, messages: Collection[str]) -> dict[str, bool]:
+        asked = list(messages)
+
+        def marked() -> dict[str, bool]:
+            marks = self._server.messages.marks
+            return {each: marks[each].partial for each in asked if each in marks}
+
+        return await self._read("marked", marked)
+
+    async def marks(self, shards: Sequence[ShardKey], after: str, limit: int) -> list[TakenMark]:
+        wanted = frozenset(shards)
+        return await self._read(
+            "marks", lambda: self._server.messages.marks_of(wanted, after, limit, self._server.date())
+        )
+
+    async def unmark(self, messages: Collection[str], claim: Claim) -> None:
+        asked = list(messages)
+        await self._after_late_ones("unmark", lambda: self._writes.messages.unmark(asked, claim))
 
     async def overdue(self, home: Incarnation, late_seconds: float, limit: int) -> list[Overdue]:
         return await self._read("overdue", lambda: self._writes.messages.overdue(home, late_seconds, limit))

@@ -12,6 +12,9 @@ from sharding_app.ports.deliveries import (
     PairKey,
     Pending,
     ShardKey,
+    Standing,
+    TakenMark,
+    Taker,
     Taking,
     TimerKey,
 )
@@ -48,12 +51,23 @@ class Stored(NamedTuple):
         return self.row.key is None and self.error != "" and not self.parked
 
 
+class Marked(NamedTuple):
+    """A mark as it is in the table."""
+
+    taker: Taker
+    journal: str
+    partial: bool
+    at: datetime
+
+
 class MessageRows:
     def __init__(self) -> None:
         self.rows: dict[str, Stored] = {}
         "By id."
         self.timers: dict[TimerKey, str] = {}
         "Ids of those with a key."
+        self.marks: dict[str, Marked] = {}
+        "Of messages whose rows lie in other journals, by their ids."
         self.types: set[int] = set()
         "Numbers of the types whose entities have stored some."
         self.on_changes: Callable[[MessageChanges, datetime], None] | None = None
@@ -87,6 +101,8 @@ class MessageRows:
         found: dict[str, float | None] = {}
         seen: set[str] = set()
         for each in takes:
+            if each.foreign is not None:
+                continue
             stored = self.rows.get(each.id)
             if stored is None or stored.parked is not each.resumed or each.id in seen:
                 found[each.id] = None
@@ -94,6 +110,37 @@ class MessageRows:
                 found[each.id] = (stored.due - now).total_seconds()
             seen.add(each.id)
         return found
+
+    def not_marked(self, takes: Iterable[Taking]) -> dict[str, bool | None]:
+        """Return the foreign ones whose mark is not as it has to be: whether it is partial, or None
+        for those that have none any more.
+        """
+        found: dict[str, bool | None] = {}
+        for each in takes:
+            mark = self.marks.get(each.id)
+            fits = mark is None if not each.resumed else mark is not None and mark.partial
+            if each.foreign is not None and not fits:
+                found[each.id] = None if mark is None else mark.partial
+        return found
+
+    def standing(self, messages: Collection[str], now: datetime) -> dict[str, Standing]:
+        there = {each: self.rows[each] for each in messages if each in self.rows}
+        return {
+            message: Standing(stored.parked, max(0.0, (stored.due - now).total_seconds()))
+            for message, stored in there.items()
+        }
+
+    def marks_of(
+        self, shards: Collection[ShardKey], after: str, limit: int, now: datetime
+    ) -> list[TakenMark]:
+        found = [
+            TakenMark(
+                message, *mark.taker[:2], mark.journal, mark.partial, max(0.0, (now - mark.at).total_seconds())
+            )
+            for message, mark in sorted(self.marks.items())
+            if mark.taker[:2] in shards and message > after
+        ]  # fmt: skip
+        return found[:limit]
 
     def of_entity(self, type_id: int, entity: str) -> list[Stored]:
         return [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sharding_app.adapters.memory.cluster_writes import shard_key
 from sharding_app.adapters.memory.locks import Key, Lock
-from sharding_app.adapters.memory.message_rows import Stored, check_message
+from sharding_app.adapters.memory.message_rows import Marked, Stored, check_message
 from sharding_app.adapters.memory.steps import Pause, Steps
 from sharding_app.ports.deliveries import (
     PARTLY_APPLIED,
@@ -19,6 +19,7 @@ from sharding_app.ports.deliveries import (
     MessageRow,
     MessagesGone,
     Overdue,
+    Taker,
     Taking,
     TimerKey,
 )
@@ -35,6 +36,10 @@ def message_key(message: str) -> Key:
     return "message", message
 
 
+def mark_key(message: str) -> Key:
+    return "taken", message
+
+
 class MessageWrites:
     def __init__(self, server: "MemoryServer", fence: Fence) -> None:
         self._server = server
@@ -48,7 +53,7 @@ class MessageWrites:
         Raises MessagesGone.
         """
         keys = _keys(changes)
-        touched = {each.id for each in changes.takes}
+        touched = {each.id for each in changes.takes if each.foreign is None}
         touched.update(self._rows.timers[key] for key in keys if key in self._rows.timers)
         yield from self._hold(touched)
         missing = self._rows.missing(changes.takes, self._server.date())
@@ -91,6 +96,19 @@ class MessageWrites:
         for type_id in sorted({row.type_id for row in sends} & names.keys()):
             if type_id not in self._rows.types:
                 yield Lock(("type", names[type_id]))
+        yield from self._mark(changes.takes)
+
+    def _mark(self, takes: Iterable[Taking]) -> Steps[None]:
+        """Hold the marks of foreign rows, after the rows of their shards. Raises MessagesGone."""
+        foreign = {each.id: each for each in takes if each.foreign is not None}
+        if not foreign:
+            return
+        yield from self._fence(_taker(each)[:3] for each in foreign.values())
+        for message in sorted(foreign):
+            yield Lock(mark_key(message))
+        if wrong := self._rows.not_marked(foreign.values()):
+            gone = frozenset(message for message, partial in wrong.items() if partial is None)
+            raise MessagesGone(gone, marked={each: how for each, how in wrong.items() if how is not None})
 
     def _is_free(self, key: TimerKey, ended: set[str]) -> bool:
         return self._rows.timers.get(key) is None or self._rows.timers[key] in ended
@@ -101,7 +119,11 @@ class MessageWrites:
         """Write all of it, at the moment of the commit."""
         rows = self._rows
         for each in changes.takes:
-            self._end(each)
+            if each.foreign is None:
+                self._end(each)
+            else:
+                mark = rows.marks.get(each.id) or Marked(_taker(each), each.foreign, each.park, now)
+                rows.marks[each.id] = mark._replace(partial=each.park)
         sends = self._new(changes, repeated=repeated)
         renamed = {each.id: each.again[0] for each in changes.takes if each.again is not None}
         for former in ended:
@@ -136,8 +158,19 @@ class MessageWrites:
         self.store(changes, ended, now, repeated=True)
         return now
 
+    def unmark(self, messages: Iterable[str], claim: Claim) -> Steps[None]:
+        yield from self._fence([claim])
+        for message in sorted(messages):
+            yield Lock(mark_key(message))
+        yield Pause.COMMIT
+        for message in messages:
+            mark = self._rows.marks.get(message)
+            if mark is not None and mark.taker[:2] == claim[:2]:
+                del self._rows.marks[message]
+
     def discard(self, takes: Sequence[Taking]) -> Steps[list[str]]:
         now = self._server.date()
+        takes = [each._replace(foreign=None) for each in takes]  # the caller has named their journal
         there = {each.id for each in takes} - self._rows.missing(takes, now).keys()
         yield from self._hold(there)
         held = there - self._rows.missing(takes, self._server.date()).keys()
@@ -225,6 +258,12 @@ class MessageWrites:
 
 def _keys(changes: MessageChanges) -> list[TimerKey]:
     return [*changes.cancels, *(row.timer for row in changes.sends if row.timer is not None)]
+
+
+def _taker(taking: Taking) -> Taker:
+    if taking.taker is None:
+        raise ValueError(f"the foreign message {taking.id!r} names no entity that takes it")
+    return taking.taker
 
 
 def _place(stored: Stored) -> tuple[int, int]:

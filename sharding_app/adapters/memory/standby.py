@@ -19,7 +19,7 @@ GIVE_UP_SECONDS = 10.5
 WRITES = frozenset(
     {
         "append", "take", "save_snapshots", "trim", "forget_states", "remember", "archive", "erase", "secure",
-        "stage", "discard", "set_aside", "park", "turn", "projection",
+        "stage", "discard", "set_aside", "park", "turn", "unmark", "projection",
     }
 )  # fmt: skip
 """Requests whose commit a real server acknowledges only when its standby has it."""

@@ -67,7 +67,17 @@ _PREPARED = (
     + b")"
 )
 _NAME = b"sharding_append_messages"
+_MARK = (Texts, Integers, Integers, Bigints, Texts, Texts, Booleans)
+_MARKED_PARAMETERS = [each.oid for each in (*_MARK, Texts)] + _PARAMETERS
+APPEND_MARKED = b"SELECT sharding_append_marked_v1(" + b", ".join([b"%b"] * len(_MARKED_PARAMETERS)) + b")"
+_PREPARED_MARKED = (
+    b"SELECT sharding_append_marked_v1("
+    + b", ".join(b"$%d" % (place + 1) for place in range(len(_MARKED_PARAMETERS)))
+    + b")"
+)
+_NAME_MARKED = b"sharding_append_marked"
 _BINARY = [Format.BINARY] * len(_PARAMETERS)
+_BINARY_MARKED = [Format.BINARY] * len(_MARKED_PARAMETERS)
 _BOOLS = {False: b"\0", True: b"\1"}
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _microseconds = struct.Struct("!q").unpack
@@ -76,13 +86,19 @@ _microseconds = struct.Struct("!q").unpack
 def append_parameters(
     rows: Sequence[EventRow], changes: MessageChanges, *, repeated: bool = False
 ) -> list[Array | bool]:
-    """Return the parameters of `APPEND`. Raises RowRefused for a value that no column holds."""
+    """Return the parameters of `APPEND`, or of `APPEND_MARKED` if it takes foreign rows. Raises
+    RowRefused for a value that no column holds.
+    """
     takes = changes.takes
+    foreign = [each for each in takes if each.foreign is not None]
+    if foreign:
+        takes = [each for each in takes if each.foreign is None]
     again = [(each.id, *each.again) for each in takes if each.again is not None]
     keys = [*changes.cancels]
     keys += [(row.type_id, row.entity, row.key) for row in changes.sends if row.key is not None]
     try:
         return [
+            *(_marks(foreign) if foreign else ()),
             *_columns(_EVENT, rows),
             Texts([each.id for each in takes]),
             Texts([each.id for each in takes if each.resumed]),
@@ -96,11 +112,24 @@ def append_parameters(
         raise RowRefused(f"{type(error).__name__}: {error}", 0 if len(rows) == 1 else None) from error
 
 
+def _marks(foreign: Sequence[Taking]) -> list[Array]:
+    """Return the marks of foreign rows: the first parameters of `APPEND_MARKED`."""
+    rows = []
+    for each in foreign:
+        if each.taker is None:
+            raise ValueError(f"the foreign message {each.id!r} names no entity that takes it")
+        type_id, shard, epoch, entity = each.taker
+        rows.append((each.id, type_id, shard, epoch, entity, each.foreign, each.park))
+    return [*_columns(_MARK, rows), Texts([each.id for each in foreign if each.resumed])]
+
+
 class AppendingMessages:
     """Appends on one line, prepared once on each of its connections."""
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
+        self._marked: Connection | None = None
+        "The connection on which the append with marks is prepared."
 
     async def append(
         self,
@@ -115,24 +144,34 @@ class AppendingMessages:
         """
         parameters = append_parameters(rows, changes, repeated=repeated)
         values = [each.data if isinstance(each, Array) else _BOOLS[each] for each in parameters]
-        if self._connection is not connection:
-            await connection.wait(_prepare(connection))
-            self._connection = connection
-        found = await connection.wait(_append(connection, values))
+        if len(values) > len(_PARAMETERS):
+            if self._marked is not connection:
+                await connection.wait(
+                    _prepare(connection, _NAME_MARKED, _PREPARED_MARKED, _MARKED_PARAMETERS)
+                )
+                self._marked = connection
+            found = await connection.wait(_append(connection, values, _NAME_MARKED, _BINARY_MARKED))
+        else:
+            if self._connection is not connection:
+                await connection.wait(_prepare(connection, _NAME, _PREPARED, _PARAMETERS))
+                self._connection = connection
+            found = await connection.wait(_append(connection, values, _NAME, _BINARY))
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             raise psycopg.OperationalError("the append was not committed: it stands in an open transaction")
         return found
 
 
-def _prepare(connection: Connection) -> Steps:
+def _prepare(connection: Connection, name: bytes, statement: bytes, parameters: Sequence[int]) -> Steps:
     pgconn = connection.pgconn
-    pgconn.send_prepare(_NAME, _PREPARED, _PARAMETERS)
+    pgconn.send_prepare(name, statement, parameters)
     check(connection, (yield from generators.execute(pgconn)), ExecStatus.COMMAND_OK)
 
 
-def _append(connection: Connection, values: Sequence[bytes]) -> Generator[Any, Any, datetime]:
+def _append(
+    connection: Connection, values: Sequence[bytes], name: bytes, formats: Sequence[int]
+) -> Generator[Any, Any, datetime]:
     pgconn = connection.pgconn
-    pgconn.send_query_prepared(_NAME, values, _BINARY, Format.BINARY)
+    pgconn.send_query_prepared(name, values, formats, Format.BINARY)
     results = yield from generators.execute(pgconn)
     check(connection, results, ExecStatus.TUPLES_OK)
     time = results[0].get_value(0, 0)
@@ -154,7 +193,9 @@ def append_within(
         # The user's cursor may write parameters into the statement's text: these are binary.
         with psycopg.Cursor(cursor.connection) as own:
             register_arrays(own.adapters)
-            own.execute(APPEND, append_parameters(rows, changes), binary=True)
+            parameters = append_parameters(rows, changes)
+            marked = len(parameters) > len(_PARAMETERS)
+            own.execute(APPEND_MARKED if marked else APPEND, parameters, binary=True)
             return _time(own.fetchone())
     except psycopg.Error as error:
         raise verdict(error) or JournalUnavailable(explain(error)) from error

@@ -74,6 +74,8 @@ def _stale(detail: str) -> frozenset[tuple[int, ShardId]]:
 
 
 def _gone(detail: str) -> MessagesGone:
-    found: list[tuple[str, float | None]] = json.loads(detail)
+    found: list[tuple[str, float | str | None]] = json.loads(detail)
     gone = frozenset(message for message, left in found if left is None)
-    return MessagesGone(gone, {message: left for message, left in found if left is not None})
+    early = {message: left for message, left in found if isinstance(left, int | float)}
+    marked = {message: left == "partly" for message, left in found if isinstance(left, str)}
+    return MessagesGone(gone, early, marked)

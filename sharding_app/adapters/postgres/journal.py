@@ -60,6 +60,8 @@ from sharding_app.ports.deliveries import (
     Page,
     PairKey,
     ShardKey,
+    Standing,
+    TakenMark,
     Taking,
     TimerKey,
 )
@@ -512,7 +514,7 @@ class PostgresJournal:
 
         return await self._alone(work)
 
-    async def discard(self, takes: Sequence[Taking]) -> list[str]:
+    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
         if not takes:
             return []
         return [row[0] for row in await self._decided("discard", discard_parameters(takes))]
@@ -553,16 +555,58 @@ class PostgresJournal:
         return in_utc(rows[0][0]), {key: every for _, key, every in rows if key is not None}
 
     async def set_aside(
-        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
+        self,
+        message: str,
+        failures: int,
+        delay_seconds: float,
+        error: str,
+        claim: Claim,
+        journal: str = "",
     ) -> bool:
         wanted = {"failures": failures, "delay": delay_seconds, "error": error or "set aside"}
         return await self._decide("set_aside", message, claim, wanted)
 
-    async def park(self, message: str, error: str, claim: Claim) -> bool:
+    async def park(self, message: str, error: str, claim: Claim, journal: str = "") -> bool:
         return await self._decide("park", message, claim, {"error": error})
 
-    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
+    async def turn(
+        self, message: str, new: str, command: str, args: bytes, claim: Claim, journal: str = ""
+    ) -> bool:
         return await self._decide("turn", message, claim, {"new": new, "command": command, "args": args})
+
+    @property
+    def several(self) -> bool:
+        return False
+
+    def lies_in(self, type_id: int, shard: ShardId) -> str:
+        return ""
+
+    async def standing(
+        self, journal: str, messages: Collection[str], *, secured: bool = False
+    ) -> dict[str, Standing]:
+        wanted = {"messages": list(messages)}
+        rows = await self._asked(self._beside.run(partial(_unprepared, "standing", wanted)))
+        if secured:
+            await self.secure()  # a commit after the look covers all that it has seen
+        return {message: Standing(parked, seconds) for message, parked, seconds in rows}
+
+    async def marked(self, type_id: int, shard: ShardId, messages: Collection[str]) -> dict[str, bool]:
+        wanted = {"messages": list(messages)}
+        return dict(await self._asked(self._beside.run(partial(_unprepared, "marked", wanted))))
+
+    async def marks(self, shards: Sequence[ShardKey], after: str, limit: int) -> list[TakenMark]:
+        wanted = {
+            "types": [each[0] for each in shards], "shards": [each[1] for each in shards],
+            "after": after, "limit": limit,
+        }  # fmt: skip
+        rows = await self._asked(self._beside.run(partial(_unprepared, "marks", wanted)))
+        return [TakenMark(*row) for row in rows]
+
+    async def unmark(self, messages: Collection[str], claim: Claim) -> None:
+        type_id, shard, epoch = claim
+        wanted = {"messages": list(messages), "type_id": type_id, "shard": shard, "epoch": epoch}
+        if not (await self._decided("unmark", wanted))[0][0]:
+            raise ShardsFenced(frozenset({(type_id, shard)}))
 
     async def subject_rows(self, query: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
         return await self._rows(query, params)

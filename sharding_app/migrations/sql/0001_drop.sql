@@ -2,7 +2,7 @@ DROP TABLE @schema@.sharding_cluster, @schema@.sharding_coordinator, @schema@.sh
     @schema@.sharding_shard, @schema@.sharding_event, @schema@.sharding_snapshot, @schema@.sharding_remembered, @schema@.sharding_message,
     @schema@.sharding_lease, @schema@.sharding_journal, @schema@.sharding_decision, @schema@.sharding_location,
     @schema@.sharding_change, @schema@.sharding_projection, @schema@.sharding_position, @schema@.sharding_filled,
-    @schema@.sharding_held, @schema@.sharding_subject;
+    @schema@.sharding_held, @schema@.sharding_subject, @schema@.sharding_taken;
 DROP FUNCTION @schema@.sharding_partition_type_v1();
 DROP FUNCTION @schema@.sharding_make_partition_v1(regclass, text, integer, integer, text);
 DROP FUNCTION @schema@.sharding_journal_storage_v1();
@@ -10,6 +10,7 @@ DROP FUNCTION @schema@.sharding_note_touched_v1();
 DROP FUNCTION @schema@.sharding_fence_v1();
 DROP FUNCTION @schema@.sharding_follow_v1(integer[], boolean);
 DROP FUNCTION @schema@.sharding_uses_messages_v1();
+DROP FUNCTION @schema@.sharding_append_marked_v1;
 DROP FUNCTION @schema@.sharding_append_v1;
 DROP FUNCTION @schema@.sharding_locate_v1(text, integer[], text[]);
 DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], bigint[], text[], text[], text[]);

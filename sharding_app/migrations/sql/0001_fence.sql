@@ -69,3 +69,6 @@ CREATE TRIGGER sharding_fence_update AFTER UPDATE ON @schema@.sharding_remembere
 -- Messages are changed by the homes of their targets too: these are judged by the events of the same transaction.
 CREATE TRIGGER sharding_fence AFTER INSERT ON @schema@.sharding_message
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();
+-- A mark is made whole by an append of its home, whose events are judged.
+CREATE TRIGGER sharding_fence AFTER INSERT ON @schema@.sharding_taken
+    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION @schema@.sharding_fence_v1();

@@ -156,3 +156,79 @@ BEGIN
     RETURN present;
 END
 $append$;
+
+-- As above, with marks of messages whose rows lie in other journals: each is new, or was made by an earlier commit of the same
+-- handler (`marks_resumed`) and is partial until its last one. Otherwise SH003 names those that are not, each with the sign
+-- "partly" or "taken", or null where a mark of this handler is gone. Marks are locked last, by id: behind the rows of their
+-- shards, whose locks keep all but one home from them.
+CREATE FUNCTION @schema@.sharding_append_marked_v1(
+    marks text[], mark_types integer[], mark_shards integer[], mark_epochs bigint[], mark_entities text[],
+    mark_journals text[], mark_partials boolean[], marks_resumed text[],
+    event_types integer[], event_entities text[], event_seqs bigint[], event_shards integer[], event_epochs bigint[],
+    event_names text[], event_versions integer[], event_payloads text[], event_command_ids text[],
+    event_commands text[], event_replies bytea[], event_partials boolean[],
+    taken text[], resumed text[], parking text[], repeating text[], repeats text[], repeat_dues timestamptz[],
+    key_types integer[], key_entities text[], keys text[],
+    ids text[], types integer[], shards integer[], entities text[], epochs bigint[], seqs bigint[], positions integer[],
+    target_types text[], targets text[], commands text[], arguments bytea[], dues timestamptz[],
+    delays double precision[], timers text[], everies text[], replies_to text[], on_failures text[],
+    repeated boolean
+) RETURNS timestamptz LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $append_marked$
+#variable_conflict use_column
+DECLARE
+    present timestamptz;
+    made text[];
+    kept text[];
+    missing json;
+BEGIN
+    present := @schema@.sharding_append_v1(
+        event_types, event_entities, event_seqs, event_shards, event_epochs,
+        event_names, event_versions, event_payloads, event_command_ids,
+        event_commands, event_replies, event_partials,
+        taken, resumed, parking, repeating, repeats, repeat_dues,
+        key_types, key_entities, keys,
+        ids, types, shards, entities, epochs, seqs, positions,
+        target_types, targets, commands, arguments, dues,
+        delays, timers, everies, replies_to, on_failures,
+        repeated);
+    WITH new AS (
+        INSERT INTO @schema@.sharding_taken (id, type_id, shard, entity, epoch, journal, partial)
+            SELECT m.id, m.type_id, m.shard, m.entity, m.epoch, m.journal, m.partial
+            FROM (
+                SELECT unnest(marks) AS id, unnest(mark_types) AS type_id, unnest(mark_shards) AS shard,
+                    unnest(mark_epochs) AS epoch, unnest(mark_entities) AS entity, unnest(mark_journals) AS journal,
+                    unnest(mark_partials) AS partial
+            ) m
+            WHERE m.id <> ALL (marks_resumed)
+            ORDER BY m.id
+            ON CONFLICT DO NOTHING
+            RETURNING id
+    )
+    SELECT array_agg(new.id) INTO made FROM new;
+    IF cardinality(marks_resumed) > 0 THEN
+        WITH held AS (
+            SELECT t.id FROM @schema@.sharding_taken t
+            WHERE t.id = ANY (marks_resumed) AND t.partial ORDER BY t.id FOR UPDATE
+        ), gone_on AS (
+            UPDATE @schema@.sharding_taken t SET partial = m.partial
+                FROM held
+                JOIN (SELECT unnest(marks) AS id, unnest(mark_partials) AS partial) m ON m.id = held.id
+                WHERE t.id = held.id
+                RETURNING t.id
+        )
+        SELECT array_agg(gone_on.id) INTO kept FROM gone_on;
+    END IF;
+    IF cardinality(marks) <> COALESCE(cardinality(made), 0) + COALESCE(cardinality(kept), 0) THEN
+        SELECT json_agg(json_build_array(w.id, CASE WHEN t.partial THEN 'partly' WHEN NOT t.partial THEN 'taken' END)
+                ORDER BY w.id)
+            INTO missing
+            FROM (SELECT unnest(marks) AS id) w
+            LEFT JOIN @schema@.sharding_taken t ON t.id = w.id
+            WHERE w.id <> ALL (COALESCE(made, '{}')) AND w.id <> ALL (COALESCE(kept, '{}'));
+        RAISE EXCEPTION 'sharding: % message(s) of other journals do not wait to be taken', json_array_length(missing)
+            USING ERRCODE = 'SH003', DETAIL = missing::text;
+    END IF;
+    RETURN present;
+END
+$append_marked$;

@@ -53,6 +53,7 @@ DECLARE
     new_epoch bigint;
     former integer[];
     messages text[];
+    marks text[];
     moved bigint;
 BEGIN
     PERFORM @schema@.sharding_guard_v1(my_term);
@@ -113,7 +114,14 @@ BEGIN
     GET DIAGNOSTICS moved = ROW_COUNT;
     UPDATE @schema@.sharding_message m SET shard = @schema@.sharding_hash_v1(m.entity) % t.shards_wanted
         WHERE m.id = ANY (messages);
-    IF moved = at_most OR cardinality(messages) = at_most THEN
+    marks := ARRAY(
+        SELECT m.id FROM @schema@.sharding_taken m
+        WHERE m.type_id = t.id AND m.shard = ANY (former)
+            AND @schema@.sharding_hash_v1(m.entity) % t.shards_wanted <> m.shard
+        ORDER BY m.id LIMIT at_most FOR UPDATE);
+    UPDATE @schema@.sharding_taken m SET shard = @schema@.sharding_hash_v1(m.entity) % t.shards_wanted
+        WHERE m.id = ANY (marks);
+    IF moved = at_most OR cardinality(messages) = at_most OR cardinality(marks) = at_most THEN
         RETURN QUERY SELECT t.number_of_shards, t.shards_wanted, t.groups_resized, known_revision, NULL::integer,
             NULL::bigint, NULL::text;
         RETURN;

@@ -186,6 +186,24 @@ CREATE INDEX sharding_message_aside ON sharding_message (type_id, shard, entity,
 -- For operators: what was set aside after a failure, timers too.
 CREATE INDEX sharding_message_failing ON sharding_message (type_id, due) WHERE error <> '' AND NOT parked;
 
+-- Messages that have taken effect here, and whose rows lie in another journal: a mark is there from the commit that the
+-- message causes until its row is gone. `partial`: the handler has committed in its middle, and did not end.
+CREATE TABLE sharding_taken (
+    id text COLLATE "C" PRIMARY KEY,
+    type_id integer NOT NULL,
+    shard integer NOT NULL,
+    entity text COLLATE "C" NOT NULL CHECK (octet_length(entity) BETWEEN 1 AND 512),
+    epoch bigint NOT NULL,
+    journal text COLLATE "C" NOT NULL,
+    partial boolean NOT NULL DEFAULT false,
+    at timestamptz NOT NULL DEFAULT now()
+) WITH (
+    autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
+);
+
+-- What the home of a shard looks through, in the order of the ids. The other name of their collation: see sharding_message_due.
+CREATE INDEX sharding_taken_shard ON sharding_taken (type_id, shard, id COLLATE "POSIX");
+
 -- The keys of personal data: a row for each person, found by a mark of the person's id. The row with an empty mark has the
 -- key that makes marks. An erased row has no key, and stays: no other key is made for the person.
 CREATE TABLE sharding_subject (

@@ -12,6 +12,8 @@ WITH chosen AS (
     DELETE FROM sharding_remembered WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), messages AS (
     DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM chosen) AND NOT %(kept)s::boolean RETURNING 1
+), marks AS (
+    DELETE FROM sharding_taken WHERE type_id IN (SELECT id FROM chosen) AND NOT %(kept)s::boolean
 ), located AS (
     DELETE FROM sharding_location WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), leases AS (

@@ -1,5 +1,9 @@
--- Gives messages and timers other shards. A shard without a row gets one, so that a home is looked for at once.
-WITH placed AS (
+-- Gives messages, timers and marks other shards. A shard without a row gets one, so that a home is looked for at once.
+WITH marks AS (
+    UPDATE sharding_taken m SET shard = given.shard
+    FROM unnest(%(ids)s::text[], %(shards)s::integer[]) AS given (id, shard)
+    WHERE m.id = given.id
+), placed AS (
     UPDATE sharding_message m SET shard = given.shard
     FROM unnest(%(ids)s::text[], %(shards)s::integer[]) AS given (id, shard)
     WHERE m.id = given.id
