@@ -138,35 +138,6 @@ class Pending(NamedTuple):
     "The name of the journal in which its row lies; empty: the cluster's."
 
 
-class Standing(NamedTuple):
-    """A row as its target's home reads it in another journal."""
-
-    parked: bool
-    seconds: float
-    "Until it is due, by the clock of that journal's server. 0: it is due."
-
-    @property
-    def waits(self) -> bool:
-        """Whether it may be taken now."""
-        return not (self.parked or self.seconds)
-
-
-class TakenMark(NamedTuple):
-    """The mark of a message whose row lies in another journal, and that has taken effect here."""
-
-    id: str
-    "Of the message."
-    type_id: int
-    shard: ShardId
-    "Together with `type_id`: that of the entity that took it."
-    journal: str
-    "In which the row lies."
-    partial: bool
-    "A handler has committed in its middle, and did not end."
-    age: float
-    "Seconds since it was made, by the clock of its journal's server."
-
-
 class Page(NamedTuple):
     """The rows of some shards that are due, in the order in which they go out."""
 

@@ -14,11 +14,10 @@ from sharding_app.ports.deliveries import (
     Overdue,
     Page,
     ShardKey,
-    Standing,
-    TakenMark,
     Taking,
     TimerKey,
 )
+from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Lineage

@@ -55,6 +55,8 @@ class Delivery(msgspec.Struct, array_like=True, gc=False):
     key: str | None = None
     "Of a timer."
     attempt: int = 1
+    journal: str = ""
+    "The name of the journal in which its row lies; empty: the cluster's."
 
 
 class Deliver(Message, tag=1):

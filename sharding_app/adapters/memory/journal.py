@@ -18,8 +18,6 @@ from sharding_app.ports.deliveries import (
     Overdue,
     Page,
     ShardKey,
-    Standing,
-    TakenMark,
     Taking,
     TimerKey,
 )
@@ -44,6 +42,7 @@ from sharding_app.ports.journal import (
     Trimmable,
     Wanted,
 )
+from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import Backend, Lineage
 

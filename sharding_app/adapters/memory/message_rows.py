@@ -12,13 +12,12 @@ from sharding_app.ports.deliveries import (
     PairKey,
     Pending,
     ShardKey,
-    Standing,
-    TakenMark,
     Taker,
     Taking,
     TimerKey,
 )
 from sharding_app.ports.journal import RowRefused
+from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, ShardId
 
 MAX_BIGINT = 2**63

@@ -60,8 +60,6 @@ from sharding_app.ports.deliveries import (
     Page,
     PairKey,
     ShardKey,
-    Standing,
-    TakenMark,
     Taking,
     TimerKey,
 )
@@ -90,6 +88,7 @@ from sharding_app.ports.journal import (
     Wanted,
     fast_maker,
 )
+from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.records import Backend, Lineage

@@ -91,9 +91,11 @@ class Failure(IntEnum):
     "The target has rejected it: no further attempt changes that."
     PARKED = 4
     "It took effect partly, and its row is parked already."
+    PARTLY = 5
+    "It took effect partly, in another journal: its row is to be parked."
 
 
-UNKNOWN, UNREACHED, FAILED, REJECTED, PARKED = Failure
+UNKNOWN, UNREACHED, FAILED, REJECTED, PARKED, PARTLY = Failure
 
 
 class BackOff(msgspec.Struct, frozen=True):
@@ -150,6 +152,8 @@ class Message(msgspec.Struct, eq=False, gc=False):
     "Of a repeating timer: the id and the time that its row goes on with."
     outside: bool = False
     "It was stored from outside: it has no sender."
+    journal: str = ""
+    "The name of the journal in which its row lies."
     alone: bool = False
     "It gets no answer, and those behind it stay in the journal."
     pair: Pair = ("", "", "")
@@ -171,7 +175,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
-    """Deliver it; report with `done`, `gone`, `early` or `failed`."""
+    """Deliver it; report with `done`, `taken`, `gone`, `early` or `failed`."""
 
     message: Message
 
@@ -198,6 +202,14 @@ class MoveOn(msgspec.Struct, frozen=True):
     message: Message
 
 
+class End(msgspec.Struct, frozen=True):
+    """Delete its row, or let that of a repeating timer go on: it has taken effect in another
+    journal. Report with `done`.
+    """
+
+    message: Message
+
+
 class Park(msgspec.Struct, frozen=True):
     """Park its row; report with `over`."""
 
@@ -215,7 +227,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 Change = SetAside | KeepAlone | MoveOn | Park | Turn
 """An effect that changes a row."""
-Effect = Send | Change
+Effect = Send | End | Change
 
 
 class Deliveries:
@@ -403,8 +415,17 @@ class Deliveries:
 
     # -- Outcomes of deliveries --------------------------------------------------------------------
 
+    def taken(self, message: Message) -> None:
+        """Take in that it has taken effect, and that its row is still there.
+
+        Those behind it wait for the end of the row: until then a next home delivers it once more.
+        """
+        if message.state is not OVER:
+            message.become(WRITING)
+            self.out.append(End(message))
+
     def done(self, message: Message, now: float) -> None:
-        """Take in that this delivery has taken effect."""
+        """Take in that this delivery has taken effect, and that its row is gone."""
         if message.state is OVER:
             return
         self._end(message, now)
@@ -452,6 +473,10 @@ class Deliveries:
         if why is PARKED:
             self._end(message, now)
             self.tick(now)
+            return
+        if why is PARTLY:
+            message.become(WRITING)
+            self.out.append(Park(message, error))
             return
         self._fail(message, why, error)
 

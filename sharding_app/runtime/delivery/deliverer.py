@@ -35,6 +35,7 @@ from sharding_app.protocol.delivery.deliveries import (
     UNREACHED,
     Change,
     Deliveries,
+    End,
     KeepAlone,
     Message,
     MoveOn,
@@ -72,6 +73,8 @@ PAGE_ROWS = 1000
 CLOCK_SECONDS = 30.0
 """A timer waits at most this long before the server's clock is estimated anew."""
 OVERDUE_SHARDS = 1000
+ENDED_ROWS = 500
+"""Most rows that one statement deletes after their effect in another journal."""
 
 
 class Figures:
@@ -89,16 +92,24 @@ class Figures:
 class Home:
     """One shard that is at home here, with its messages and timers."""
 
-    __slots__ = ("alive", "deliveries", "epoch", "shard", "timer", "type", "type_id", "wake_at")
+    __slots__ = ("alive", "deliveries", "epoch", "journal", "shard", "timer", "type", "type_id", "wake_at")
 
     def __init__(
-        self, entity_type: EntityType, type_id: int, shard: ShardId, epoch: Epoch, deliveries: Deliveries
+        self,
+        entity_type: EntityType,
+        type_id: int,
+        shard: ShardId,
+        epoch: Epoch,
+        deliveries: Deliveries,
+        journal: str,
     ) -> None:
         self.type = entity_type
         self.type_id = type_id
         self.shard = shard
         self.epoch = epoch
         self.deliveries = deliveries
+        self.journal = journal
+        "In which its rows lie, but those that were stored from outside."
         self.alive = True
         self.timer: asyncio.TimerHandle | None = None
         self.wake_at = 0.0
@@ -186,6 +197,8 @@ class Deliverer:
         self._page_shards = PAGE_SHARDS
         self._in_doubt: set[str] = set()
         "Messages of which is not known whether they are stored."
+        self._ended: dict[str, list[tuple[Home, Message]]] = {}
+        "Messages that have taken effect elsewhere, and whose rows are being deleted, by journal."
         self._resumed = asyncio.Event()
         self._net_at: float | None = None
         "When to look for what is overdue; None: no type has stored any message."
@@ -260,7 +273,9 @@ class Deliverer:
             if at is not self._heard:  # that of all commits of an append is the same
                 self._heard, self._heard_at = at, at.timestamp()
                 self.clock.heard(self._heard_at, self._now())
-            home.deliveries.staged(staged(changes.sends, self._heard_at), self.clock.low(self._now()))
+            home.deliveries.staged(
+                staged(changes.sends, self._heard_at, home.journal), self.clock.low(self._now())
+            )
         self._touch(home)
 
     @contextmanager
@@ -348,7 +363,8 @@ class Deliverer:
         machine = Deliveries(
             self._memory, self.new_id, settings.back_off, complete=complete, horizon_seconds=settings.horizon_seconds
         )  # fmt: skip
-        home = self._homes[type_id, shard] = Home(entity_type, type_id, shard, epoch, machine)
+        journal = self._journal.lies_in(type_id, shard)
+        home = self._homes[type_id, shard] = Home(entity_type, type_id, shard, epoch, machine, journal)
         return home
 
     def _server_now(self) -> float:
@@ -362,6 +378,8 @@ class Deliverer:
             for effect in effects:
                 if isinstance(effect, Send):
                     self._ready.append((home, effect.message))
+                elif isinstance(effect, End):
+                    self._end(home, effect.message)
                 else:
                     self._run(self._change(home, effect))
         if not home.alive:
@@ -422,11 +440,13 @@ class Deliverer:
         """Take in an answer. It counts also when the shard has moved in the meantime."""
         self._under_way -= 1
         outcome = decode(value)
-        self.figures.delivered += outcome.what == "done"
+        self.figures.delivered += outcome.what in ("done", "taken")
         if home.alive:
             machine, now = home.deliveries, self.clock.low(self._now())
             if outcome.what == "done":
                 machine.done(message, now)
+            elif outcome.what == "taken":
+                machine.taken(message)
             elif outcome.what == "early":
                 machine.early(message, outcome.seconds, now)
             else:
@@ -465,6 +485,42 @@ class Deliverer:
 
     # -- Changes of rows ---------------------------------------------------------------------------
 
+    def _end(self, home: Home, message: Message) -> None:
+        """Delete the row of a message that has taken effect in another journal, together with
+        others.
+        """
+        ended = self._ended.get(message.journal)
+        if ended is None:
+            ended = self._ended[message.journal] = []
+            self._run(self._delete(message.journal, ended))
+        ended.append((home, message))
+
+    async def _delete(self, journal: str, ended: list[tuple[Home, Message]]) -> None:
+        """Delete the rows of such messages until there are none; try until the journal answers.
+
+        No epoch fences it: their effect is final. So those of a shard that has left go too.
+        """
+        pause = RETRY_SECONDS
+        try:
+            while ended:
+                many = ended[:ENDED_ROWS]
+                try:
+                    await self._journal.discard([_ending(home, message) for home, message in many], journal)
+                except (JournalUnavailable, ShardsFenced):  # fenced: its server is another one now
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, RETRY_MAX_SECONDS)
+                    continue
+                pause = RETRY_SECONDS
+                del ended[: len(many)]
+                for home, message in many:
+                    if home.alive:
+                        home.deliveries.done(message, self._server_now())
+                for home in dict.fromkeys(home for home, _ in many):
+                    if home.alive:
+                        self._touch(home)
+        finally:
+            del self._ended[journal]
+
     async def _change(self, home: Home, effect: Change) -> None:
         """Change a message's row, and report that to the machine; try until the journal answers."""
         pause = RETRY_SECONDS
@@ -492,27 +548,28 @@ class Deliverer:
         gone = partial(self._was_gone, home, message)
         if isinstance(effect, SetAside):
             failures, pause = effect.failures, effect.pause
-            there = await journal.set_aside(message.id, failures, pause, text_of(effect.error), home.claim)
+            there = await journal.set_aside(
+                message.id, failures, pause, text_of(effect.error), home.claim, message.journal
+            )
             return partial(machine.set_aside, message, failures, pause) if there else gone
         if isinstance(effect, KeepAlone):
             # Due at once: a slow attempt may still take effect.
             error = text_of(effect.error)
-            there = await journal.set_aside(message.id, message.failures, 0.0, error, home.claim)
+            there = await journal.set_aside(
+                message.id, message.failures, 0.0, error, home.claim, message.journal
+            )
             return partial(machine.kept_alone, message) if there else gone
         if isinstance(effect, MoveOn):
-            assert message.again is not None and message.key is not None  # noqa: S101, PT018
-            again = message.again[0], time_of(message.again[1])
-            timer = home.type_id, message.entity, message.key
-            found = await journal.discard([Taking(message.id, timer, again=again)])
+            found = await journal.discard([_ending(home, message)], message.journal)
             return partial(machine.moved_on, message) if found else gone
         if isinstance(effect, Turn):
             args = _failure_args(home, message, effect.error)  # None: it is parked
             if args is not None:
                 command = message.on_failure or ""
-                there = await journal.turn(message.id, effect.new, command, args, home.claim)
+                there = await journal.turn(message.id, effect.new, command, args, home.claim, message.journal)
                 turned = _turned(home, message, effect.new, args)
                 return partial(machine.turned, message, turned) if there else gone
-        if not await journal.park(message.id, text_of(effect.error), home.claim):
+        if not await journal.park(message.id, text_of(effect.error), home.claim, message.journal):
             return gone
         self._parked(home, message, effect.error)
         return partial(machine.over, message)
@@ -608,6 +665,13 @@ class Deliverer:
                 self._place(each.type_id, each.shard)
 
 
+def _ending(home: Home, message: Message) -> Taking:
+    """Return what ends a row without an append, or lets that of a repeating timer go on."""
+    timer = None if message.key is None else (home.type_id, message.entity, message.key)
+    again = None if message.again is None else (message.again[0], time_of(message.again[1]))
+    return Taking(message.id, timer, again=again)
+
+
 def _failure_args(home: Home, message: Message, error: ShardingError) -> bytes | None:
     """Return the arguments of the owner's command for a failure; None: it cannot take them."""
     handler = home.type.commands.get(message.on_failure or "")
@@ -639,4 +703,5 @@ def _turned(home: Home, message: Message, new: str, args: bytes) -> Message:
         message.on_failure or "",
         args,
         message.due,
+        journal=message.journal,
     )

@@ -9,12 +9,14 @@ from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.deliveries import (
     FAILED,
     PARKED,
+    PARTLY,
     REJECTED,
     UNKNOWN,
     UNREACHED,
     Failure,
     Message,
 )
+from sharding_app.protocol.delivery.outcome import NOT_PARKED
 from sharding_app.protocol.messages import Delivery
 from sharding_app.redaction import told
 from sharding_app.runtime.base.call_chain import TOLD
@@ -24,12 +26,13 @@ MAX_ERROR_CHARS = 1000
 MICROSECONDS = 1_000_000
 
 
-def staged(rows: Sequence[MessageRow], at: float) -> list[Message]:
-    """Return rows that were committed at that time of the server's."""
+def staged(rows: Sequence[MessageRow], at: float, journal: str = "") -> list[Message]:
+    """Return rows that were committed at that time of the server's, in that journal."""
     return [
         Message(
             row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
             at + row.delay if row.due is None else row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure,
+            journal=journal,
         )
         for row in rows
     ]  # fmt: skip
@@ -40,7 +43,7 @@ def read(row: Pending) -> Message:
     return Message(
         row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
         row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure, row.failures,
-        occasion=None if row.occasion is None else row.occasion.timestamp(), outside=row.outside,
+        occasion=None if row.occasion is None else row.occasion.timestamp(), outside=row.outside, journal=row.journal,
     )  # fmt: skip
 
 
@@ -57,7 +60,7 @@ def call_of(message: Message, owner_type: str, timeout: float) -> Call:
         timeout,
         # The owner does not wait. A timer, and what was stored from outside, has no sender.
         chain=() if to_itself else (f"{TOLD}{owner_type}/{message.entity}",),
-        delivery=Delivery(message.id, reply_to, again, message.key, message.attempt),
+        delivery=Delivery(message.id, reply_to, again, message.key, message.attempt, message.journal),
     )
 
 
@@ -70,7 +73,7 @@ def kind_of(error: BaseException) -> Failure:
     if isinstance(error, Rejected):
         return REJECTED
     if isinstance(error, PartiallyApplied):
-        return PARKED
+        return PARTLY if error.params.get(NOT_PARKED) else PARKED
     if isinstance(error, AskTimeout) or not isinstance(error, ShardingError):
         return UNKNOWN
     if error.code == "poisonous":

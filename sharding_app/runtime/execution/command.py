@@ -59,6 +59,7 @@ from sharding_app.runtime.base.threads import depth_of, sendable
 from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.earlier_attempts import EarlierAttempts, as_stored
 from sharding_app.runtime.execution.failures import HandlerFailures
+from sharding_app.runtime.execution.foreign import ForeignMessages
 from sharding_app.runtime.execution.message_changes import (
     changes_messages,
     message_changes,
@@ -80,6 +81,7 @@ from sharding_app.runtime.journal.commits import (
     StepFailed,
     number_rows,
     why_refused,
+    why_taken,
 )
 from sharding_app.runtime.journal.durable_state import DurableState
 from sharding_app.runtime.journal.retention import Retention
@@ -88,6 +90,7 @@ from sharding_app.runtime.journal.writer import JournalWriter
 from sharding_app.runtime.telemetry.meter import Meter
 
 DONE = outcome.encode(outcome.DONE)
+TAKEN = outcome.encode(outcome.TAKEN)
 GONE = outcome.encode(outcome.GONE)
 RETRY_SECONDS = 0.1
 
@@ -149,6 +152,8 @@ class Command(LastCommit):
     "Set for a command that changes messages, or that something follows."
     reply: bytes | None = None
     "The arguments of the command that the sender of a durable message wants the result as."
+    foreign: str | None = None
+    "The journal in which the row of its message lies, if that is not its entity's."
 
     def __init__(self, services: "Services", slot: Resident, source: Incarnation, message: Deliver) -> None:
         self.services = services
@@ -161,6 +166,11 @@ class Command(LastCommit):
     def is_current(self) -> bool:
         """Whether its object is still the entity's."""
         return self.generation == self.slot.generation
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more of it can be committed."""
+        return self.phase is OVER
 
     # -- An earlier attempt ------------------------------------------------------------------------
 
@@ -195,6 +205,46 @@ class Command(LastCommit):
             self.phase = PHASES[self.phase][READY]
             if self.start(handler, args):
                 owner.finished(slot)
+
+    def deliver(self, handler: Handler, args: tuple[Any, ...]) -> bool:
+        """Begin a durable message or timer: its row tells whether it has taken effect. As `start`.
+
+        If the row lies in another journal, that is asked whether it waits there.
+        """
+        foreign = self.services.foreign
+        journal = None if foreign is None else foreign.journal_of(self.message)
+        if foreign is None or journal is None:
+            return self.start(handler, args)
+        self.foreign = journal
+        self.phase = PHASES[self.phase][ASKING]
+        self.services.waiting[self.slot] = self
+        foreign.hold(self)
+        self.services.owner.spawn(self._look(foreign, journal, handler, args))
+        return False
+
+    async def _look(
+        self, foreign: ForeignMessages, journal: str, handler: Handler, args: tuple[Any, ...]
+    ) -> None:
+        services, slot = self.services, self.slot
+        owner = services.owner
+        if self._was_dropped():
+            return
+        found = await foreign.look(self.message, journal)
+        await owner.lease()
+        if self._was_dropped():
+            return
+        del services.waiting[slot]
+        if not owner.may_begin(slot.shard):
+            self._too_late()
+            return
+        self.phase = PHASES[self.phase][READY]
+        if isinstance(found, ShardingError):
+            self.refuse(found)
+        elif found is not None:
+            self._was_taken(found.seconds)
+        elif not self.start(handler, args):
+            return
+        owner.finished(slot)
 
     def _repeat(self, found: Outcome, handler: Handler) -> None:
         """Reply as the earlier attempt did."""
@@ -377,7 +427,7 @@ class Command(LastCommit):
         if delivery is None:
             value = handler.encode_result(result)
         else:
-            value = DONE
+            value = DONE if self.foreign is None else TAKEN
             if delivery.reply_to is not None:
                 self.reply = reply_args(delivery, result)
                 if self.reply is not None:
@@ -444,6 +494,7 @@ class Command(LastCommit):
                 staging,
                 park=True,
                 resumed=self.steps > 0,
+                foreign=self.foreign,
             )
         future: asyncio.Future[datetime | None]
         if functions:
@@ -583,8 +634,8 @@ class Command(LastCommit):
         try:
             at = await together(rows, [sendable(each) for each in functions], changes)
         except MessagesGone as gone:
-            early = max(gone.early.values(), default=0.0)
-            raise StepFailed(NotCommitted.TAKEN, early=early) from gone
+            why, early = why_taken(gone, gone.ids)
+            raise StepFailed(why, early=early) from gone
         except JournalUnavailable as lost:
             raise StepFailed(NotCommitted.UNAVAILABLE, str(lost)) from lost
         except ShardsFenced as fenced:
@@ -658,7 +709,8 @@ class Command(LastCommit):
     async def _store_without_events(self, staging: Staging) -> None:
         """Store the messages of a command of an in-memory entity; then end its own message.
 
-        Both may be repeated. If this node dies in between, the message is delivered once more.
+        Both may be repeated. If this node dies in between, the message is delivered once more. A
+        row in another journal is ended by the home of its owner alone.
         """
         services, slot = self.services, self.slot
         owner = services.owner
@@ -671,7 +723,7 @@ class Command(LastCommit):
         changes = self.message_changes = message_changes(
             owner, services.type_id, slot, self.message, staging, place=place
         )
-        takes = changes.takes
+        takes = changes.takes if self.foreign is None else ()
         if self.reply is not None and self.message.delivery is not None:
             reply = reply_row(
                 owner,
@@ -682,7 +734,10 @@ class Command(LastCommit):
                 place[0],
                 place[1] + len(changes.sends),
             )
-            takes = [each._replace(reply=reply) for each in takes]
+            if self.foreign is None:
+                takes = [each._replace(reply=reply) for each in takes]
+            else:
+                changes = self.message_changes = changes._replace(sends=[*changes.sends, reply])
         self.phase = PHASES[self.phase][COMMITTING]
         with owner.storing(changes):
             if not await self._stored(changes, takes):
@@ -699,13 +754,15 @@ class Command(LastCommit):
         """
         services, slot = self.services, self.slot
         owner, journal = services.owner, services.journal
+        delivery = self.message.delivery
+        where = "" if delivery is None else delivery.journal
         staged = not (changes.sends or changes.cancels)
         while True:
             try:
                 if not staged:
                     self.at = await journal.stage(changes.sends, changes.cancels)
                     staged = True
-                if takes and not await journal.discard(takes):
+                if takes and not await journal.discard(takes, where):
                     self.value = GONE  # it was delivered before, and is handled once more
                 return True
             except JournalUnavailable:
@@ -726,8 +783,9 @@ class Command(LastCommit):
         if message.delivery is None and not (staging.messages or staging.cancelled):
             return None
         return message_changes(
-            services.owner, services.type_id, self.slot, message, staging, self.reply, resumed=self.steps > 0
-        )
+            services.owner, services.type_id, self.slot, message, staging, self.reply,
+            resumed=self.steps > 0, foreign=self.foreign,
+        )  # fmt: skip
 
     def _follow_up(
         self, changes: MessageChanges | None, at: datetime | None, functions: Sequence[Callable[[], object]]
@@ -767,6 +825,8 @@ class Command(LastCommit):
         moved = why is NotCommitted.FENCED or (why is NotCommitted.SUPERSEDED and slot.is_gone)
         if why is NotCommitted.TAKEN:
             self._was_taken(self.early)
+        elif why is NotCommitted.MARKED:
+            self._was_marked()
         elif moved and not self.steps:
             self.hand_back()
         else:
@@ -807,6 +867,13 @@ class Command(LastCommit):
         self.services.counters["deliveries_too_early" if early else "deliveries_repeated"] += 1
         value = outcome.encode(outcome.Outcome("early", early)) if early else GONE
         self.services.replies.answer(self.source, self.message, value)
+        self.phase = over
+
+    def _was_marked(self) -> None:
+        """Answer the delivery of a message that has taken effect before, and whose row is there."""
+        over = PHASES[self.phase][OVER]
+        self.services.counters["deliveries_repeated"] += 1
+        self.services.replies.answer(self.source, self.message, TAKEN)
         self.phase = over
 
     def fail(self, error: ShardingError) -> None:
@@ -900,6 +967,9 @@ class Command(LastCommit):
             self._abandon()
         elif error.why is NotCommitted.TAKEN:
             self._was_taken(error.early)
+            owner.reload(slot)
+        elif error.why is NotCommitted.MARKED:
+            self._was_marked()
             owner.reload(slot)
         else:
             self.fail(self._error(error.why, error.detail))
@@ -1017,6 +1087,10 @@ class Services:
         self.earlier_attempts = EarlierAttempts(
             entity_type, type_id, journal, owner.now, command_window_seconds
         )
+        self.foreign: ForeignMessages | None = None
+        "Set where there are several journals."
+        if journal.several:
+            self.foreign = self.replies.foreign = ForeignMessages(type_id, journal, owner.spawn)
         self.durable: DurableState | None = None
         "Set for types whose entities are stored as a whole."
         if entity_type.kind == "durable_state":

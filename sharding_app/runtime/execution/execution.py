@@ -57,9 +57,9 @@ class Execution(Services):
             except BaseException as error:  # noqa: BLE001  (types of the user's take part in decoding)
                 command.refuse(self.type.failed(slot.id, message.command, error))
                 return True
-            is_retryable = message.command_id and not handler.is_query and not self.is_memory
             if message.delivery is not None:
-                is_retryable = False  # its row tells whether it has taken effect
+                return command.deliver(handler, args)
+            is_retryable = message.command_id and not handler.is_query and not self.is_memory
             if not is_retryable or self.earlier_attempts.is_fresh(slot, message):
                 return command.start(handler, args)
             command.ask(handler, args)

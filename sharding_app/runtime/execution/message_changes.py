@@ -65,11 +65,13 @@ def message_changes(
     place: tuple[int, int] | None = None,
     park: bool = False,
     resumed: bool = False,
+    foreign: str | None = None,
 ) -> MessageChanges:
     """Return the rows for a commit whose last event has the entity's present number.
 
     `place`: `seq` and the first `position` of its messages, if `seq` is not that number. `park`:
-    the commit is in the middle of a handler. `resumed`: it follows such a commit.
+    the commit is in the middle of a handler. `resumed`: it follows such a commit. `foreign`: the
+    journal in which the row of its message lies, if that is another one.
     """
     seq, begin = place or (slot.seq, 0)
     made: list[MessageRow] = []
@@ -81,7 +83,7 @@ def message_changes(
     if staging.cancelled:
         cancels = [(type_id, slot.id, key) for key in staging.cancelled]
     if message.delivery is not None:
-        takes = (_taking(type_id, slot, message.delivery, park=park, resumed=resumed),)
+        takes = (_taking(type_id, slot, message.delivery, foreign, park=park, resumed=resumed),)
         if reply is not None:
             made.append(reply_row(owner, type_id, slot, message.delivery, reply, seq, begin + len(made)))
     return _changes((made, cancels, takes))
@@ -102,12 +104,16 @@ def _row(
     ))  # fmt: skip
 
 
-def _taking(type_id: int, slot: Resident, takes: Delivery, *, park: bool, resumed: bool) -> Taking:
+def _taking(
+    type_id: int, slot: Resident, takes: Delivery, foreign: str | None, *, park: bool, resumed: bool
+) -> Taking:
     timer = None if takes.key is None else (type_id, slot.id, takes.key)
     again = None
     if takes.again is not None:
         again = takes.again[0], datetime.fromtimestamp(takes.again[1] / MICROSECONDS, UTC)
-    return _taken((takes.id, timer, park, resumed, again, None))
+    shard = slot.shard
+    taker = None if foreign is None else (type_id, shard.number, shard.epoch, slot.id)
+    return _taken((takes.id, timer, park, resumed, again, None, foreign, taker))
 
 
 def reply_row(

@@ -21,11 +21,13 @@ from sharding_app.errors import (
     Unavailable,
     to_wire,
 )
+from sharding_app.protocol.delivery.outcome import encode
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.protocol.messages import Answer, Deliver, Failed, HandBack
 from sharding_app.protocol.shard import Slot
 from sharding_app.redaction import told
 from sharding_app.runtime.base.interfaces import NO_CALLER
+from sharding_app.runtime.execution.foreign import ForeignMessages
 from sharding_app.runtime.execution.owner import Owner
 from sharding_app.runtime.journal.commits import NotCommitted
 from sharding_app.runtime.telemetry.meter import Meter
@@ -48,6 +50,8 @@ class Replies:
         self._owner = owner
         self._meter = meter
         self._counters = counters
+        self.foreign: ForeignMessages | None = None
+        "Set where there are several journals."
 
     # -- Replies -----------------------------------------------------------------------------------
 
@@ -62,6 +66,27 @@ class Replies:
             self._owner.done(source, message.request)
 
     def fail(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
+        if (
+            message.delivery is not None
+            and self.foreign is not None
+            and self.foreign.must_look(message, error)
+        ):
+            self._owner.spawn(self._fail_unless_taken(self.foreign, source, message, error))
+        else:
+            self._fail(source, message, error)
+
+    async def _fail_unless_taken(
+        self, foreign: ForeignMessages, source: Incarnation, message: Deliver, error: ShardingError
+    ) -> None:
+        """Fail a message whose row lies in another journal, or answer that it has taken effect."""
+        judged = await foreign.judged(message, error)
+        if isinstance(judged, ShardingError):
+            self._fail(source, message, judged)
+        else:
+            self._counters["deliveries_repeated"] += 1
+            self.answer(source, message, encode(judged))
+
+    def _fail(self, source: Incarnation, message: Deliver, error: ShardingError) -> None:
         self._counters["rejected" if isinstance(error, Rejected) else "failed"] += 1
         if message is self._meter.watched:
             self._meter.done()
@@ -132,6 +157,8 @@ class Replies:
             return PartiallyApplied(
                 f"{what} had committed a part; the rest was {why.value} {detail}".rstrip()
             )
+        if why is NotCommitted.PARTLY:
+            return PartiallyApplied(f"{what} had committed a part when it was delivered before")
         if why is NotCommitted.REFUSED:
             return NotSerializable(f"{what}: Postgres refused its events: {detail}")
         if why is NotCommitted.ERASED:

@@ -31,7 +31,14 @@ from sharding_app.ports.journal import (
 from sharding_app.protocol.histogram import ROWS, Histogram
 from sharding_app.redaction import traceable
 from sharding_app.runtime.journal.backlog import RETRY_MAX_SECONDS, Backlog
-from sharding_app.runtime.journal.commits import Commit, NotCommitted, OnCommit, tell_committed, why_refused
+from sharding_app.runtime.journal.commits import (
+    Commit,
+    NotCommitted,
+    OnCommit,
+    tell_committed,
+    why_refused,
+    why_taken,
+)
 from sharding_app.runtime.telemetry.meter import Hottest
 
 logger = logging.getLogger("sharding.journal")
@@ -202,7 +209,7 @@ class Appender:
     def _taken(self, batch: list[Commit], gone: MessagesGone) -> list[Commit]:
         """Fail the commits whose messages are gone, or are not due; return the others."""
         ids = gone.ids
-        failed = []
+        failed: dict[NotCommitted, list[Commit]] = {}
         for commit in batch:
             taken = (
                 [each.id for each in commit.message_changes.takes if each.id in ids]
@@ -210,11 +217,13 @@ class Appender:
                 else []
             )
             if taken:
-                commit.early = max(gone.early.get(each, 0.0) for each in taken)
-                failed.append(commit)
+                why, commit.early = why_taken(gone, taken)
+                failed.setdefault(why, []).append(commit)
         if not failed:
             raise RuntimeError("the journal misses messages that no commit takes") from gone
-        return self._fail(failed, batch, NotCommitted.TAKEN)
+        for why, commits in failed.items():
+            batch = self._fail(commits, batch, why)
+        return batch
 
     def _fail(
         self, failed: list[Commit], batch: list[Commit], why: NotCommitted, detail: str = ""

@@ -4,14 +4,14 @@ outcome.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import partial
 from typing import TypeAlias
 
 from sharding_app.entities.staging import Record
-from sharding_app.ports.deliveries import MessageChanges
+from sharding_app.ports.deliveries import MessageChanges, MessagesGone
 from sharding_app.ports.journal import EventRow, RowRefused, SubjectGone, fast_maker
 from sharding_app.protocol.ids import EntityId, ShardId
 from sharding_app.protocol.shard import Shard, Slot
@@ -37,10 +37,24 @@ class NotCommitted(Enum):
     "The connection was lost before the commit."
     TAKEN = "taken"
     "The message that its command carries had taken effect before, or is not due."
+    MARKED = "marked"
+    "The same of a message whose row lies in another journal: it has a mark."
+    PARTLY = "partly"
+    "An earlier delivery of such a message has committed in its middle, and did not end."
 
 
 def why_refused(refused: RowRefused) -> NotCommitted:
     return NotCommitted.ERASED if isinstance(refused, SubjectGone) else NotCommitted.REFUSED
+
+
+def why_taken(gone: MessagesGone, messages: Iterable[str]) -> tuple["NotCommitted", float]:
+    """Return why a commit that takes these messages is not in the journal, and the seconds until
+    they are due.
+    """
+    marked = [gone.marked[each] for each in messages if each in gone.marked]
+    if marked:
+        return NotCommitted.PARTLY if any(marked) else NotCommitted.MARKED, 0.0
+    return NotCommitted.TAKEN, max((gone.early.get(each, 0.0) for each in messages), default=0.0)
 
 
 Follower = Callable[[NotCommitted | None], None]

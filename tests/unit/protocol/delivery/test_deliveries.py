@@ -9,6 +9,7 @@ from sharding_app.protocol.delivery.deliveries import (
     OVER,
     OVERHEAD_BYTES,
     PARKED,
+    PARTLY,
     QUEUED,
     REJECTED,
     SENT,
@@ -16,6 +17,7 @@ from sharding_app.protocol.delivery.deliveries import (
     UNREACHED,
     WRITING,
     BackOff,
+    End,
     Failure,
     KeepAlone,
     MoveOn,
@@ -806,3 +808,43 @@ def test_nothing_of_a_pair_stays_when_its_messages_are_through() -> None:
     assert found.rests
     found.staged([message("m3", 3)], 4.0)
     assert sent(found) == ["m3"]
+
+
+# -- Targets whose rows lie in another journal -----------------------------------------------------
+
+
+def test_the_next_one_waits_until_the_row_of_a_message_that_took_effect_elsewhere_is_deleted() -> None:
+    found = machine()
+    first, second = message("m1", 1), message("m2", 2)
+    found.staged([first, second], 1.0)
+    assert sent(found) == ["m1"]
+    found.taken(first)
+    assert found.out == [End(first)]
+    assert first.state is WRITING
+    assert sent(found) == []
+    found.done(first, 3.0)
+    assert sent(found) == ["m2"]
+    assert first.state is OVER
+
+
+def test_a_message_that_took_effect_partly_elsewhere_is_parked_and_not_turned() -> None:
+    found = machine()
+    first, second = message("m1", 1, on_failure="refused"), message("m2", 2)
+    found.staged([first, second], 1.0)
+    found.out = []
+    found.failed(first, PARTLY, "an error", 2.0)
+    assert found.out == [Park(first, "an error")]
+    assert sent(found) == []
+    found.over(first, 3.0)
+    assert sent(found) == ["m2"]
+
+
+def test_the_answer_of_a_message_that_was_forgotten_changes_nothing() -> None:
+    found, one = machine(), message("m1")
+    found.staged([one], 1.0)
+    found.erased("a")
+    found.out = []
+    found.taken(one)
+    found.failed(one, PARTLY, "an error", 2.0)
+    found.done(one, 3.0)
+    assert found.out == []

@@ -19,12 +19,14 @@ from sharding_app.protocol.delivery.deliveries import (
     FAILED,
     HORIZON_SECONDS,
     PARKED,
+    PARTLY,
     REJECTED,
     UNKNOWN,
     UNREACHED,
     BackOff,
     Change,
     Deliveries,
+    End,
     KeepAlone,
     Message,
     MoveOn,
@@ -40,6 +42,8 @@ from sharding_app.runtime.delivery.rows import read, staged
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 TYPE, SHARD = 1, 0
 OWNERS, TARGETS, KEYS = ("ann", "bob"), ("cat", "dog"), ("one", "two")
+FAR = "dog"
+"""This target's rows lie in another journal: what it takes it marks there."""
 SOON = BackOff(failures=4, first_seconds=6.0, most_seconds=60.0, again_seconds=2.0, again_most_seconds=30.0)
 LATE = BackOff(failures=4, first_seconds=12.0, most_seconds=60.0, again_seconds=2.0, again_most_seconds=30.0)
 """What has failed once leaves the memory."""
@@ -92,7 +96,9 @@ class Story:
         self.machine = Deliveries(self.memory, self.new_id, back_off, complete=True)
         self.sent: list[Message] = []
         "Deliveries without an answer."
-        self.changes: list[Change] = []
+        self.changes: list[Change | End] = []
+        self.marks: dict[str, bool] = {}
+        "Of messages that the far target has taken: whether its handler did not end."
         self.page: Page | None = None
         self.seqs: Counter[str] = Counter()
         self.effects: dict[tuple[str, str], list[tuple[int, int]]] = {}
@@ -202,36 +208,49 @@ class Story:
         missing = self.table.missing([Taking(message.id)], self.date)
         if missing:
             return "gone" if missing[message.id] is None else "early"
+        if message.id in self.marks:
+            return "partly" if self.marks[message.id] else "taken"
         row = self.table.rows[message.id]
+        far = message.target == FAR
         if message.again is not None:
             new, due = message.again
             self.table.replace(message.id, Stored(row.row._replace(id=new), datetime.fromtimestamp(due, UTC)))
+        elif far:
+            self.marks[message.id] = False
         else:
             self.table.pop(message.id)
         if message.key is None and message.target_type != "shop.Owner":
             done = self.effects.setdefault((message.entity, message.target), [])
             if message.id in self.retried:
-                return "done"
+                return "taken" if far else "done"
             assert message.order not in done, f"{message} took effect twice"
             assert not done or done[-1] < message.order, f"{message} took effect after a later one"
             done.append(message.order)
-        return "done"
+        return "taken" if far else "done"
 
     def answer(self, message: Message) -> None:
         outcome = self.take(message)
         if outcome == "done":
             self.machine.done(message, self.clock())
+        elif outcome == "taken":
+            self.machine.taken(message)
+        elif outcome == "partly":
+            self.machine.failed(message, PARTLY, None, self.clock())
         elif outcome == "gone":
             self.machine.gone(message, self.clock())
         else:
             seconds = (self.table.rows[message.id].due - self.date).total_seconds()
             self.machine.early(message, seconds, self.clock())
 
-    def change(self, effect: Change) -> None:
+    def change(self, effect: Change | End) -> None:
         """Carry out a change of a row, if it is there."""
         message = effect.message
         stored = self.table.rows.get(message.id)
-        if stored is None or stored.parked:
+        if isinstance(effect, End):
+            if stored is not None and not stored.parked and stored.due <= self.date:
+                self.table.pop(message.id)
+            self.machine.done(message, self.clock())
+        elif stored is None or stored.parked:
             self.machine.look()
             self.machine.over(message, self.clock())
         elif isinstance(effect, SetAside):
@@ -330,8 +349,16 @@ class Story:
         if action == "done":
             self.answer(message)
             return
+        if message.id in self.marks and action in ("failed", "rejected", "partly"):
+            self.answer(message)  # the target looks for a mark before it says so
+            return
         if action in ("taken_and_lost", "partly"):
             taken = self.table.rows.get(message.id)
+            if action == "partly" and taken is not None and message.target == FAR:
+                if not (taken.parked or taken.due > self.date):
+                    self.marks[message.id] = True
+                self.answer(message)
+                return
             if action == "taken_and_lost":
                 self.take(message)
             elif taken is not None and not taken.parked:

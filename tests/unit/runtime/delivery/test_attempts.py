@@ -13,6 +13,7 @@ from sharding_app.protocol.pending_call import Reply
 from sharding_app.runtime.base.config import DeliverySettings
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from tests.unit.runtime.delivery.shop import Owner
+from tests.unit.runtime.delivery.test_pages import Pages
 
 pytestmark = pytest.mark.asyncio
 
@@ -35,7 +36,7 @@ def stage(*args: str) -> tuple[Deliverer, Asked]:
     """Stage messages of one pair."""
     asked = Asked()
     made = Deliverer(
-        "n", DeliverySettings(), None,  # type: ignore[arg-type]
+        "n", DeliverySettings(), Pages({}),  # type: ignore[arg-type]
         now=lambda: 0.0, ask=asked.ask, may_handle=lambda: True, run=lambda _: None,
         host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None,
     )  # fmt: skip
