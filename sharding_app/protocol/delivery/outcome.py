@@ -25,8 +25,8 @@ TAKEN = Outcome("taken")
 GONE = Outcome("gone")
 
 NOT_PARKED = "not_parked"
-"""A parameter of `PartiallyApplied`: the row of the message lies in another journal, and waits to be
-parked.
+"""A parameter of `PartiallyApplied`: the row of the message lies in another journal, and waits to
+be parked.
 """
 
 encode = msgspec.msgpack.Encoder().encode

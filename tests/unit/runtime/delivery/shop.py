@@ -135,6 +135,8 @@ class Target(EventSourced, name="delivery.Target"):
     @command
     async def take_in_steps(self, text: str) -> int:
         await self.persist(Took(f"{text} 1"))
+        if type(self).failing:
+            raise RuntimeError("out of order")
         await self.persist(Took(f"{text} 2"))
         return 2
 

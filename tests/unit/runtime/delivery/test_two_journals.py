@@ -1,0 +1,313 @@
+"""Messages between entities of two journals take effect once, whatever is lost in between."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.protocol.delivery.deliveries import BackOff
+from sharding_app.protocol.ids import shard_of
+from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
+from tests.unit.runtime.delivery.shop import Owner, Passing, Target
+from tests.unit.runtime.delivery.two_journals import SECOND, SHARDS, TwoJournalCluster, ids
+from tests.unit.runtime.waiting import travel, until
+
+pytestmark = pytest.mark.asyncio
+
+CONFIG = NodeConfig(
+    deliveries=DeliverySettings(
+        back_off=BackOff(failures=3, first_seconds=0.05, again_seconds=0.02), answer_seconds=2.0,
+        net_seconds=5.0,
+    ),
+    number_of_shards=SHARDS,
+)  # fmt: skip
+NEAR, FAR = ids("")[0], ids(SECOND)[0]
+"""Ids of entities whose rows lie in the first journal, and in the second one."""
+
+
+@pytest_asyncio.fixture
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TwoJournalCluster]:
+    monkeypatch.setattr(Target, "failing", 0)
+    monkeypatch.setattr(Target, "attempts", [])
+    monkeypatch.setattr(Passing, "taken", [])
+    async with TwoJournalCluster([Owner, Target, Passing], nodes=2, config=CONFIG) as made:
+        with made.in_use():
+            yield made
+
+
+async def noted(of: type[Owner] | type[Target], name: str, *expected: str) -> None:
+    """Wait until an entity has noted these texts, and no others."""
+
+    async def texts() -> list[str]:
+        return await of.ref(name).seen()
+
+    for _ in range(3000):
+        if len(await texts()) >= len(expected):
+            break
+        await travel(0.01)
+    assert await texts() == [*expected]
+
+
+async def nothing_left(cluster: TwoJournalCluster) -> None:
+    """Wait until no message waits, and no mark is left."""
+    await until(lambda: not (cluster.rows("") or cluster.rows(SECOND)))
+    await until(lambda: not (cluster.marks("") or cluster.marks(SECOND)))
+
+
+def away(cluster: TwoJournalCluster, method: str, journal: str) -> Callable[[], None]:
+    """Let a journal give no answer to these questions. Call the result to end that."""
+    gone = True
+
+    async def before(asked: str, of: str) -> None:
+        if gone and (asked, of) == (method, journal):
+            raise JournalUnavailable("away")
+
+    for each in cluster.journals.values():
+        each.before = before
+
+    def end() -> None:
+        nonlocal gone
+        gone = False
+
+    return end
+
+
+@pytest.mark.parametrize(("owner", "target"), [(NEAR, FAR), (FAR, NEAR), (FAR, FAR), (NEAR, NEAR)])
+async def test_messages_arrive_once_and_in_order_and_leave_nothing(
+    cluster: TwoJournalCluster, owner: str, target: str
+) -> None:
+    texts = [f"t{number}" for number in range(12)]
+    await Owner.ref(owner).send_to(target, texts[:5])
+    await Owner.ref(owner).send_to(target, texts[5:])
+    await noted(Target, target, *(f"{each} from {owner}" for each in texts))
+    assert Target.attempts == texts
+    await nothing_left(cluster)
+    asked = {method for each in cluster.journals.values() for method, *_ in each.asked}
+    assert asked == (set() if owner == target else {"standing", "discard", "unmark"})
+
+
+@pytest.mark.parametrize(("owner", "target"), [(NEAR, FAR), (FAR, NEAR)])
+async def test_a_reply_comes_back_to_the_other_journal(
+    cluster: TwoJournalCluster, owner: str, target: str
+) -> None:
+    await Owner.ref(owner).ask(target, "x")
+    await noted(Owner, owner, "asked", "reply 1")
+    await Owner.ref(owner).ask(target, "bad")
+    await noted(Owner, owner, "asked", "reply 1", "asked", "refused bad_text bad")
+    await nothing_left(cluster)
+
+
+async def test_timers_are_asked_of_no_other_journal(cluster: TwoJournalCluster) -> None:
+    await Owner.ref(FAR).schedule_in(0.1, "rang")
+    await noted(Owner, FAR, "rang")
+    assert not any(each.asked for each in cluster.journals.values())
+
+
+async def test_a_message_from_outside_lies_in_the_clusters_journal(cluster: TwoJournalCluster) -> None:
+    await Target.ref(FAR).take.durably("now")
+    await Target.ref(FAR).take.later(timedelta(seconds=1), "later")
+    await noted(Target, FAR, "now", "later")
+    await nothing_left(cluster)
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_message_that_has_taken_effect_is_ended_by_the_next_home_of_its_owner(
+    cluster: TwoJournalCluster, *, together: bool
+) -> None:
+    """The former one died between the commit of the target and the end of the row. `together`: it
+    was the home of the target too.
+    """
+    away(cluster, "discard", "")
+    await Target.ref(FAR).take("first")
+    for each in ids(""):
+        await Owner.ref(each).seen()
+    home = cluster.home_of(Target, FAR)
+    owner = next(each for each in ids("") if (cluster.home_of(Owner, each) == home) is together)
+    await Owner.ref(owner).ask(FAR, "x")
+    await until(lambda: cluster.marks(SECOND))
+    await cluster.kill_node(cluster.home_of(Owner, owner))
+    for journal in cluster.journals.values():
+        journal.before = None
+    await noted(Owner, owner, "asked", "reply 2")
+    await noted(Target, FAR, "first", f"x from {owner}")
+    await nothing_left(cluster)
+
+
+async def test_a_failure_is_not_told_of_a_message_that_has_taken_effect(
+    cluster: TwoJournalCluster,
+) -> None:
+    """The handler fails in a second delivery. The first one has taken effect."""
+    away(cluster, "discard", "")
+    await Owner.ref(NEAR).ask(FAR, "x")
+    await until(lambda: cluster.marks(SECOND))
+    Target.failing = 1000
+    await cluster.kill_node(cluster.home_of(Owner, NEAR))
+    for each in cluster.journals.values():
+        each.before = None
+    await until(lambda: not cluster.rows(""))
+    Target.failing = 0
+    await noted(Owner, NEAR, "asked", "reply 1")
+    assert await Target.ref(FAR).seen() == [f"x from {NEAR}"]
+    assert len(Target.attempts) == 2
+    await nothing_left(cluster)
+
+
+async def test_the_failure_of_a_message_waits_for_the_journal_of_its_target(
+    cluster: TwoJournalCluster,
+) -> None:
+    end = away(cluster, "marked", SECOND)
+    await Owner.ref(NEAR).ask(FAR, "bad")
+    await until(lambda: len(Target.attempts) > 2)
+    assert await Owner.ref(NEAR).seen() == ["asked"]
+    end()
+    await noted(Owner, NEAR, "asked", "refused bad_text bad")
+
+
+async def test_a_message_waits_while_the_journal_of_its_row_does_not_answer(
+    cluster: TwoJournalCluster,
+) -> None:
+    end = away(cluster, "standing", "")
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await until(lambda: sum(len(each.asked) for each in cluster.journals.values()) > 3)
+    assert Target.attempts == []
+    end()
+    await noted(Target, FAR, f"x from {NEAR}")
+
+
+async def test_a_row_that_is_gone_runs_no_handler(cluster: TwoJournalCluster) -> None:
+    """A delivery may come late, after the mark was removed."""
+    seen = asyncio.Event()
+    goes_on = asyncio.Event()
+
+    async def before(method: str, journal: str) -> None:
+        if method == "standing":
+            seen.set()
+            await goes_on.wait()
+
+    for each in cluster.journals.values():
+        each.before = before
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await seen.wait()
+    cluster.server.messages.rows.clear()
+    goes_on.set()
+    await until(lambda: not any(node.hosting.deliverer.pending for node in cluster.nodes.values()))
+    assert Target.attempts == []
+    assert await Target.ref(FAR).seen() == []
+
+
+async def test_a_handler_that_fails_after_a_part_parks_its_message_until_an_operator_decides(
+    cluster: TwoJournalCluster,
+) -> None:
+    """Its mark goes then: the operator may let the handler run again, as in one journal."""
+    Target.failing = 1
+    await Owner.ref(NEAR).step_to(FAR, "x")
+    await until(lambda: any(each.parked for each in cluster.server.messages.rows.values()))
+    (stored,) = cluster.server.messages.rows.values()
+    assert stored.error.startswith("partly_applied: ")
+    await noted(Target, FAR, "x 1")
+    await until(lambda: not cluster.marks(SECOND))
+    Target.failing = 0
+    cluster.server.messages.put(stored._replace(parked=False, error="", failures=0))
+    await noted(Target, FAR, "x 1", "x 1", "x 2")
+    await nothing_left(cluster)
+
+
+async def test_a_part_that_was_committed_before_parks_the_message_and_runs_no_further(
+    cluster: TwoJournalCluster,
+) -> None:
+    """The home of its owner died before it heard of the first delivery."""
+    away(cluster, "park", "")
+    Target.failing = 1
+    await Owner.ref(NEAR).step_to(FAR, "x")
+    await until(lambda: ("park", "") in [each[:2] for at in cluster.journals.values() for each in at.asked])
+    await cluster.kill_node(cluster.home_of(Owner, NEAR))
+    Target.failing = 0
+    for each in cluster.journals.values():
+        each.before = None
+    await until(lambda: any(each.parked for each in cluster.server.messages.rows.values()))
+    await noted(Target, FAR, "x 1")
+
+
+async def test_a_handler_with_steps_is_marked_once(cluster: TwoJournalCluster) -> None:
+    await Owner.ref(NEAR).step_to(FAR, "x")
+    await noted(Target, FAR, "x 1", "x 2")
+    await nothing_left(cluster)
+
+
+async def test_an_entity_in_memory_takes_a_message_of_another_journal(cluster: TwoJournalCluster) -> None:
+    await Owner.ref(NEAR).tell_memory(FAR, "x")
+    await Owner.ref(FAR).tell_memory(FAR, "y")
+    await until(lambda: len(Passing.taken) == 2)
+    assert sorted(Passing.taken) == ["x", "y"]
+    await nothing_left(cluster)
+
+
+async def test_a_mark_stays_while_its_row_is_there(cluster: TwoJournalCluster) -> None:
+    end = away(cluster, "discard", "")
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await until(lambda: cluster.marks(SECOND))
+    await travel(60.0)
+    assert len(cluster.marks(SECOND)) == 1
+    end()
+    await nothing_left(cluster)
+
+
+async def test_the_marks_of_a_journal_that_does_not_answer_stay(cluster: TwoJournalCluster) -> None:
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await noted(Target, FAR, f"x from {NEAR}")
+    end = away(cluster, "standing", "")
+    await travel(60.0)
+    assert len(cluster.marks(SECOND)) == 1
+    end()
+    await nothing_left(cluster)
+
+
+async def test_the_mark_of_a_message_in_hand_stays(cluster: TwoJournalCluster) -> None:
+    """A second delivery has found the row just before it was deleted."""
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await until(lambda: cluster.marks(SECOND))
+    (message,) = cluster.marks(SECOND)
+    node = cluster.nodes[cluster.home_of(Target, FAR)]
+    host = node.hosts["delivery.Target"]
+    foreign = host.execution.foreign
+    assert foreign is not None
+
+    class Command:
+        is_over = False
+        message: Any
+
+    command = Command()
+    command.message = type(
+        "", (), {"delivery": type("", (), {"id": message}), "shard": shard_of(FAR, SHARDS)}
+    )
+    foreign.hold(command)
+    await travel(60.0)
+    assert cluster.marks(SECOND) == [message]
+    command.is_over = True
+    await nothing_left(cluster)
+
+
+async def test_shards_without_marks_are_looked_at_once(cluster: TwoJournalCluster) -> None:
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await noted(Target, FAR, f"x from {NEAR}")
+    await nothing_left(cluster)
+    await travel(20.0)
+    looked: list[int] = []
+    for each in cluster.journals.values():
+        found = each.marks
+
+        async def marks(shards: Any, after: str, limit: int, found: Any = found) -> Any:
+            looked.append(len(shards))
+            return await found(shards, after, limit)
+
+        each.marks = marks  # type: ignore[method-assign]
+    await travel(20.0)
+    assert looked == []
+    await Owner.ref(NEAR).send_to(FAR, ["y"])
+    await noted(Target, FAR, f"x from {NEAR}", f"y from {NEAR}")
+    await nothing_left(cluster)
+    assert set(looked) == {1}
