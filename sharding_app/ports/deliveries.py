@@ -134,8 +134,6 @@ class Pending(NamedTuple):
     "Of a repeating timer whose firing has failed: the time at which that was due."
     outside: bool
     "It was stored from outside."
-    journal: str = ""
-    "The name of the journal in which its row lies; empty: the cluster's."
 
 
 class Page(NamedTuple):

@@ -505,13 +505,12 @@ class Journal(Protocol):
         """
         ...
 
-    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
         """Take rows without events, for entities that store none. The reply to a row is stored if
         the row was there. Returns the ids of those that were. Raises as `append` does.
 
-        `journal`: the one in which these rows lie, whatever `Taking.foreign` says. A call may be
-        repeated: rows that are gone are left out. After JournalUnavailable no statement of an
-        earlier call executes any more once a later one does.
+        A call may be repeated: rows that are gone are left out. After JournalUnavailable no
+        statement of an earlier call executes any more once a later one does.
         """
         ...
 
@@ -539,27 +538,19 @@ class Journal(Protocol):
         ...
 
     async def set_aside(
-        self,
-        message: str,
-        failures: int,
-        delay_seconds: float,
-        error: str,
-        claim: Claim,
-        journal: str = "",
+        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:
         """Let a row be due that many seconds from now, for its owner's home. False: it is gone.
 
-        `journal`: the one in which the row lies. Raises ShardsFenced and JournalUnavailable.
+        Raises ShardsFenced and JournalUnavailable.
         """
         ...
 
-    async def park(self, message: str, error: str, claim: Claim, journal: str = "") -> bool:
+    async def park(self, message: str, error: str, claim: Claim) -> bool:
         """Deliver a row no more until an operator decides. As `set_aside`."""
         ...
 
-    async def turn(
-        self, message: str, new: str, command: str, args: bytes, claim: Claim, journal: str = ""
-    ) -> bool:
+    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
         """Let a row become a message of its owner to itself under a new id, due now: the command
         that the sender has named for a failure. As `set_aside`.
         """
@@ -567,30 +558,17 @@ class Journal(Protocol):
 
     # Messages between journals: `ports.deliveries` says what a foreign row and a mark are.
 
-    @property
-    def several(self) -> bool:
-        """Whether there are several journals: a message may be foreign for its target."""
-        ...
-
-    def lies_in(self, type_id: int, shard: ShardId) -> str:
-        """Return the name of the journal in which the rows of a shard at home here lie; empty: the
-        cluster's.
-        """
-        ...
-
-    async def standing(
-        self, journal: str, messages: Collection[str], *, secured: bool = False
-    ) -> dict[str, Standing]:
-        """Read which of these rows are in a journal, by id. One that is gone is not in the answer.
+    async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
+        """Read which of these rows are here, by id. One that is gone is not in the answer.
 
         `secured`: what is gone stays gone, also after a failover to a synchronous standby. Raises
         JournalUnavailable.
         """
         ...
 
-    async def marked(self, type_id: int, shard: ShardId, messages: Collection[str]) -> dict[str, bool]:
-        """Read which of these messages have a mark in the journal of a shard, and whether it is
-        partial. Raises JournalUnavailable.
+    async def marked(self, messages: Collection[str]) -> dict[str, bool]:
+        """Read which of these messages have a mark here, and whether it is partial. Raises
+        JournalUnavailable.
         """
         ...
 

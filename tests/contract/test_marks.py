@@ -83,9 +83,9 @@ async def test_a_commit_in_the_middle_leaves_a_partial_mark_for_its_own_handler(
     assert (await refused(journal, type_id, 2, foreign("m", type_id))).marked == {"m": True}
     assert (await refused(journal, type_id, 2, foreign("m", type_id, park=True))).marked == {"m": True}
     await take(journal, type_id, 2, foreign("m", type_id, park=True, resumed=True))
-    assert await journal.marked(type_id, 0, ["m", "x"]) == {"m": True}
+    assert await journal.marked(["m", "x"]) == {"m": True}
     await take(journal, type_id, 3, foreign("m", type_id, resumed=True))
-    assert await journal.marked(type_id, 0, ["m", "x"]) == {"m": False}
+    assert await journal.marked(["m", "x"]) == {"m": False}
     assert (await refused(journal, type_id, 4, foreign("m", type_id, resumed=True))).marked == {"m": False}
     assert (await refused(journal, type_id, 4, foreign("x", type_id, resumed=True))).gone == {"x"}
 
@@ -142,7 +142,7 @@ async def test_rows_are_seen_as_they_stand(world: World) -> None:
     await journal.stage([message(type_id, "due"), later, message(type_id, "parked")])
     await journal.park("parked", "no answer", (type_id, 0, 1))
     for secured in (False, True):
-        found = await journal.standing("", ["due", "later", "parked", "gone"], secured=secured)
+        found = await journal.standing(["due", "later", "parked", "gone"], secured=secured)
         assert found.keys() == {"due", "later", "parked"}
         assert found["due"] == Standing(False, 0.0)
         assert found["parked"] == Standing(True, 0.0)
@@ -158,8 +158,3 @@ async def test_the_marks_of_an_erased_entity_stay(world: World) -> None:
     erased = await journal.erase(type_id, 0, 1, "a", at_most=100, before=Erasure(), by="an operator")
     assert erased.whole
     assert (await refused(journal, type_id, 1, foreign("m", type_id))).marked == {"m": False}
-
-
-async def test_one_journal_is_the_clusters(world: World) -> None:
-    journal = world.journal()
-    assert (journal.several, journal.lies_in(1, 0)) == (False, "")

@@ -252,7 +252,7 @@ class MemoryJournal:
         changes = MessageChanges(list(sends), list(cancels))
         return await self._after_late_ones("stage", lambda: self._writes.messages.stage(changes))
 
-    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
         taken = list(takes)
         return await self._after_late_ones("discard", lambda: self._writes.messages.discard(taken))
 
@@ -283,40 +283,23 @@ class MemoryJournal:
         return await self._read("due", timers)
 
     async def set_aside(
-        self,
-        message: str,
-        failures: int,
-        delay_seconds: float,
-        error: str,
-        claim: Claim,
-        journal: str = "",
+        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:
         def set_aside() -> Steps[bool]:
             return self._writes.messages.set_aside(message, failures, delay_seconds, error, claim)
 
         return await self._after_late_ones("set_aside", set_aside)
 
-    async def park(self, message: str, error: str, claim: Claim, journal: str = "") -> bool:
+    async def park(self, message: str, error: str, claim: Claim) -> bool:
         return await self._after_late_ones("park", lambda: self._writes.messages.park(message, error, claim))
 
-    async def turn(
-        self, message: str, new: str, command: str, args: bytes, claim: Claim, journal: str = ""
-    ) -> bool:
+    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
         def turn() -> Steps[bool]:
             return self._writes.messages.turn(message, new, command, args, claim)
 
         return await self._after_late_ones("turn", turn)
 
-    @property
-    def several(self) -> bool:
-        return False
-
-    def lies_in(self, type_id: int, shard: ShardId) -> str:
-        return ""
-
-    async def standing(
-        self, journal: str, messages: Collection[str], *, secured: bool = False
-    ) -> dict[str, Standing]:
+    async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
         asked = list(messages)
         found = await self._read(
             "standing", lambda: self._server.messages.standing(asked, self._server.date())
@@ -325,7 +308,7 @@ class MemoryJournal:
             await self.secure()
         return found
 
-    async def marked(self, type_id: int, shard: ShardId, messages: Collection[str]) -> dict[str, bool]:
+    async def marked(self, messages: Collection[str]) -> dict[str, bool]:
         asked = list(messages)
 
         def marked() -> dict[str, bool]:

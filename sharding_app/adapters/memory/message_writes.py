@@ -170,7 +170,6 @@ class MessageWrites:
 
     def discard(self, takes: Sequence[Taking]) -> Steps[list[str]]:
         now = self._server.date()
-        takes = [each._replace(foreign=None) for each in takes]  # the caller has named their journal
         there = {each.id for each in takes} - self._rows.missing(takes, now).keys()
         yield from self._hold(there)
         held = there - self._rows.missing(takes, self._server.date()).keys()

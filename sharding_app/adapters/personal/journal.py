@@ -122,7 +122,7 @@ class SealedJournal:
         _, changes = await self.sealed((), MessageChanges(sends))
         return await self._journal.stage(sends if changes is None else changes.sends, cancels)
 
-    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
         replies = [each.reply for each in takes if each.reply is not None]
         if in_any_packed(row.args for row in replies):
             args = iter(await self._seal([_of_message(row.args) for row in replies], sends=replies))
@@ -132,15 +132,13 @@ class SealedJournal:
                 else each._replace(reply=each.reply._replace(args=next(args)))
                 for each in takes
             ]  # fmt: skip
-        return await self._journal.discard(takes, journal)
+        return await self._journal.discard(takes)
 
-    async def turn(
-        self, message: str, new: str, command: str, args: bytes, claim: Claim, journal: str = ""
-    ) -> bool:
+    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
         # It was sealed before, and the sender has to hear of the failure.
         if in_any_packed((args,)):
             (args,) = await self._seal([Document(args, MESSAGE_PLACE, is_packed=True, is_state=True)])
-        return await self._journal.turn(message, new, command, args, claim, journal)
+        return await self._journal.turn(message, new, command, args, claim)
 
     # -- Out of the database -----------------------------------------------------------------------
 

@@ -513,7 +513,7 @@ class PostgresJournal:
 
         return await self._alone(work)
 
-    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
         if not takes:
             return []
         return [row[0] for row in await self._decided("discard", discard_parameters(takes))]
@@ -554,42 +554,25 @@ class PostgresJournal:
         return in_utc(rows[0][0]), {key: every for _, key, every in rows if key is not None}
 
     async def set_aside(
-        self,
-        message: str,
-        failures: int,
-        delay_seconds: float,
-        error: str,
-        claim: Claim,
-        journal: str = "",
+        self, message: str, failures: int, delay_seconds: float, error: str, claim: Claim
     ) -> bool:
         wanted = {"failures": failures, "delay": delay_seconds, "error": error or "set aside"}
         return await self._decide("set_aside", message, claim, wanted)
 
-    async def park(self, message: str, error: str, claim: Claim, journal: str = "") -> bool:
+    async def park(self, message: str, error: str, claim: Claim) -> bool:
         return await self._decide("park", message, claim, {"error": error})
 
-    async def turn(
-        self, message: str, new: str, command: str, args: bytes, claim: Claim, journal: str = ""
-    ) -> bool:
+    async def turn(self, message: str, new: str, command: str, args: bytes, claim: Claim) -> bool:
         return await self._decide("turn", message, claim, {"new": new, "command": command, "args": args})
 
-    @property
-    def several(self) -> bool:
-        return False
-
-    def lies_in(self, type_id: int, shard: ShardId) -> str:
-        return ""
-
-    async def standing(
-        self, journal: str, messages: Collection[str], *, secured: bool = False
-    ) -> dict[str, Standing]:
+    async def standing(self, messages: Collection[str], *, secured: bool = False) -> dict[str, Standing]:
         wanted = {"messages": list(messages)}
         rows = await self._asked(self._beside.run(partial(_unprepared, "standing", wanted)))
         if secured:
             await self.secure()  # a commit after the look covers all that it has seen
         return {message: Standing(parked, seconds) for message, parked, seconds in rows}
 
-    async def marked(self, type_id: int, shard: ShardId, messages: Collection[str]) -> dict[str, bool]:
+    async def marked(self, messages: Collection[str]) -> dict[str, bool]:
         wanted = {"messages": list(messages)}
         return dict(await self._asked(self._beside.run(partial(_unprepared, "marked", wanted))))
 

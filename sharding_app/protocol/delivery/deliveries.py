@@ -152,8 +152,6 @@ class Message(msgspec.Struct, eq=False, gc=False):
     "Of a repeating timer: the id and the time that its row goes on with."
     outside: bool = False
     "It was stored from outside: it has no sender."
-    journal: str = ""
-    "The name of the journal in which its row lies."
     alone: bool = False
     "It gets no answer, and those behind it stay in the journal."
     pair: Pair = ("", "", "")

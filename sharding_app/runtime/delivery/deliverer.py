@@ -92,7 +92,7 @@ class Figures:
 class Home:
     """One shard that is at home here, with its messages and timers."""
 
-    __slots__ = ("alive", "deliveries", "epoch", "journal", "shard", "timer", "type", "type_id", "wake_at")
+    __slots__ = ("alive", "deliveries", "epoch", "shard", "timer", "type", "type_id", "wake_at")
 
     def __init__(
         self,
@@ -101,15 +101,12 @@ class Home:
         shard: ShardId,
         epoch: Epoch,
         deliveries: Deliveries,
-        journal: str,
     ) -> None:
         self.type = entity_type
         self.type_id = type_id
         self.shard = shard
         self.epoch = epoch
         self.deliveries = deliveries
-        self.journal = journal
-        "In which its rows lie, but those that were stored from outside."
         self.alive = True
         self.timer: asyncio.TimerHandle | None = None
         self.wake_at = 0.0
@@ -167,15 +164,18 @@ class Deliverer:
         host_of: Callable[[int, ShardId, Epoch], EntityType | None],
         fenced: Callable[[str, ShardId, Epoch], None],
         place: Callable[[int, ShardId], None],
+        journal_name: str = "",
     ) -> None:
         """`host_of` returns the type of a shard that is at home here at that epoch. `fenced` learns
         of one that is not, as the journal says. `place` has a shard placed that never had a home.
+        `journal_name`: the alias of the database of that journal, if it is not the cluster's.
         """
         self.figures = Figures()
         self.clock = ServerClock()
         self._me = incarnation
         self._settings = settings
         self._journal = journal
+        self._journal_name = journal_name
         self._now = now
         self._ask = ask
         self._may_handle = may_handle
@@ -197,8 +197,8 @@ class Deliverer:
         self._page_shards = PAGE_SHARDS
         self._in_doubt: set[str] = set()
         "Messages of which is not known whether they are stored."
-        self._ended: dict[str, list[tuple[Home, Message]]] = {}
-        "Messages that have taken effect elsewhere, and whose rows are being deleted, by journal."
+        self._ended: list[tuple[Home, Message]] = []
+        "Messages that have taken effect in other journals, and whose rows are being deleted."
         self._resumed = asyncio.Event()
         self._net_at: float | None = None
         "When to look for what is overdue; None: no type has stored any message."
@@ -273,9 +273,7 @@ class Deliverer:
             if at is not self._heard:  # that of all commits of an append is the same
                 self._heard, self._heard_at = at, at.timestamp()
                 self.clock.heard(self._heard_at, self._now())
-            home.deliveries.staged(
-                staged(changes.sends, self._heard_at, home.journal), self.clock.low(self._now())
-            )
+            home.deliveries.staged(staged(changes.sends, self._heard_at), self.clock.low(self._now()))
         self._touch(home)
 
     @contextmanager
@@ -363,8 +361,7 @@ class Deliverer:
         machine = Deliveries(
             self._memory, self.new_id, settings.back_off, complete=complete, horizon_seconds=settings.horizon_seconds
         )  # fmt: skip
-        journal = self._journal.lies_in(type_id, shard)
-        home = self._homes[type_id, shard] = Home(entity_type, type_id, shard, epoch, machine, journal)
+        home = self._homes[type_id, shard] = Home(entity_type, type_id, shard, epoch, machine)
         return home
 
     def _server_now(self) -> float:
@@ -432,7 +429,9 @@ class Deliverer:
         self.figures.retried += message.attempt > 1
         attempt = Attempt(self, home, message)
         try:
-            self._ask(call_of(message, home.type.name, self._settings.answer_seconds), attempt)
+            self._ask(
+                call_of(message, home.type.name, self._settings.answer_seconds, self._journal_name), attempt
+            )
         except ShardingError as error:
             attempt.set_exception(error)
 
@@ -489,13 +488,11 @@ class Deliverer:
         """Delete the row of a message that has taken effect in another journal, together with
         others.
         """
-        ended = self._ended.get(message.journal)
-        if ended is None:
-            ended = self._ended[message.journal] = []
-            self._run(self._delete(message.journal, ended))
-        ended.append((home, message))
+        if not self._ended:
+            self._run(self._delete(self._ended))
+        self._ended.append((home, message))
 
-    async def _delete(self, journal: str, ended: list[tuple[Home, Message]]) -> None:
+    async def _delete(self, ended: list[tuple[Home, Message]]) -> None:
         """Delete the rows of such messages until there are none; try until the journal answers.
 
         No epoch fences it: their effect is final. So those of a shard that has left go too.
@@ -505,21 +502,21 @@ class Deliverer:
             while ended:
                 many = ended[:ENDED_ROWS]
                 try:
-                    await self._journal.discard([_ending(home, message) for home, message in many], journal)
-                except (JournalUnavailable, ShardsFenced):  # fenced: its server is another one now
+                    await self._journal.discard([_ending(home, message) for home, message in many])
+                except JournalUnavailable:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, RETRY_MAX_SECONDS)
                     continue
                 pause = RETRY_SECONDS
-                del ended[: len(many)]
                 for home, message in many:
                     if home.alive:
                         home.deliveries.done(message, self._server_now())
                 for home in dict.fromkeys(home for home, _ in many):
                     if home.alive:
                         self._touch(home)
+                del ended[: len(many)]
         finally:
-            del self._ended[journal]
+            ended.clear()
 
     async def _change(self, home: Home, effect: Change) -> None:
         """Change a message's row, and report that to the machine; try until the journal answers."""
@@ -548,28 +545,24 @@ class Deliverer:
         gone = partial(self._was_gone, home, message)
         if isinstance(effect, SetAside):
             failures, pause = effect.failures, effect.pause
-            there = await journal.set_aside(
-                message.id, failures, pause, text_of(effect.error), home.claim, message.journal
-            )
+            there = await journal.set_aside(message.id, failures, pause, text_of(effect.error), home.claim)
             return partial(machine.set_aside, message, failures, pause) if there else gone
         if isinstance(effect, KeepAlone):
             # Due at once: a slow attempt may still take effect.
             error = text_of(effect.error)
-            there = await journal.set_aside(
-                message.id, message.failures, 0.0, error, home.claim, message.journal
-            )
+            there = await journal.set_aside(message.id, message.failures, 0.0, error, home.claim)
             return partial(machine.kept_alone, message) if there else gone
         if isinstance(effect, MoveOn):
-            found = await journal.discard([_ending(home, message)], message.journal)
+            found = await journal.discard([_ending(home, message)])
             return partial(machine.moved_on, message) if found else gone
         if isinstance(effect, Turn):
             args = _failure_args(home, message, effect.error)  # None: it is parked
             if args is not None:
                 command = message.on_failure or ""
-                there = await journal.turn(message.id, effect.new, command, args, home.claim, message.journal)
+                there = await journal.turn(message.id, effect.new, command, args, home.claim)
                 turned = _turned(home, message, effect.new, args)
                 return partial(machine.turned, message, turned) if there else gone
-        if not await journal.park(message.id, text_of(effect.error), home.claim, message.journal):
+        if not await journal.park(message.id, text_of(effect.error), home.claim):
             return gone
         self._parked(home, message, effect.error)
         return partial(machine.over, message)
@@ -703,5 +696,4 @@ def _turned(home: Home, message: Message, new: str, args: bytes) -> Message:
         message.on_failure or "",
         args,
         message.due,
-        journal=message.journal,
     )

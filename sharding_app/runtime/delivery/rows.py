@@ -26,13 +26,12 @@ MAX_ERROR_CHARS = 1000
 MICROSECONDS = 1_000_000
 
 
-def staged(rows: Sequence[MessageRow], at: float, journal: str = "") -> list[Message]:
-    """Return rows that were committed at that time of the server's, in that journal."""
+def staged(rows: Sequence[MessageRow], at: float) -> list[Message]:
+    """Return rows that were committed at that time of the server's."""
     return [
         Message(
             row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
             at + row.delay if row.due is None else row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure,
-            journal=journal,
         )
         for row in rows
     ]  # fmt: skip
@@ -43,12 +42,12 @@ def read(row: Pending) -> Message:
     return Message(
         row.id, row.entity, row.seq, row.position, row.target_type, row.target, row.command, row.args,
         row.due.timestamp(), row.key, row.every, row.reply_to, row.on_failure, row.failures,
-        occasion=None if row.occasion is None else row.occasion.timestamp(), outside=row.outside, journal=row.journal,
+        occasion=None if row.occasion is None else row.occasion.timestamp(), outside=row.outside,
     )  # fmt: skip
 
 
-def call_of(message: Message, owner_type: str, timeout: float) -> Call:
-    """Return the call that delivers a message."""
+def call_of(message: Message, owner_type: str, timeout: float, journal: str) -> Call:
+    """Return the call that delivers a message, whose row lies in that journal."""
     again = None if message.again is None else (message.again[0], round(message.again[1] * MICROSECONDS))
     reply_to = None if message.reply_to is None else (owner_type, message.entity, message.reply_to)
     to_itself = message.target == message.entity and message.target_type == owner_type
@@ -60,7 +59,7 @@ def call_of(message: Message, owner_type: str, timeout: float) -> Call:
         timeout,
         # The owner does not wait. A timer, and what was stored from outside, has no sender.
         chain=() if to_itself else (f"{TOLD}{owner_type}/{message.entity}",),
-        delivery=Delivery(message.id, reply_to, again, message.key, message.attempt, message.journal),
+        delivery=Delivery(message.id, reply_to, again, message.key, message.attempt, journal),
     )
 
 

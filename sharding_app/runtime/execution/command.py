@@ -754,15 +754,13 @@ class Command(LastCommit):
         """
         services, slot = self.services, self.slot
         owner, journal = services.owner, services.journal
-        delivery = self.message.delivery
-        where = "" if delivery is None else delivery.journal
         staged = not (changes.sends or changes.cancels)
         while True:
             try:
                 if not staged:
                     self.at = await journal.stage(changes.sends, changes.cancels)
                     staged = True
-                if takes and not await journal.discard(takes, where):
+                if takes and not await journal.discard(takes):
                     self.value = GONE  # it was delivered before, and is handled once more
                 return True
             except JournalUnavailable:
@@ -1067,8 +1065,12 @@ class Services:
         check_state: bool = False,
         together: Together | None = None,
         journal_name: str = "",
+        others: Callable[[str], Journal] | None = None,
     ) -> None:
-        """`journal_name`: the alias of the database of that journal, if it is not the cluster's."""
+        """`journal_name`: the alias of the database of that journal, if it is not the cluster's.
+        `others`: returns another journal of the cluster by its name, if there are others; raises
+        JournalUnavailable.
+        """
         self.type = entity_type
         self.type_id = type_id
         self.owner = owner
@@ -1089,8 +1091,9 @@ class Services:
         )
         self.foreign: ForeignMessages | None = None
         "Set where there are several journals."
-        if journal.several:
-            self.foreign = self.replies.foreign = ForeignMessages(type_id, journal, owner.spawn)
+        if others is not None:
+            self.foreign = ForeignMessages(journal_name, journal, others, owner.spawn)
+            self.replies.foreign = self.foreign
         self.durable: DurableState | None = None
         "Set for types whose entities are stored as a whole."
         if entity_type.kind == "durable_state":

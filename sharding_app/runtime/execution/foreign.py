@@ -39,12 +39,18 @@ class _Batch:
 
 class ForeignMessages:
     def __init__(
-        self, type_id: int, journal: Journal, spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self,
+        name: str,
+        journal: Journal,
+        others: Callable[[str], Journal],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        self.took: Callable[[tuple[int, ShardId]], None] = lambda _: None
+        """`name`: that of the journal of the entities; `others` returns another one by its name."""
+        self.took: Callable[[ShardId], None] = lambda _: None
         "Called with a shard that may make a mark."
-        self._type_id = type_id
+        self._name = name
         self._journal = journal
+        self._others = others
         self._spawn = spawn
         self._in_hand: dict[str, list[InHand]] = {}
         "By message. Some may be over."
@@ -56,7 +62,7 @@ class ForeignMessages:
     def journal_of(self, message: Deliver) -> str | None:
         """Return the journal in which a message's row lies; None: it is that of its target."""
         delivery = message.delivery
-        if delivery is None or delivery.journal == self._journal.lies_in(self._type_id, message.shard):
+        if delivery is None or delivery.journal == self._name:
             return None
         return delivery.journal
 
@@ -69,7 +75,7 @@ class ForeignMessages:
             self._count = 0
         self._count += 1
         self._in_hand.setdefault(_id(command.message), []).append(command)
-        self.took((self._type_id, command.message.shard))
+        self.took(command.message.shard)
 
     def is_in_hand(self, message: str) -> bool:
         return any(not each.is_over for each in self._in_hand.get(message, ()))
@@ -106,7 +112,7 @@ class ForeignMessages:
         try:
             while (batch := self._batches.pop(journal, None)) is not None:
                 try:
-                    found = await self._journal.standing(journal, list(batch.messages))
+                    found = await self._others(journal).standing(list(batch.messages))
                 except JournalUnavailable as error:
                     batch.answer.set_exception(error)
                     batch.answer.exception()  # each of those that wait may have been cancelled
@@ -128,7 +134,7 @@ class ForeignMessages:
         """Return the answer to a foreign message that has failed."""
         found = _id(message)
         try:
-            marks = await self._journal.marked(self._type_id, message.shard, [found])
+            marks = await self._journal.marked([found])
         except JournalUnavailable as lost:
             text = f"{error.message}; an earlier delivery may have taken effect, and the journal does not answer: {lost}"
             return Unavailable(text, code="fate_unknown")

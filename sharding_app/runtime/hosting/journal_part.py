@@ -22,6 +22,7 @@ from sharding_app.protocol.records import Lineage
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.hosting.following import Following
+from sharding_app.runtime.hosting.marks import Marks
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.loader import Permits
 from sharding_app.runtime.journal.writer import JournalWriter
@@ -53,6 +54,11 @@ class JournalPart:
         self.secured = secured
         self.clusters: JournalPart | None = None
         "The part with the cluster's own journal, if it is another one."
+        self.others: Callable[[str], Journal] | None = None
+        """Returns another journal by its name, if there are others. Raises JournalUnavailable where
+        it is not used."""
+        self.marks: Marks | None = None
+        "Of messages from other journals, if there are others."
         self.hosts: dict[str, TypeHost] = {}
         "By the names of their types."
         self.trouble = "" if not name else "it has not answered yet"

@@ -36,16 +36,25 @@ class MarkingHost(Protocol):
 
 
 class Marks:
+    """Those in one journal: `others` returns another one by its name."""
+
     def __init__(
-        self, journal: Journal, hosts: Mapping[str, MarkingHost], may_handle: Callable[[], bool]
+        self,
+        journal: Journal,
+        hosts: Mapping[str, MarkingHost],
+        others: Callable[[str], Journal],
+        may_handle: Callable[[], bool],
     ) -> None:
         self.removed = 0
         self._journal = journal
         self._hosts = hosts
+        self._others = others
         self._may_handle = may_handle
         self._shards = MarkedShards()
-        self.took: Callable[[Place], None] = self._shards.took
-        "Called with a shard that may make a mark."
+
+    def follow(self, type_id: int, foreign: ForeignMessages) -> None:
+        """Take in which shards of a type may make marks."""
+        foreign.took = lambda shard: self._shards.took((type_id, shard))
 
     async def run(self) -> None:
         while True:
@@ -83,7 +92,7 @@ class Marks:
         standing: dict[str, Mapping[str, Standing]] = {}
         for journal, messages in asked_about(page).items():
             try:
-                standing[journal] = await self._journal.standing(journal, messages, secured=True)
+                standing[journal] = await self._others(journal).standing(messages, secured=True)
             except JournalUnavailable:
                 continue  # its marks stay
         by_type = {type_id: foreign for type_id, _, foreign in self._marking()}

@@ -44,6 +44,7 @@ from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.hosting.following import Following
 from sharding_app.runtime.hosting.journal_part import JournalPart
+from sharding_app.runtime.hosting.marks import Marks
 from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES
 from sharding_app.runtime.hosting.region import Region
 from sharding_app.runtime.hosting.shard_leases import LeaseKeeper, ShardGate
@@ -140,6 +141,11 @@ class NodeHost:
             part = JournalPart(name, journal, writer, *self._machinery(name, journal, writer))
             part.clusters = self._cluster_journal
             self.parts.append(part)
+        if ports.journals:
+            for part in self.parts:
+                part.others = self._journal_named
+                part.marks = Marks(part.journal, part.hosts, self._journal_named, node.may_handle)
+                node.run(part.marks.run(), "marks", vital=False)
         self.waits = Waits(
             node.incarnation, self.host_at, self.all_hosts, node.region_client, node.try_send, node.may_handle
         )
@@ -162,7 +168,7 @@ class NodeHost:
             node.incarnation, node.config.deliveries, journal,
             now=now, ask=node.ask_for, may_handle=node.may_handle,
             run=lambda job: node.run(job, "deliveries", vital=False),
-            host_of=self._type_at, fenced=self._fenced_at, place=self._place,
+            host_of=self._type_at, fenced=self._fenced_at, place=self._place, journal_name=name,
         )  # fmt: skip
         return Permits(node.config.max_concurrent_recoveries), deliverer, following, secured
 
@@ -178,6 +184,8 @@ class NodeHost:
                 on_fenced=self._fenced, on_failed=node.fail,
             )  # fmt: skip
             region.hosts.append(host)
+            if part.marks is not None and host.execution.foreign is not None:
+                part.marks.follow(type_id, host.execution.foreign)
             if entity_type.settings.use_lease:
                 host.gate = self._gate(host, entity_type.settings.use_lease)
         self.hosts[name] = region.hosts[0]
@@ -187,6 +195,17 @@ class NodeHost:
         sink = region if len(region.hosts) > 1 else region.hosts[0]
         self.endpoints[name] = sink.receive if make is None else make(sink, self._channel())
         return region.hosts
+
+    def _journal_named(self, name: str) -> Journal:
+        """Return a journal of the cluster, for messages that lie there. Raises
+        JournalUnavailable.
+        """
+        part = next((part for part in self.parts if part.name == name), None)
+        if part is None:
+            raise JournalUnavailable(f"SHARDING['JOURNALS'] of this node does not name it: {name!r}")
+        if part.trouble:
+            raise JournalUnavailable(part.trouble)
+        return part.journal
 
     def all_hosts(self) -> Iterator[TypeHost]:
         for part in self.parts:

@@ -75,6 +75,8 @@ class Part(Protocol):
     deliverer: Deliverer
     following: Following
     secured: Rounds
+    others: Callable[[str], Journal] | None
+    "Returns another journal by its name, if there are others."
 
     @property
     def clusters(self) -> "Part | None":
@@ -153,7 +155,7 @@ class TypeHost:
             command_window_seconds=config.command_window_seconds, pipeline_limit=config.mailbox_size,
             max_reply_bytes=min(config.max_reply_bytes, config.links.max_message_bytes - REPLY_ROOM_BYTES),
             max_args_bytes=args_limit(config.links.max_message_bytes),
-            max_state_bytes=config.max_state_bytes, check_state=config.check_state, together=None if part.name else ports.together, journal_name=part.name,
+            max_state_bytes=config.max_state_bytes, check_state=config.check_state, together=None if part.name else ports.together, journal_name=part.name, others=part.others,
         )  # fmt: skip
         self.loader = tracing.part(Loader)(
             entity_type, type_id, part.journal, self.entity_life.new, self.entity_life.loaded, part.recoveries,

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
 
 from sharding_app.errors import PartiallyApplied
 from sharding_app.ports.deliveries import Claim, MessageChanges, MessageRow, Pending, Taking
-from sharding_app.ports.journal import JournalUnavailable, ShardsFenced
+from sharding_app.ports.journal import JournalUnavailable
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery import outcome
 from sharding_app.protocol.pending_call import Reply
@@ -31,23 +30,20 @@ class Rows(Pages):
     def __init__(self, *rows: Pending) -> None:
         super().__init__({}, rows=[list(rows)])
         self.errors: list[Exception] = []
-        self.discarded: list[tuple[list[Taking], str]] = []
-        self.parked: list[tuple[str, str, Claim, str]] = []
+        self.discarded: list[list[Taking]] = []
+        self.parked: list[tuple[str, str, Claim]] = []
         self.answers = asyncio.Event()
         self.answers.set()
 
-    def lies_in(self, type_id: int, shard: int) -> str:
-        return HERE
-
-    async def discard(self, takes: Sequence[Taking], journal: str = "") -> list[str]:
+    async def discard(self, takes: Sequence[Taking]) -> list[str]:
         await self.answers.wait()
         if self.errors:
             raise self.errors.pop(0)
-        self.discarded.append((list(takes), journal))
+        self.discarded.append(list(takes))
         return [each.id for each in takes]
 
-    async def park(self, message: str, error: str, claim: Claim, journal: str = "") -> bool:
-        self.parked.append((message, error, claim, journal))
+    async def park(self, message: str, error: str, claim: Claim) -> bool:
+        self.parked.append((message, error, claim))
         return True
 
 
@@ -61,7 +57,7 @@ class Sender:
             "n", DeliverySettings(), rows,  # type: ignore[arg-type]
             now=lambda: 0.0, ask=lambda call, reply: self.asked.append((call, reply)), may_handle=lambda: True,
             run=lambda job: self.tasks.append(asyncio.ensure_future(job)),
-            host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None,
+            host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None, journal_name=HERE,
         )  # fmt: skip
 
     def stage(self, *names: str, target: str = "b") -> None:
@@ -72,11 +68,6 @@ class Sender:
             for place, each in enumerate(names)
         ]
         self.made.staged(entity_type, 1, 0, 1, "a", MessageChanges(rows), NOW)
-
-    def begin(self) -> None:
-        entity_type = Owner._sharding_type
-        assert entity_type is not None
-        self.made.begin(entity_type, 1, 0, 1)
 
     @property
     def ids(self) -> list[str]:
@@ -102,22 +93,6 @@ async def test_a_delivery_names_the_journal_of_its_row(rows: Rows) -> None:
     assert delivery.journal == HERE
 
 
-async def test_a_row_that_was_stored_from_outside_lies_where_its_page_says() -> None:
-    outside = Pending(
-        "one", 1, 0, "b", 1, 0, "delivery.Target", "b", "take", b"", datetime(2020, 1, 1, tzinfo=UTC), None, None, None,
-        None, 0, None, True,
-    )  # fmt: skip
-    rows = Rows(outside, outside._replace(id="two", target="c", journal=HERE))
-    sender = Sender(rows)
-    sender.begin()
-    await sender.settled()
-    assert [call.delivery and call.delivery.journal for call, _ in sender.asked] == ["", HERE]
-    for _, reply in sender.asked:
-        reply.set_result(TAKEN)
-    await sender.settled()
-    assert [journal for _, journal in rows.discarded] == ["", HERE]
-
-
 async def test_the_next_message_leaves_when_the_row_of_the_first_is_deleted(rows: Rows) -> None:
     sender = Sender(rows)
     rows.answers.clear()
@@ -127,19 +102,18 @@ async def test_the_next_message_leaves_when_the_row_of_the_first_is_deleted(rows
     assert sender.ids == ["one"]
     rows.answers.set()
     await sender.settled()
-    assert rows.discarded == [([Taking("one")], HERE)]
+    assert rows.discarded == [[Taking("one")]]
     assert sender.ids == ["one", "two"]
     assert sender.made.figures.delivered == 1
 
 
-@pytest.mark.parametrize("error", [JournalUnavailable("away"), ShardsFenced(frozenset({(1, 0)}))])
-async def test_a_row_is_deleted_as_soon_as_the_journal_answers(rows: Rows, error: Exception) -> None:
+async def test_a_row_is_deleted_as_soon_as_the_journal_answers(rows: Rows) -> None:
     sender = Sender(rows)
-    rows.errors = [error, error]
+    rows.errors = [JournalUnavailable("away"), JournalUnavailable("away")]
     sender.stage("one", "two")
     sender.asked[0][1].set_result(TAKEN)
     await sender.settled()
-    assert rows.discarded == [([Taking("one")], HERE)]
+    assert rows.discarded == [[Taking("one")]]
     assert sender.ids == ["one", "two"]
 
 
@@ -153,7 +127,7 @@ async def test_rows_of_several_messages_are_deleted_together(rows: Rows) -> None
         await asyncio.sleep(0)
     rows.answers.set()
     await sender.settled()
-    assert [[each.id for each in takes] for takes, _ in rows.discarded] == [
+    assert [[each.id for each in takes] for takes in rows.discarded] == [
         ["to b"],
         ["to c", "to d", "to e"],
     ]
@@ -169,7 +143,7 @@ async def test_the_row_of_a_shard_that_has_left_is_deleted_too(rows: Rows) -> No
     sender.made.forget(1, 0)
     rows.answers.set()
     await sender.settled()
-    assert rows.discarded == [([Taking("one")], HERE)]
+    assert rows.discarded == [[Taking("one")]]
     assert sender.ids == ["one"]
 
 
@@ -180,7 +154,7 @@ async def test_a_message_that_took_effect_partly_elsewhere_is_parked(rows: Rows)
     sender.made.failed(sender.made._homes[1, 0], sender.made._homes[1, 0].deliveries.messages["one"], error)
     sender.made._touch(sender.made._homes[1, 0])
     await sender.settled()
-    assert rows.parked == [("one", "partly_applied: a part is stored", (1, 0, 1), HERE)]
+    assert rows.parked == [("one", "partly_applied: a part is stored", (1, 0, 1))]
     assert sender.ids == ["one", "two"]
     assert (sender.made.figures.parked, sender.made.figures.failures) == (1, 1)
 

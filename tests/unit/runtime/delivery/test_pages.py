@@ -34,9 +34,6 @@ class Pages:
         self.rows = [*rows]
         self.asked: list[list[ShardKey]] = []
 
-    def lies_in(self, type_id: int, shard: int) -> str:
-        return ""
-
     async def due(self, shards: Sequence[ShardKey], *_: object) -> Page:
         self.asked.append(sorted(shards))
         more = frozenset(self.more.pop(0)) if self.more else frozenset()

@@ -13,7 +13,8 @@ from sharding_app.protocol.delivery.deliveries import BackOff
 from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.base.config import DeliverySettings, NodeConfig
 from tests.unit.runtime.delivery.shop import Owner, Passing, Target
-from tests.unit.runtime.delivery.two_journals import SECOND, SHARDS, TwoJournalCluster, ids
+from tests.unit.runtime.delivery.two_journals import AskedCluster
+from tests.unit.runtime.two_journals import SECOND, SHARDS, some
 from tests.unit.runtime.waiting import travel, until
 
 pytestmark = pytest.mark.asyncio
@@ -25,16 +26,21 @@ CONFIG = NodeConfig(
     ),
     number_of_shards=SHARDS,
 )  # fmt: skip
-NEAR, FAR = ids("")[0], ids(SECOND)[0]
-"""Ids of entities whose rows lie in the first journal, and in the second one."""
+OWNER, TARGET = "delivery.Owner", "delivery.Target"
+NEAR, FAR = some("", 1, OWNER)[0], some(SECOND, 1, TARGET)[0]
+"""Ids of an owner whose rows lie in the first journal, and of a target of the second one."""
+PAIRS = {
+    (of, to): (some(of, 1, OWNER)[0], some(to, 1, TARGET)[0]) for of in ("", SECOND) for to in ("", SECOND)
+}
+"""Ids of an owner and a target, by the journals of their rows."""
 
 
 @pytest_asyncio.fixture
-async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[TwoJournalCluster]:
+async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AskedCluster]:
     monkeypatch.setattr(Target, "failing", 0)
     monkeypatch.setattr(Target, "attempts", [])
     monkeypatch.setattr(Passing, "taken", [])
-    async with TwoJournalCluster([Owner, Target, Passing], nodes=2, config=CONFIG) as made:
+    async with AskedCluster([Owner, Target, Passing], nodes=2, config=CONFIG) as made:
         with made.in_use():
             yield made
 
@@ -52,13 +58,13 @@ async def noted(of: type[Owner] | type[Target], name: str, *expected: str) -> No
     assert await texts() == [*expected]
 
 
-async def nothing_left(cluster: TwoJournalCluster) -> None:
+async def nothing_left(cluster: AskedCluster) -> None:
     """Wait until no message waits, and no mark is left."""
     await until(lambda: not (cluster.rows("") or cluster.rows(SECOND)))
     await until(lambda: not (cluster.marks("") or cluster.marks(SECOND)))
 
 
-def away(cluster: TwoJournalCluster, method: str, journal: str) -> Callable[[], None]:
+def away(cluster: AskedCluster, method: str, journal: str) -> Callable[[], None]:
     """Let a journal give no answer to these questions. Call the result to end that."""
     gone = True
 
@@ -66,8 +72,7 @@ def away(cluster: TwoJournalCluster, method: str, journal: str) -> Callable[[], 
         if gone and (asked, of) == (method, journal):
             raise JournalUnavailable("away")
 
-    for each in cluster.journals.values():
-        each.before = before
+    cluster.before = before
 
     def end() -> None:
         nonlocal gone
@@ -76,24 +81,24 @@ def away(cluster: TwoJournalCluster, method: str, journal: str) -> Callable[[], 
     return end
 
 
-@pytest.mark.parametrize(("owner", "target"), [(NEAR, FAR), (FAR, NEAR), (FAR, FAR), (NEAR, NEAR)])
+@pytest.mark.parametrize(("of", "to"), PAIRS)
 async def test_messages_arrive_once_and_in_order_and_leave_nothing(
-    cluster: TwoJournalCluster, owner: str, target: str
+    cluster: AskedCluster, of: str, to: str
 ) -> None:
+    owner, target = PAIRS[of, to]
     texts = [f"t{number}" for number in range(12)]
     await Owner.ref(owner).send_to(target, texts[:5])
     await Owner.ref(owner).send_to(target, texts[5:])
     await noted(Target, target, *(f"{each} from {owner}" for each in texts))
     assert Target.attempts == texts
     await nothing_left(cluster)
-    asked = {method for each in cluster.journals.values() for method, *_ in each.asked}
-    assert asked == (set() if owner == target else {"standing", "discard", "unmark"})
+    asked = {each for each in cluster.asked if each[0] != "marks"}
+    assert asked == (set() if of == to else {("standing", of), ("discard", of), ("unmark", to)})
 
 
-@pytest.mark.parametrize(("owner", "target"), [(NEAR, FAR), (FAR, NEAR)])
-async def test_a_reply_comes_back_to_the_other_journal(
-    cluster: TwoJournalCluster, owner: str, target: str
-) -> None:
+@pytest.mark.parametrize(("of", "to"), [("", SECOND), (SECOND, "")])
+async def test_a_reply_comes_back_to_the_other_journal(cluster: AskedCluster, of: str, to: str) -> None:
+    owner, target = PAIRS[of, to]
     await Owner.ref(owner).ask(target, "x")
     await noted(Owner, owner, "asked", "reply 1")
     await Owner.ref(owner).ask(target, "bad")
@@ -101,13 +106,14 @@ async def test_a_reply_comes_back_to_the_other_journal(
     await nothing_left(cluster)
 
 
-async def test_timers_are_asked_of_no_other_journal(cluster: TwoJournalCluster) -> None:
-    await Owner.ref(FAR).schedule_in(0.1, "rang")
-    await noted(Owner, FAR, "rang")
-    assert not any(each.asked for each in cluster.journals.values())
+async def test_timers_are_asked_of_no_other_journal(cluster: AskedCluster) -> None:
+    owner = some(SECOND, 1, OWNER)[0]
+    await Owner.ref(owner).schedule_in(0.1, "rang")
+    await noted(Owner, owner, "rang")
+    assert {method for method, _ in cluster.asked} <= {"marks"}
 
 
-async def test_a_message_from_outside_lies_in_the_clusters_journal(cluster: TwoJournalCluster) -> None:
+async def test_a_message_from_outside_lies_in_the_clusters_journal(cluster: AskedCluster) -> None:
     await Target.ref(FAR).take.durably("now")
     await Target.ref(FAR).take.later(timedelta(seconds=1), "later")
     await noted(Target, FAR, "now", "later")
@@ -116,29 +122,29 @@ async def test_a_message_from_outside_lies_in_the_clusters_journal(cluster: TwoJ
 
 @pytest.mark.parametrize("together", [True, False])
 async def test_a_message_that_has_taken_effect_is_ended_by_the_next_home_of_its_owner(
-    cluster: TwoJournalCluster, *, together: bool
+    cluster: AskedCluster, *, together: bool
 ) -> None:
     """The former one died between the commit of the target and the end of the row. `together`: it
     was the home of the target too.
     """
     away(cluster, "discard", "")
     await Target.ref(FAR).take("first")
-    for each in ids(""):
+    owners = some("", 20, OWNER)
+    for each in owners:
         await Owner.ref(each).seen()
     home = cluster.home_of(Target, FAR)
-    owner = next(each for each in ids("") if (cluster.home_of(Owner, each) == home) is together)
+    owner = next(each for each in owners if (cluster.home_of(Owner, each) == home) is together)
     await Owner.ref(owner).ask(FAR, "x")
     await until(lambda: cluster.marks(SECOND))
     await cluster.kill_node(cluster.home_of(Owner, owner))
-    for journal in cluster.journals.values():
-        journal.before = None
+    cluster.before = None
     await noted(Owner, owner, "asked", "reply 2")
     await noted(Target, FAR, "first", f"x from {owner}")
     await nothing_left(cluster)
 
 
 async def test_a_failure_is_not_told_of_a_message_that_has_taken_effect(
-    cluster: TwoJournalCluster,
+    cluster: AskedCluster,
 ) -> None:
     """The handler fails in a second delivery. The first one has taken effect."""
     away(cluster, "discard", "")
@@ -146,8 +152,7 @@ async def test_a_failure_is_not_told_of_a_message_that_has_taken_effect(
     await until(lambda: cluster.marks(SECOND))
     Target.failing = 1000
     await cluster.kill_node(cluster.home_of(Owner, NEAR))
-    for each in cluster.journals.values():
-        each.before = None
+    cluster.before = None
     await until(lambda: not cluster.rows(""))
     Target.failing = 0
     await noted(Owner, NEAR, "asked", "reply 1")
@@ -157,7 +162,7 @@ async def test_a_failure_is_not_told_of_a_message_that_has_taken_effect(
 
 
 async def test_the_failure_of_a_message_waits_for_the_journal_of_its_target(
-    cluster: TwoJournalCluster,
+    cluster: AskedCluster,
 ) -> None:
     end = away(cluster, "marked", SECOND)
     await Owner.ref(NEAR).ask(FAR, "bad")
@@ -168,17 +173,17 @@ async def test_the_failure_of_a_message_waits_for_the_journal_of_its_target(
 
 
 async def test_a_message_waits_while_the_journal_of_its_row_does_not_answer(
-    cluster: TwoJournalCluster,
+    cluster: AskedCluster,
 ) -> None:
     end = away(cluster, "standing", "")
     await Owner.ref(NEAR).send_to(FAR, ["x"])
-    await until(lambda: sum(len(each.asked) for each in cluster.journals.values()) > 3)
+    await until(lambda: cluster.asked.count(("standing", "")) > 3)
     assert Target.attempts == []
     end()
     await noted(Target, FAR, f"x from {NEAR}")
 
 
-async def test_a_row_that_is_gone_runs_no_handler(cluster: TwoJournalCluster) -> None:
+async def test_a_row_that_is_gone_runs_no_handler(cluster: AskedCluster) -> None:
     """A delivery may come late, after the mark was removed."""
     seen = asyncio.Event()
     goes_on = asyncio.Event()
@@ -188,19 +193,18 @@ async def test_a_row_that_is_gone_runs_no_handler(cluster: TwoJournalCluster) ->
             seen.set()
             await goes_on.wait()
 
-    for each in cluster.journals.values():
-        each.before = before
+    cluster.before = before
     await Owner.ref(NEAR).send_to(FAR, ["x"])
     await seen.wait()
     cluster.server.messages.rows.clear()
     goes_on.set()
-    await until(lambda: not any(node.hosting.deliverer.pending for node in cluster.nodes.values()))
+    await until(lambda: not cluster.pending)
     assert Target.attempts == []
     assert await Target.ref(FAR).seen() == []
 
 
 async def test_a_handler_that_fails_after_a_part_parks_its_message_until_an_operator_decides(
-    cluster: TwoJournalCluster,
+    cluster: AskedCluster,
 ) -> None:
     """Its mark goes then: the operator may let the handler run again, as in one journal."""
     Target.failing = 1
@@ -217,36 +221,35 @@ async def test_a_handler_that_fails_after_a_part_parks_its_message_until_an_oper
 
 
 async def test_a_part_that_was_committed_before_parks_the_message_and_runs_no_further(
-    cluster: TwoJournalCluster,
+    cluster: AskedCluster,
 ) -> None:
     """The home of its owner died before it heard of the first delivery."""
     away(cluster, "park", "")
     Target.failing = 1
     await Owner.ref(NEAR).step_to(FAR, "x")
-    await until(lambda: ("park", "") in [each[:2] for at in cluster.journals.values() for each in at.asked])
+    await until(lambda: ("park", "") in cluster.asked)
     await cluster.kill_node(cluster.home_of(Owner, NEAR))
     Target.failing = 0
-    for each in cluster.journals.values():
-        each.before = None
+    cluster.before = None
     await until(lambda: any(each.parked for each in cluster.server.messages.rows.values()))
     await noted(Target, FAR, "x 1")
 
 
-async def test_a_handler_with_steps_is_marked_once(cluster: TwoJournalCluster) -> None:
+async def test_a_handler_with_steps_is_marked_once(cluster: AskedCluster) -> None:
     await Owner.ref(NEAR).step_to(FAR, "x")
     await noted(Target, FAR, "x 1", "x 2")
     await nothing_left(cluster)
 
 
-async def test_an_entity_in_memory_takes_a_message_of_another_journal(cluster: TwoJournalCluster) -> None:
+async def test_an_entity_in_memory_takes_a_message_of_another_journal(cluster: AskedCluster) -> None:
     await Owner.ref(NEAR).tell_memory(FAR, "x")
-    await Owner.ref(FAR).tell_memory(FAR, "y")
+    await Owner.ref(some(SECOND, 1, OWNER)[0]).tell_memory(FAR, "y")
     await until(lambda: len(Passing.taken) == 2)
     assert sorted(Passing.taken) == ["x", "y"]
     await nothing_left(cluster)
 
 
-async def test_a_mark_stays_while_its_row_is_there(cluster: TwoJournalCluster) -> None:
+async def test_a_mark_stays_while_its_row_is_there(cluster: AskedCluster) -> None:
     end = away(cluster, "discard", "")
     await Owner.ref(NEAR).send_to(FAR, ["x"])
     await until(lambda: cluster.marks(SECOND))
@@ -256,7 +259,7 @@ async def test_a_mark_stays_while_its_row_is_there(cluster: TwoJournalCluster) -
     await nothing_left(cluster)
 
 
-async def test_the_marks_of_a_journal_that_does_not_answer_stay(cluster: TwoJournalCluster) -> None:
+async def test_the_marks_of_a_journal_that_does_not_answer_stay(cluster: AskedCluster) -> None:
     await Owner.ref(NEAR).send_to(FAR, ["x"])
     await noted(Target, FAR, f"x from {NEAR}")
     end = away(cluster, "standing", "")
@@ -266,13 +269,15 @@ async def test_the_marks_of_a_journal_that_does_not_answer_stay(cluster: TwoJour
     await nothing_left(cluster)
 
 
-async def test_the_mark_of_a_message_in_hand_stays(cluster: TwoJournalCluster) -> None:
+async def test_the_mark_of_a_message_in_hand_stays(cluster: AskedCluster) -> None:
     """A second delivery has found the row just before it was deleted."""
     await Owner.ref(NEAR).send_to(FAR, ["x"])
     await until(lambda: cluster.marks(SECOND))
     (message,) = cluster.marks(SECOND)
     node = cluster.nodes[cluster.home_of(Target, FAR)]
-    host = node.hosts["delivery.Target"]
+    shard = shard_of(FAR, SHARDS)
+    host = node.hosting.host_at(TARGET, shard)
+    assert host is not None
     foreign = host.execution.foreign
     assert foreign is not None
 
@@ -291,23 +296,16 @@ async def test_the_mark_of_a_message_in_hand_stays(cluster: TwoJournalCluster) -
     await nothing_left(cluster)
 
 
-async def test_shards_without_marks_are_looked_at_once(cluster: TwoJournalCluster) -> None:
+async def test_shards_without_marks_are_looked_at_once(cluster: AskedCluster) -> None:
     await Owner.ref(NEAR).send_to(FAR, ["x"])
     await noted(Target, FAR, f"x from {NEAR}")
     await nothing_left(cluster)
     await travel(20.0)
-    looked: list[int] = []
-    for each in cluster.journals.values():
-        found = each.marks
-
-        async def marks(shards: Any, after: str, limit: int, found: Any = found) -> Any:
-            looked.append(len(shards))
-            return await found(shards, after, limit)
-
-        each.marks = marks  # type: ignore[method-assign]
+    cluster.asked.clear()
     await travel(20.0)
-    assert looked == []
+    assert cluster.asked == []
     await Owner.ref(NEAR).send_to(FAR, ["y"])
     await noted(Target, FAR, f"x from {NEAR}", f"y from {NEAR}")
     await nothing_left(cluster)
-    assert set(looked) == {1}
+    assert ("marks", SECOND) in cluster.asked
+    assert ("marks", "") not in cluster.asked
