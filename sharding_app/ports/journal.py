@@ -20,6 +20,7 @@ from sharding_app.ports.deliveries import (
 from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Lineage
 
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -299,10 +300,17 @@ class Journal(Protocol):
         ...
 
     async def take(
-        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+        self,
+        type_name: str,
+        type_id: int,
+        numbers: Numbering,
+        shards: Mapping[ShardId, Epoch],
+        home: Incarnation,
     ) -> Taken:
         """Let rows of these shards be written at these epochs, by that home, and at no earlier
-        ones any more. May be repeated. Raises JournalUnavailable.
+        ones any more. `numbers`: those of the type when the home read its rows. If they are newer
+        than the journal's, rows of entities that have another shard now get it first, and former
+        homes of all these shards are fenced. May be repeated. Raises JournalUnavailable.
 
         It waits for appends under way. All that the home reads of a shard is read after it, so it
         sees each commit of former homes. In the cluster's own database nothing is taken: there the

@@ -5,7 +5,7 @@ A world is an async context manager made by an entry of FACTORIES; the fixture `
 contract test in each.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
@@ -40,6 +40,9 @@ class World(Protocol):
 
     def store(self, owner: str = "") -> ClusterStore: ...
 
+    def spread_store(self, weights: Mapping[str, float]) -> ClusterStore:
+        """Return a store that spreads new shards over journals."""
+
     def journal(
         self, owner: str = "", *, connections: int = 1, lock_seconds: float = LOCK_SECONDS
     ) -> Journal: ...
@@ -69,6 +72,11 @@ class PostgresWorld:
 
     def store(self, owner: str = "") -> PostgresStore:
         store = PostgresStore(self.params, owner=owner)
+        self._made.append(store)
+        return store
+
+    def spread_store(self, weights: Mapping[str, float]) -> PostgresStore:
+        store = PostgresStore(self.params, journals=weights)
         self._made.append(store)
         return store
 
@@ -130,6 +138,10 @@ class MemoryWorld:
 
     def store(self, owner: str = "") -> MemoryStore:
         return MemoryStore(self._server, owner)
+
+    def spread_store(self, weights: Mapping[str, float]) -> MemoryStore:
+        self._server.cluster.journal_weights = weights
+        return self.store()
 
     def journal(
         self, owner: str = "", *, connections: int = 1, lock_seconds: float = LOCK_SECONDS

@@ -11,10 +11,11 @@ import pytest
 from sharding_app.ports.journal import Erasure, Mark, ShardsFenced
 from sharding_app.ports.store import ClusterStore, StaleTerm
 from sharding_app.protocol.ids import Term
+from sharding_app.protocol.journals import journal_of
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import HomeChange, ShardRow
 from tests.contract.factories import World
-from tests.support.given import CART, event_row, homed, message
+from tests.support.given import CART, elected, event_row, homed, message, with_type
 
 pytestmark = pytest.mark.asyncio
 
@@ -233,3 +234,21 @@ async def test_a_message_that_was_stored_by_a_former_number_is_the_entitys_own(
     assert erased == Erasure(events=1, messages=1)
     page = await journal.due([(number, former)], 0.0, 10)
     assert [each.id for each in page.messages] == ["kept"]
+
+
+async def test_shards_in_different_journals_do_not_become_one(world: World) -> None:
+    """Whichever they lie in: the rows of one entity have to be in one journal."""
+    store = world.spread_store({"": 1.0, "second": 1.0})
+    await with_type(store, SIX)
+    term = await elected(world)
+    changes = [HomeChange(SIX.name, shard, 0, 4, None, "stopped") for shard in range(6)]
+    await store.decide(term, changes)
+    lies = {row.shard: row.journal for row in await store.homes(SIX.name, range(6))}
+    assert lies == {shard: journal_of(SIX.name, shard, {"": 1.0, "second": 1.0}) for shard in range(6)}
+    assert set(lies.values()) == {"", "second"}
+    assert not await store.resize(SIX.name, 6, 1)
+    assert await store.resize(SIX.name, 6, 12)
+    found = await store.renumber(term, SIX.name, await numbering(store), 6, 9)
+    assert found is not None
+    later = {row.shard: row.journal for row in await store.homes(SIX.name, range(12))}
+    assert later == {shard: lies[shard % 6] for shard in range(12)}

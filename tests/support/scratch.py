@@ -19,6 +19,7 @@ FILES = (
     "0001_leases",
     "0001_locations",
     "0001_resizing",
+    "0001_journals",
     "0001_projections",
     "0001_partitions",
 )

@@ -3,7 +3,7 @@ store's SQL.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -56,6 +56,9 @@ class ClusterRows:
         "In which journal the rows of each shard's entities lie."
         self.journal_weights: Mapping[str, float] = {}
         "By which new shards are spread over the journals."
+        self.numbers_here: dict[int, Numbering] = {}
+        """Of a further journal: the numbers of shards that its rows follow, by the type's
+        number."""
         self.places: dict[str, str] = {}
         "Where the further journals lie, by their names."
         self.locations: dict[str, dict[ShardId, str]] = {}
@@ -228,6 +231,12 @@ class ClusterRows:
         config = self.types.get(type_name)
         if config is None or config.wanted or config.number_of_shards != known:
             return False
+        groups: dict[int, set[str]] = {}
+        for name, shard in self.shards:
+            if name == type_name and shard < known:
+                groups.setdefault(shard % min(known, wanted), set()).add(self.journals[name, shard])
+        if any(len(journals) > 1 for journals in groups.values()):
+            return False  # they cannot become one
         declared = tuple(sorted({*config.declared, known, wanted}))
         self.types[type_name] = msgspec.structs.replace(
             config, wanted=wanted, revision=config.revision + 1, declared=declared
@@ -287,12 +296,23 @@ class ClusterRows:
         taken = []
         for shard, epoch in shards.items():
             row = self.shards.get((type_name, shard))
-            if row is None or row.epoch < epoch or (row.epoch, row.home) == (epoch, home):
+            if row is None or row.epoch < epoch or (row.epoch == epoch and row.home in (home, None)):
                 self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, home, "home")
                 self.epochs[type_id, shard] = epoch
                 self.type_ids[type_name] = type_id
                 taken.append(shard)
         return taken
+
+    def changed_by(self, type_id: int, before: Numbering, after: Numbering) -> list[ShardId]:
+        """Return the shards here whose group has changed, in such a journal."""
+        shards = sorted(shard for number, shard in self.epochs if number == type_id)
+        return [each for each in shards if before.modulus(each) != after.modulus(each)]
+
+    def fence(self, type_name: str, type_id: int, shards: Iterable[ShardId]) -> None:
+        """Let no home of these shards write any more, in such a journal."""
+        for shard in shards:
+            epoch = self.epochs[type_id, shard] = self.epochs[type_id, shard] + 1
+            self.shards[type_name, shard] = ShardRow(type_name, shard, epoch, None, "stopped")
 
     def rows(self, types: Sequence[str] | None) -> list[ShardRow]:
         return [

@@ -44,6 +44,7 @@ from sharding_app.ports.journal import (
 )
 from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
@@ -109,9 +110,16 @@ class MemoryJournal:
         return await self._asked(self._watch.reach("own", lambda: at_once(own)))
 
     async def take(
-        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+        self,
+        type_name: str,
+        type_id: int,
+        numbers: Numbering,
+        shards: Mapping[ShardId, Epoch],
+        home: Incarnation,
     ) -> Taken:
-        return await self._write("take", lambda: self._writes.take(type_name, type_id, shards, home), -1)
+        return await self._write(
+            "take", lambda: self._writes.take(type_name, type_id, numbers, shards, home), -1
+        )
 
     async def append(
         self, rows: Sequence[EventRow], changes: MessageChanges | None = None, *, on: int = 0

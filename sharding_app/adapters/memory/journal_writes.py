@@ -29,6 +29,7 @@ from sharding_app.ports.journal import (
     Taken,
 )
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.numbering import Numbering
 
 if TYPE_CHECKING:
     from sharding_app.adapters.memory.server import MemoryServer
@@ -110,15 +111,51 @@ class JournalWrites:
         self._rows.fence(ordered)
 
     def take(
-        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+        self,
+        type_name: str,
+        type_id: int,
+        numbers: Numbering,
+        shards: Mapping[ShardId, Epoch],
+        home: Incarnation,
     ) -> Steps[Taken]:
-        """Lock the rows one after the other: appends under way share them to their end."""
-        for shard in sorted(shards):
+        """Lock the rows one after the other: appends under way share them to their end. The type's
+        row comes first where its numbers change, then messages, as in appends.
+        """
+        cluster, journals = self._server.cluster, self._server.cluster.numbers_here
+        known = journals.get(type_id)
+        moving = known is not None and known.revision < numbers.revision
+        if known is None or moving:
+            yield Lock(("type", type_name))
+            known = journals.get(type_id, numbers)
+            moving = known.revision < numbers.revision
+        changed = cluster.changed_by(type_id, known, numbers) if moving else []
+        for message in self._server.messages.in_shards(type_id, changed):
+            yield Lock(message_key(message))
+        for shard in sorted({*changed, *shards}):
             yield Lock(shard_key(type_id, shard))
         yield Pause.COMMIT
-        taken = self._server.cluster.take(type_name, type_id, shards, home)
+        if journals.setdefault(type_id, numbers).revision > numbers.revision:
+            return Taken(frozenset(), uses_messages=type_id in self._server.messages.types)
+        if moving:
+            self._refile(type_name, type_id, numbers, changed)
+        taken = cluster.take(type_name, type_id, shards, home)
         used = type_id in self._server.messages.types
         return Taken(frozenset(taken), uses_messages=used)
+
+    def _refile(self, type_name: str, type_id: int, numbers: Numbering, changed: Collection[ShardId]) -> None:
+        """Fence the shards whose group has changed, and give their rows the present shards."""
+        cluster, remembered = self._server.cluster, self._rows.remembered
+        cluster.fence(type_name, type_id, changed)
+        for shard in changed:
+            for entity in list(remembered.get((type_id, shard), ())):
+                later = numbers.shard_of(entity)
+                if later != shard:
+                    del remembered[type_id, shard][entity]
+                    remembered.setdefault((type_id, later), {})[entity] = None
+        for message in self._server.messages.in_shards(type_id, changed):
+            stored = self._server.messages.rows[message]
+            self._server.messages.refile(stored, numbers.shard_of(stored.row.entity))
+        cluster.numbers_here[type_id] = numbers
 
     def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:
         """Return the shards whose rows the fence would wait for, and who holds each."""

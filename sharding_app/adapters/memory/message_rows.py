@@ -89,6 +89,14 @@ class MessageRows:
         self.pop(message)
         self.put(stored)
 
+    def in_shards(self, type_id: int, shards: Collection[ShardId]) -> list[str]:
+        """Return the ids of the messages and timers of these shards, in their order."""
+        return sorted(
+            each.row.id
+            for each in (self.rows.values() if shards else ())
+            if each.row.type_id == type_id and each.row.shard in shards
+        )
+
     def refile(self, stored: Stored, shard: ShardId) -> None:
         """Give a message another shard."""
         self.put(stored._replace(row=stored.row._replace(shard=shard)))

@@ -91,6 +91,7 @@ from sharding_app.ports.journal import (
 from sharding_app.protocol.delivery.foreign import Standing, TakenMark
 from sharding_app.protocol.following import FollowedEvent
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Backend, Lineage
 
 T = TypeVar("T")
@@ -245,12 +246,17 @@ class PostgresJournal:
         return Owned(place, lineage, uses_messages)
 
     async def take(
-        self, type_name: str, type_id: int, shards: Mapping[ShardId, Epoch], home: Incarnation
+        self,
+        type_name: str,
+        type_id: int,
+        numbers: Numbering,
+        shards: Mapping[ShardId, Epoch],
+        home: Incarnation,
     ) -> Taken:
         ordered = sorted(shards)
         wanted = {
-            "type": type_name, "type_id": type_id, "home": home,
-            "shards": ordered, "epochs": [shards[each] for each in ordered],
+            "type": type_name, "type_id": type_id, "home": home, "number": numbers.shards,
+            "wanted": numbers.wanted, "done": numbers.done, "revision": numbers.revision, "shards": ordered, "epochs": [shards[each] for each in ordered],
         }  # fmt: skip
         taken, uses_messages = (await self._rows("take", wanted))[0]
         return Taken(frozenset(taken), uses_messages)

@@ -10,6 +10,7 @@ from sharding_app.management.operator_command import OperatorCommand, refused, s
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.resizes import told, why_refused
 from sharding_app.ports.store import ClusterStore
+from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.records import TypeConfig
 from sharding_app.wiring import new_loop
 
@@ -63,6 +64,11 @@ class Command(OperatorCommand):
             return  # it goes on, and is waited for
         if why := why_refused(config, wanted):
             raise refused(why)
+        if apart := await _lie_apart(store, config, wanted):
+            raise refused(
+                f"Shards {', '.join(map(str, apart))} of {config.name} would become one, and lie in different journals"
+                " (SHARDING['JOURNALS']). More shards are possible, or a divisor that joins none of these."
+            )
         if not await store.resize(config.name, config.number_of_shards, wanted, signed("sharding_resize")):
             raise refused(f"Another resize of {config.name} has just begun, or its data was removed.")
 
@@ -87,6 +93,15 @@ class Command(OperatorCommand):
                 self.say(f"{name} {told(config.numbering)}.")
                 say_at += SAY_SECONDS
             await asyncio.sleep(min(LOOK_SECONDS, max(0.0, deadline - loop.time())))
+
+
+async def _lie_apart(store: ClusterStore, config: TypeConfig, wanted: int) -> list[ShardId]:
+    """Return shards of one group, of the first that has some in different journals."""
+    groups: dict[int, dict[str, ShardId]] = {}
+    for row in await store.homes(config.name, range(config.number_of_shards)):
+        places = groups.setdefault(row.shard % min(wanted, config.number_of_shards), {})
+        places.setdefault(row.journal, row.shard)
+    return next((sorted(places.values()) for _, places in sorted(groups.items()) if len(places) > 1), [])
 
 
 async def _config(store: ClusterStore, name: str) -> TypeConfig:

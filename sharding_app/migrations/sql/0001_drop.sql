@@ -17,6 +17,8 @@ DROP FUNCTION @schema@.sharding_decide_v1(bigint, text[], integer[], bigint[], b
 DROP FUNCTION @schema@.sharding_put_in_force_v1(bigint, text, bigint);
 DROP FUNCTION @schema@.sharding_acquire_leases_v1(text[], text, double precision, double precision);
 DROP FUNCTION @schema@.sharding_renew_leases_v1(text[], bigint[], text[], text, double precision, double precision);
+DROP FUNCTION @schema@.sharding_take_v1(integer, text, integer, integer, integer, bigint, integer[], bigint[], text);
+DROP FUNCTION @schema@.sharding_refile_v1(integer, integer, integer, integer, bigint);
 DROP FUNCTION @schema@.sharding_renumber_v1(bigint, text, bigint, integer, bigint, integer);
 DROP FUNCTION @schema@.sharding_former_shards_v1(integer, text);
 DROP FUNCTION @schema@.sharding_hash_v1(text);

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from sharding_app.ports.journal import Journal, JournalOfAnother, JournalUnavailable
 from sharding_app.ports.store import ClusterStore, StoreUnavailable
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Lineage
 from sharding_app.runtime.base.shared_round import Rounds
 from sharding_app.runtime.delivery.deliverer import Deliverer
@@ -65,7 +66,12 @@ class JournalPart:
         "Why nothing of this journal is used now; empty: it is used."
 
     async def take(
-        self, type_name: str, type_id: int, me: Incarnation, shards: Mapping[ShardId, Epoch]
+        self,
+        type_name: str,
+        type_id: int,
+        me: Incarnation,
+        shards: Mapping[ShardId, Epoch],
+        numbers: Numbering | None,
     ) -> tuple[frozenset[ShardId], bool | None]:
         """Make shards ours in this journal, and safe to be read (`Journal.secure`). Return those
         that are, and whether their type has messages there (None: the shard's row says so). Raises
@@ -76,7 +82,7 @@ class JournalPart:
             return frozenset(shards), None
         if self.trouble:
             raise JournalUnavailable(f"the journal {self.name!r} is not used: {self.trouble}")
-        taken = await self.journal.take(type_name, type_id, shards, me)
+        taken = await self.journal.take(type_name, type_id, numbers or Numbering(1), shards, me)
         await self.secured.next()
         return taken.shards, taken.uses_messages
 

@@ -335,8 +335,11 @@ class NodeHost:
         resumed: int,
     ) -> None:
         host, told = part.hosts[type_name], {row.shard: row.epoch for row in rows}
+        numbers = rows[0].numbering  # all of a read have the same
         try:
-            taken, uses_messages = await part.take(type_name, host.type_id, self._node.incarnation, told)
+            taken, uses_messages = await part.take(
+                type_name, host.type_id, self._node.incarnation, told, numbers
+            )
         except JournalUnavailable:
             return  # the coordinator asks again
         if resumed == self._resumed and self._node.may_handle():

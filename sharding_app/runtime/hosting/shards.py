@@ -14,6 +14,7 @@ from typing import Protocol
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.messages import AnyMessage, HandBack
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import ShardRow
 from sharding_app.protocol.shard import Shard, SlotState, Work
 from sharding_app.runtime.base.config import NodeConfig
@@ -51,7 +52,7 @@ class ShardHost(Protocol):
 
     async def row_of(self, number: ShardId) -> ShardRow | None: ...
 
-    async def take(self, number: ShardId, epoch: Epoch) -> bool | None: ...
+    async def take(self, number: ShardId, epoch: Epoch, numbers: Numbering | None = None) -> bool | None: ...
 
     def life_in(self, journal: str) -> "ShardLife | None":
         """Return the life of the type's shards that lie in that journal. None: this node does not
@@ -106,7 +107,7 @@ class ShardLife:
                 if row.journal != host.journal_name:
                     await self._decided_in(row.journal, number, epoch)
                     return
-                taken = await host.take(number, epoch)
+                taken = await host.take(number, epoch, row.numbering)
                 if taken is None:
                     continue
                 uses_messages = taken or row.uses_messages

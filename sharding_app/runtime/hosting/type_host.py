@@ -23,6 +23,7 @@ from sharding_app.ports.store import StoreRefused, StoreUnavailable
 from sharding_app.protocol.builtin_commands import DUE, FOR_THE_HOME, IDS
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, is_entity_id
 from sharding_app.protocol.messages import AnyMessage, Deliver, Done, Renumbered
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import ShardRow
 from sharding_app.protocol.shard import FULL, IDLE, LOAD, LOADING, QUEUED, RUN, Verdict, Work
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
@@ -85,7 +86,12 @@ class Part(Protocol):
         """
 
     async def take(
-        self, type_name: str, type_id: int, me: Incarnation, shards: Mapping[ShardId, Epoch]
+        self,
+        type_name: str,
+        type_id: int,
+        me: Incarnation,
+        shards: Mapping[ShardId, Epoch],
+        numbers: Numbering | None,
     ) -> tuple[frozenset[ShardId], bool | None]: ...
 
 
@@ -515,7 +521,7 @@ class TypeHost:
             else:
                 return numbers.get(self.type.name, 0)
 
-    async def take(self, number: ShardId, epoch: Epoch) -> bool | None:
+    async def take(self, number: ShardId, epoch: Epoch, numbers: Numbering | None = None) -> bool | None:
         """Make a shard ours in its journal, and secure all that it will read at its start
         (`Journal.secure`). Return whether its type has messages there, if the journal says so;
         False also where only the shard's row says it.
@@ -524,7 +530,7 @@ class TypeHost:
         """
         try:
             taken, uses_messages = await self.part.take(
-                self.type.name, self.type_id, self.me, {number: epoch}
+                self.type.name, self.type_id, self.me, {number: epoch}, numbers
             )
         except JournalUnavailable:
             taken, uses_messages = frozenset(), None

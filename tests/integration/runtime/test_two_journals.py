@@ -17,6 +17,7 @@ from sharding_app.embedded import Servers
 from sharding_app.errors import ShardingError
 from sharding_app.ports.journal import EventRow, JournalOfAnother, ShardsFenced
 from sharding_app.protocol.ids import Incarnation, shard_of
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.runtime.base.config import NodeConfig, NodePorts
 from tests.integration.lives.on_postgres import Params, PostgresCluster, RealLoop
 from tests.support.scratch import make_tables, scratch_database
@@ -100,7 +101,7 @@ async def test_a_former_home_writes_nothing_once_the_next_one_has_begun(cluster:
     assert later > epoch
     with pytest.raises(ShardsFenced):
         await former.append([EventRow(type_id, entity, 3, shard, epoch, "Paid", 1, b"{}", None, None, None)])
-    taken = await former.take("journals.Purse", type_id, {shard: epoch}, "n-frozen")
+    taken = await former.take("journals.Purse", type_id, Numbering(SHARDS), {shard: epoch}, "n-frozen")
     assert taken.shards == frozenset()
     await former.close()
 
@@ -126,6 +127,9 @@ async def test_a_database_that_is_away_stops_its_own_shards_only(cluster: TwoDat
 async def test_a_database_of_another_cluster_is_refused(cluster: TwoDatabases) -> None:
     await pay_all()
     stranger = PostgresJournal(cluster.second, owner="n-stranger")
+    owned = await stranger.own(cluster.server.cluster_id)
+    known = rows(cluster.params, "SELECT place FROM sharding_journal WHERE name = %s", SECOND)
+    assert known == [(owned.place,)]
     with pytest.raises(JournalOfAnother):
         await stranger.own("another")
     ours = PostgresJournal(cluster.params, owner="n-stranger")

@@ -9,6 +9,7 @@ import pytest
 from sharding_app.protocol.builtin_commands import START
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.messages import Deliver
+from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import ShardRow
 from sharding_app.protocol.shard import Shard
 from sharding_app.runtime.hosting.parked import OVERHEAD_BYTES, Suspended
@@ -85,7 +86,7 @@ async def test_a_row_that_was_read_before_the_lease_came_back_starts_no_shard(cl
     async def row_of(number: int) -> ShardRow | None:
         return ShardRow(host.type.name, number, EPOCH, homes.pop(0), "home")
 
-    async def take(number: int, epoch: int) -> bool:
+    async def take(number: int, epoch: int, numbers: Numbering | None = None) -> bool:
         node.hosting.resume()
         return False
 

@@ -1,0 +1,104 @@
+-- Shards in a journal that is not the cluster's own. Its rows of types and shards are made here, by the homes of the shards:
+-- the fence reads them, as it reads the coordinator's in the cluster's own database.
+
+-- Follow a resize: the rows of entities that have another shard now get it. All shards whose group has changed since this
+-- journal last heard of the numbers are fenced first, so that no former home writes any more: each gets an epoch above its
+-- last one, and below that of its next home. Locks are taken in the order of appends.
+CREATE FUNCTION @schema@.sharding_refile_v1(of_type integer, number integer, wanted integer, resized integer, revision bigint)
+RETURNS void LANGUAGE plpgsql AS $refile$
+#variable_conflict use_column
+DECLARE
+    t record;
+    changed integer[];
+    messages text[];
+BEGIN
+    SELECT y.number_of_shards, y.shards_wanted, y.groups_resized, y.shards_revision INTO t
+        FROM @schema@.sharding_type y WHERE y.id = of_type FOR NO KEY UPDATE;
+    IF t.shards_revision >= revision THEN
+        RETURN;
+    END IF;
+    changed := ARRAY(
+        SELECT s.shard FROM @schema@.sharding_shard s
+        WHERE s.type_id = of_type
+            AND @schema@.sharding_modulus_v1(s.shard, t.number_of_shards, t.shards_wanted, t.groups_resized)
+                <> @schema@.sharding_modulus_v1(s.shard, number, wanted, resized));
+    messages := ARRAY(
+        SELECT m.id FROM @schema@.sharding_message m
+        WHERE m.type_id = of_type AND m.shard = ANY (changed) ORDER BY m.id FOR UPDATE);
+    PERFORM 1 FROM @schema@.sharding_shard s
+        WHERE s.type_id = of_type AND s.shard = ANY (changed) ORDER BY s.shard FOR NO KEY UPDATE;
+    UPDATE @schema@.sharding_shard s SET epoch = s.epoch + 1, home = NULL, step = 'stopped', updated_at = clock_timestamp()
+        WHERE s.type_id = of_type AND s.shard = ANY (changed);
+    INSERT INTO @schema@.sharding_shard (type_id, shard, epoch, step, followed)
+        SELECT DISTINCT ON (moving.later) of_type, moving.later, s.epoch, 'stopped', s.followed
+        FROM (
+            SELECT r.shard, (place.hash
+                % @schema@.sharding_modulus_v1(place.hash, number, wanted, resized))::integer AS later
+            FROM @schema@.sharding_remembered r
+            CROSS JOIN LATERAL (SELECT @schema@.sharding_hash_v1(r.entity) AS hash) place
+            WHERE r.type_id = of_type AND r.shard = ANY (changed)
+        ) moving
+        JOIN @schema@.sharding_shard s ON s.type_id = of_type AND s.shard = moving.shard
+        ORDER BY moving.later, s.epoch DESC
+        ON CONFLICT DO NOTHING;
+    UPDATE @schema@.sharding_remembered r SET shard = s.shard, epoch = s.epoch
+        FROM @schema@.sharding_shard s
+        WHERE r.type_id = of_type AND r.shard = ANY (changed) AND s.type_id = of_type
+            AND s.shard = @schema@.sharding_hash_v1(r.entity)
+                % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(r.entity), number, wanted, resized)
+            AND s.shard <> r.shard;
+    UPDATE @schema@.sharding_message m
+        SET shard = @schema@.sharding_hash_v1(m.entity)
+            % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(m.entity), number, wanted, resized)
+        WHERE m.id = ANY (messages);
+    UPDATE @schema@.sharding_type y SET
+            number_of_shards = number, shards_wanted = wanted, groups_resized = resized, shards_revision = revision,
+            declared_shards = ARRAY(
+                SELECT DISTINCT each.number FROM unnest(y.declared_shards || y.number_of_shards || number || wanted) AS each (number)
+                WHERE each.number > 0 ORDER BY each.number)
+        WHERE y.id = of_type;
+END
+$refile$;
+
+-- Give shards to a home. An append under way holds the row of its shard, and is waited for. A later epoch stays, and so do
+-- numbers of a later revision: what comes late changes nothing.
+CREATE FUNCTION @schema@.sharding_take_v1(
+    of_type integer, type_name text, number integer, wanted integer, resized integer, revision bigint,
+    shards integer[], epochs bigint[], my_home text
+) RETURNS TABLE (taken integer[], used boolean) LANGUAGE plpgsql AS $take$
+#variable_conflict use_column
+DECLARE
+    t record;
+BEGIN
+    INSERT INTO @schema@.sharding_type (
+            id, name, kind, number_of_shards, extractor, hash_version, role, store_mode,
+            shards_wanted, groups_resized, shards_revision)
+        VALUES (of_type, type_name, '', number, '', '', '', '', wanted, resized, revision)
+        ON CONFLICT DO NOTHING;
+    SELECT y.shards_revision, y.uses_messages INTO t
+        FROM @schema@.sharding_type y WHERE y.id = of_type AND y.name = type_name;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'sharding: this journal has another type of the number % or of the name %', of_type, type_name;
+    END IF;
+    IF t.shards_revision > revision THEN
+        RETURN QUERY SELECT '{}'::integer[], t.uses_messages;
+        RETURN;
+    ELSIF t.shards_revision < revision THEN
+        PERFORM @schema@.sharding_refile_v1(of_type, number, wanted, resized, revision);
+    END IF;
+    RETURN QUERY
+        WITH mine AS (
+            INSERT INTO @schema@.sharding_shard AS s (type_id, shard, epoch, home, step, followed)
+            SELECT of_type, place.shard, place.epoch, my_home, 'home', y.followed
+            FROM unnest(shards, epochs) AS place (shard, epoch)
+            JOIN @schema@.sharding_type y ON y.id = of_type
+            ORDER BY place.shard
+            ON CONFLICT (type_id, shard) DO UPDATE SET
+                epoch = EXCLUDED.epoch, home = EXCLUDED.home, step = 'home', updated_at = clock_timestamp()
+                WHERE s.epoch < EXCLUDED.epoch
+                    OR (s.epoch = EXCLUDED.epoch AND COALESCE(s.home, EXCLUDED.home) = EXCLUDED.home)
+            RETURNING s.shard
+        )
+        SELECT ARRAY(SELECT shard FROM mine), y.uses_messages FROM @schema@.sharding_type y WHERE y.id = of_type;
+END
+$take$;
