@@ -8,7 +8,7 @@ in which journal it lies. Until the row is read, messages wait with one host
 from collections.abc import Sequence
 from itertools import groupby
 
-from sharding_app.protocol.ids import Incarnation
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.messages import Deliver
 from sharding_app.runtime.hosting.shards import ShardLife
 from sharding_app.runtime.hosting.type_host import TypeHost
@@ -18,6 +18,8 @@ class Region:
     def __init__(self) -> None:
         self.hosts: list[TypeHost] = []
         "The first one works with the journal in the cluster's own database."
+        self.stopped_at: dict[ShardId, Epoch] = {}
+        "Epochs of shards that are over here, whatever journal they lie in."
 
     def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None:
         """Take envelopes in their order."""
@@ -37,8 +39,5 @@ class Region:
                 return host
         for host in self.hosts:
             if shard in host.shards:
-                return host
-        for host in self.hosts:
-            if host.shard_life.was_stopped(shard, epoch):
                 return host
         return self.hosts[0]

@@ -36,6 +36,9 @@ class ShardHost(Protocol):
     journal_name: str
     me: Incarnation
     shards: dict[ShardId, ResidentShard]
+    stopped_at: dict[ShardId, Epoch]
+    """Epochs of shards that are over here, of all journals: a shard may be stopped before its row has
+    said in which it lies."""
     counters: Counter[str]
     backlog: Backlog
     listener: Listener
@@ -81,7 +84,7 @@ class ShardLife:
         self._hand_off_timeout = config.coordinator.hand_off_timeout_seconds
         self._stop_timeout = config.stop_timeout_seconds
         self._on_stopped = on_stopped
-        self._stopped_at: dict[ShardId, Epoch] = {}
+        self._stopped_at = host.stopped_at
         self._loop = asyncio.get_running_loop()
 
     # -- Start -------------------------------------------------------------------------------------

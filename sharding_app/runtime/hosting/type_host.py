@@ -98,6 +98,8 @@ class Part(Protocol):
 class Region(Protocol):
     """All hosts of the type in this node (`runtime.hosting.region`)."""
 
+    stopped_at: dict[ShardId, Epoch]
+
     def receive(self, source: Incarnation, messages: Sequence[Deliver]) -> None: ...
 
     def life_in(self, journal: str) -> ShardLife | None: ...
@@ -129,6 +131,7 @@ class TypeHost:
         self.part = part
         self.journal_name = part.name
         self.shards: dict[ShardId, ResidentShard] = {}
+        self.stopped_at = region.stopped_at
         self.counters: Counter[str] = Counter()
         self.backlog = Backlog()
         self.taken = self.backlog.taken
