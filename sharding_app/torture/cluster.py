@@ -55,6 +55,8 @@ class Cluster(ABC):
         self.number_of_shards = shards
         self.chance = random.Random(seed)
         self.instances = place / "instances.txt"
+        self.journals: tuple[str, ...] = ("",)
+        "The names of the journals (`protocol.journals`)."
         self.nodes: dict[str, Node] = {}
         self.loads: list[Load] = []
         self.proxies: dict[str, dict[str, Proxy]] = {}
@@ -77,8 +79,14 @@ class Cluster(ABC):
         """Place no shards before this many nodes are up. Call it before they start."""
 
     @abstractmethod
-    def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """Run one statement in a session of its own; return its rows. Raises NoAnswer."""
+    def sql(self, statement: str, *parameters: object, journal: str = "") -> list[tuple[Any, ...]]:
+        """Run one statement in a session of its own, in the cluster's database or in that of a
+        further journal; return its rows. Raises NoAnswer.
+        """
+
+    def everywhere(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Run a statement in the databases of all journals; return the rows of all of them."""
+        return [row for name in self.journals for row in self.sql(statement, *parameters, journal=name)]
 
     @abstractmethod
     def hold(self, statement: str) -> Any:
@@ -125,7 +133,7 @@ class Cluster(ABC):
 
     def rows(self, round_number: int) -> list[Row]:
         """Return the events of a round's entities."""
-        found = self.sql(
+        found = self.everywhere(
             "SELECT e.entity, e.seq, e.shard, e.epoch, e.payload->>'token', (e.payload->>'writer')::int"
             " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
             " WHERE t.name = %s AND starts_with(e.entity, %s)", self.type_name, f"r{round_number}e",
@@ -134,7 +142,7 @@ class Cluster(ABC):
 
     def postings(self, round_number: int) -> list[Posting]:
         """Return the events of a round's accounts."""
-        found = self.sql(
+        found = self.everywhere(
             "SELECT e.entity, e.seq, e.epoch, e.payload->>'what', e.payload->>'token', (e.payload->>'cents')::bigint,"
             " e.payload->>'other', (e.payload->>'seconds')::float8, extract(epoch FROM e.at)::float8"
             " FROM sharding_event e JOIN sharding_type t ON t.id = e.type_id"
@@ -144,7 +152,7 @@ class Cluster(ABC):
 
     def left(self, round_number: int) -> list[Left]:
         """Return the messages and timers that a round's accounts have not seen yet."""
-        found = self.sql(
+        found = self.everywhere(
             "SELECT m.entity, m.target, m.command, m.parked, m.error FROM sharding_message m"
             " JOIN sharding_type t ON t.id = m.type_id WHERE t.name = %s AND starts_with(m.entity, %s)",
             self.accounts, f"r{round_number}a",

@@ -143,15 +143,18 @@ def end_sessions(stage: Stage) -> Made:
     purpose = stage.cluster.chance.choice(
         ["journal", "recovery", "reads", "control", "lifeline-0", "lifeline-1", ""]
     )
+    journals = stage.cluster.journals
+    journal = stage.cluster.chance.choice(journals) if len(journals) > 1 else ""
     if not purpose:
         for name in stage.names:
             stage.cluster.nodes[name].loses_connections()
     with suppress(NoAnswer):
         stage.cluster.sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'sharding/%%'"
-            " AND datname = current_database() AND application_name LIKE '%%' || %s", purpose,
+            " AND datname = current_database() AND application_name LIKE '%%' || %s", purpose, journal=journal,
         )  # fmt: skip
-    return Made(f"sessions for {purpose or 'everything'} ended", nothing)
+    where = f" in the journal {journal}" if journal else ""
+    return Made(f"sessions for {purpose or 'everything'} ended{where}", nothing)
 
 
 def cut_off(stage: Stage) -> Made:

@@ -52,6 +52,7 @@ class OwnCluster(Cluster):
         """`options`: those of manage.py, for its children."""
         super().__init__(place, seed, SHARDS)
         self.alias = get_settings().database
+        self.journals = ("", *get_settings().further_journals)
         self._options = options
         self._expected = 1
         self._decisions = 0
@@ -109,11 +110,11 @@ class OwnCluster(Cluster):
         """Remove everything that the run has stored. Raises NoAnswer."""
         self.sql(NO_HOME_LOG)
         for statement in CLEANING:
-            self.sql(statement, *OURS)
+            self.everywhere(statement, *OURS)
         self.sql("DELETE FROM sharding_decision WHERE id > %s", self._decisions)
 
-    def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        connection = self._connection()
+    def sql(self, statement: str, *parameters: object, journal: str = "") -> list[tuple[Any, ...]]:
+        connection = self._connection(journal)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(statement, cast("Sequence[str]", parameters) or None)
@@ -135,6 +136,6 @@ class OwnCluster(Cluster):
             raise NoAnswer(str(error)) from error
         return connection
 
-    def _connection(self) -> BaseDatabaseWrapper:
+    def _connection(self, journal: str = "") -> BaseDatabaseWrapper:
         """Return a new connection: a fault breaks no other use."""
-        return connections.create_connection(self.alias)
+        return connections.create_connection(journal or self.alias)

@@ -36,6 +36,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--no-standby", action="store_true", help="one PostgreSQL alone, without a synchronous standby"
     )
+    parser.add_argument("--journals", action="store_true", help="two journals, each on a server of its own")
     parser.add_argument(
         "--keep", type=Path, help="a new folder for histories and logs (default: a temporary one)"
     )
@@ -52,7 +53,7 @@ def main() -> int:
     print(f"seed {seed}, {given.minutes:g} minutes, in {place}", flush=True)
     for what in missing():
         print(f"left out: {what}", flush=True)
-    servers = Servers(place, standby=not given.no_standby)
+    servers = Servers(place, standby=not (given.no_standby or given.journals), journal=given.journals)
     try:
         with Scenario(servers, place, seed, "mixed", SETTINGS) as run:
             names = tuple(f"n{number + 1}" for number in range(given.nodes))

@@ -76,23 +76,29 @@ class Servers:
     """One Postgres and one Redis for many scenarios: each gets a database of its own, copied from a
     migrated one.
 
-    With `standby`, a synchronous standby follows that Postgres: a commit is acknowledged when both
-    have it. A process can have one cable, so only one of its servers is `wired`.
+    With `journal`, a second Postgres has a part of the journal. With `standby`, a synchronous
+    standby follows the first one: a commit is acknowledged when both have it. A process can have
+    one cable, so only one of its servers is `wired`.
     """
 
-    def __init__(self, place: Path, *, standby: bool = False, wired: bool = True) -> None:
+    def __init__(
+        self, place: Path, *, standby: bool = False, wired: bool = True, journal: bool = False
+    ) -> None:
         self.disk = Disk() if may_mount() else None
         self.cable = Cable() if wired and may_wire() else None
         data = self.disk.place if self.disk else place
         self.postgres = (OwnWiredPostgres if self.cable else OwnPostgres)(data).start()
         self.redis = (OwnWiredRedis if self.cable else OwnRedis)(place).start()
         self.pair: PostgresPair | None = None
+        self.journal: OwnPostgres | None = None
         self.made = 0
-        environment = {**os.environ, "DATABASE_URL": self.postgres.url, "REDIS_URL": self.redis.url}
-        environment["DJANGO_SETTINGS_MODULE"] = SETTINGS
-        forks.run(
-            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, env=environment, timeout=120
-        ).check_returncode()
+        self._migrate(self.postgres)
+        if journal:
+            beside = place / "journal"
+            beside.mkdir()
+            beside.chmod(0o711)
+            self.journal = OwnPostgres(beside).start()
+            self._migrate(self.journal)
         if standby:
             beside = data / "standby"
             beside.mkdir()
@@ -100,38 +106,58 @@ class Servers:
             self.pair = PostgresPair(self.postgres, beside)
             self.pair.attach()
 
+    def _migrate(self, postgres: OwnPostgres) -> None:
+        environment = {**os.environ, "DATABASE_URL": postgres.url, "REDIS_URL": self.redis.url}
+        environment["DJANGO_SETTINGS_MODULE"] = SETTINGS
+        forks.run(
+            [sys.executable, "manage.py", "migrate", "--verbosity=0"], cwd=ROOT, env=environment, timeout=120
+        ).check_returncode()
+
     def new_database(self) -> str:
         """Return the URL of a fresh database with the cluster's tables."""
-        if not self.postgres.running:  # a scenario that failed has left it so
-            self.postgres.start()
         self.made += 1
-        template = urlsplit(self.postgres.url).path.lstrip("/")
-        with psycopg.connect(with_database(self.postgres.url, "postgres"), autocommit=True) as connection:
+        return self._copy(self.postgres)
+
+    def new_journal(self) -> str:
+        """Return the URL of a fresh database for the second part of the journal."""
+        assert self.journal is not None
+        return self._copy(self.journal)
+
+    def _copy(self, postgres: OwnPostgres) -> str:
+        if not postgres.running:  # a scenario that failed has left it so
+            postgres.start()
+        template = urlsplit(postgres.url).path.lstrip("/")
+        with psycopg.connect(with_database(postgres.url, "postgres"), autocommit=True) as connection:
             made, model = sql.Identifier(f"scenario_{self.made}"), sql.Identifier(template)
             connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(made, model))
-        return with_database(self.postgres.url, f"scenario_{self.made}")
+        return with_database(postgres.url, f"scenario_{self.made}")
 
     def drop_database(self, url: str) -> None:
         """Leave nothing behind that a recovery would have to look through in the scenarios to
         come.
         """
-        if self.postgres.running:
-            with psycopg.connect(with_database(self.postgres.url, "postgres"), autocommit=True) as connection:
-                name = urlsplit(url).path.lstrip("/")
-                connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        for postgres in (self.postgres, self.journal):
+            if postgres is not None and postgres.running and urlsplit(url).port == postgres.port:
+                with psycopg.connect(with_database(postgres.url, "postgres"), autocommit=True) as connection:
+                    name = urlsplit(url).path.lstrip("/")
+                    connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def close(self) -> None:
         if self.pair is not None:
             self.pair.close()
         # Its data is thrown away: no need to let it write a last checkpoint.
-        self.postgres.kill()
-        for server in (self.redis, self.postgres):
+        databases = [self.postgres] if self.journal is None else [self.postgres, self.journal]
+        for postgres in databases:
+            postgres.kill()
+        for server in (self.redis, *databases):
             server.close()
         for each in (self.disk, self.cable):
             if each is not None:
                 each.close()
 
 
+JOURNAL = "journal_b"
+"""The alias of the database of the second journal."""
 LINKS = "ACCEPTANCE_LINKS"
 """How the frames of all clusters travel: a value of the setting of that name."""
 
@@ -153,6 +179,11 @@ class Cluster(torture.Cluster):
         self.servers = servers
         self.database_url = servers.new_database()
         self.redis_url = servers.redis.url
+        self.journal_url = ""
+        if servers.journal is not None:
+            self.journals = ("", JOURNAL)
+            self.journal_url = servers.new_journal()
+            self.sharding["JOURNALS"] = {"default": 1, JOURNAL: 1}
         self.clocks: dict[str, Clock] = {}
         self.wired = ""
         "The node at the other end of the cable."
@@ -183,6 +214,7 @@ class Cluster(torture.Cluster):
             "DATABASE_URL": database_url or self.database_url,
             "REDIS_URL": redis_url or self.redis_url,
             "ACCEPTANCE_SHARDING": json.dumps(self.sharding),
+            "ACCEPTANCE_JOURNAL_URL": self.journal_url,
             INSTANCES: str(self.instances),
             "ACCEPTANCE_ROLE": self.role,
             "ACCEPTANCE_SABOTAGE": self.sabotage,
@@ -247,10 +279,13 @@ class Cluster(torture.Cluster):
     def close(self) -> None:
         super().close()
         self.servers.drop_database(self.database_url)
+        if self.journal_url:
+            self.servers.drop_database(self.journal_url)
 
-    def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+    def sql(self, statement: str, *parameters: object, journal: str = "") -> list[tuple[Any, ...]]:
+        url = self.journal_url if journal else self.database_url
         try:
-            with psycopg.connect(self.database_url, autocommit=True, connect_timeout=5) as connection:
+            with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
                 cursor = connection.execute(statement, parameters or None)
                 return cursor.fetchall() if cursor.description else []
         except psycopg.OperationalError as error:

@@ -34,6 +34,21 @@ def servers_with_standby(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     servers.close()
 
 
+@pytest.fixture(scope="session")
+def servers_with_journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    servers = Servers(tmp_path_factory.mktemp("journals"), wired=False, journal=True)
+    yield servers
+    servers.close()
+
+
+@pytest.fixture
+def scenario_with_journal(
+    servers_with_journal: Servers, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[NewScenario]:
+    """Make a scenario whose shards lie in two journals, each on a server of its own."""
+    yield from _scenarios(servers_with_journal, tmp_path, request.node.name)
+
+
 @pytest.fixture
 def scenario(
     acceptance_servers: Servers, tmp_path: Path, request: pytest.FixtureRequest

@@ -39,6 +39,21 @@ def stop_postgres(stage: Stage) -> Made:
     )
 
 
+def stop_journal(stage: Stage) -> Made:
+    """The server of the second journal dies. Shards of the first one go on."""
+    journal = servers_of(stage).journal
+    assert journal is not None
+    if journal.running:
+        journal.kill()
+
+    def again() -> None:
+        if not journal.running:
+            journal.kill()
+            journal.start()
+
+    return Made("the Postgres of the second journal killed -9", again)
+
+
 def fill_disk(stage: Stage) -> Made:
     """Nothing more fits where Postgres keeps its data; it may even end for that."""
     disk = servers_of(stage).disk
@@ -146,6 +161,7 @@ def unplug(stage: Stage) -> Made:
 
 OURS: dict[str, tuple[Fault, float]] = {
     "postgres": (stop_postgres, 1.5),
+    "journal": (stop_journal, 3.0),
     "redis": (kill_redis, 1.5),
     "clock": (step_clock, 1.0),
     "disk": (fill_disk, 1.0),
@@ -157,9 +173,10 @@ FAULTS = {**faults.FAULTS, **OURS}
 """By name, with how often each is chosen."""
 
 
-def possible(*, standby: bool = False) -> dict[str, tuple[Fault, float]]:
-    """Return those that this machine allows, with or without a standby."""
+def possible(*, standby: bool = False, journal: bool = False) -> dict[str, tuple[Fault, float]]:
+    """Return those that this machine allows, with or without a standby or a second journal."""
     lacking = {
+        "journal": not journal,
         "standby": not standby,
         "promote": not standby,
         "clock": not clock_library(),

@@ -30,11 +30,13 @@ class Mixed(mixed.Mixed):
         if unknown:
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
         cluster = run.cluster
-        known = possible(standby=cluster.servers.pair is not None)
+        servers = cluster.servers
+        known = possible(standby=servers.pair is not None, journal=servers.journal is not None)
         chosen = {name: fault for name, fault in known.items() if not faults or name in faults}
         if "clock" in chosen:
             cluster.clock(names[0])
-        run.project()
+        if servers.journal is None:
+            run.project()
         if "cable" in chosen:
             cluster.wired = names[-1]
         for name in names:

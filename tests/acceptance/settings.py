@@ -9,6 +9,7 @@ import os
 
 from project.settings import base
 from project.settings.base import *  # noqa: F403
+from project.settings.urls import database
 
 DEBUG = False
 SECRET_KEY = "only for tests on the loopback"
@@ -25,6 +26,8 @@ if ports := os.environ.get("ACCEPTANCE_PORTS"):
     # A primary and its standby, as libpq is told of several servers: the one that takes writes is
     # found.
     DATABASES = {"default": {**base.DATABASES["default"], "HOST": "127.0.0.1,127.0.0.1", "PORT": ports}}
+if journal := os.environ.get("ACCEPTANCE_JOURNAL_URL"):
+    DATABASES = {**base.DATABASES, "journal_b": database(journal)}
 SHARDING = json.loads(os.environ.get("ACCEPTANCE_SHARDING", "{}"))
 LOGGING = {
     "version": 1,

@@ -37,8 +37,8 @@ class ShardHost(Protocol):
     me: Incarnation
     shards: dict[ShardId, ResidentShard]
     stopped_at: dict[ShardId, Epoch]
-    """Epochs of shards that are over here, of all journals: a shard may be stopped before its row has
-    said in which it lies."""
+    """Epochs of shards that are over here, of all journals: a shard may be stopped before its row
+    has said in which it lies."""
     counters: Counter[str]
     backlog: Backlog
     listener: Listener
