@@ -155,6 +155,12 @@ class JournalWrites:
         for message in self._server.messages.in_shards(type_id, changed):
             stored = self._server.messages.rows[message]
             self._server.messages.refile(stored, numbers.shard_of(stored.row.entity))
+        marks = self._server.messages.marks
+        for message, mark in list(marks.items()):
+            number, shard, epoch, entity = mark.taker
+            if number == type_id and shard in changed:
+                taker = number, numbers.shard_of(entity), epoch, entity
+                marks[message] = mark._replace(taker=taker)
         cluster.numbers_here[type_id] = numbers
 
     def locked_among(self, shards: Iterable[tuple[int, ShardId]]) -> dict[tuple[int, ShardId], str]:

@@ -236,7 +236,11 @@ class PostgresJournal:
             raise JournalUnavailable(explain(error)) from error
 
     async def own(self, cluster_id: str) -> Owned:
-        rows = await self._asked(self._watch.rows("own", {"cluster": cluster_id}))
+        wanted = {"cluster": cluster_id}
+        # Nothing comes back from a look that waited while another node made the row.
+        rows = await self._asked(self._watch.rows("own", wanted)) or await self._asked(
+            self._watch.rows("own", wanted)
+        )
         owner, is_journal, place, uses_messages = rows[0]
         if owner != cluster_id or not is_journal:
             raise JournalOfAnother(owner if is_journal else "")

@@ -217,7 +217,10 @@ class PostgresStore:
         return rows[0][0], {shard: node for _, shard, node in rows if shard is not None}
 
     async def journal_place(self, name: str, place: str) -> str:
-        return str((await self._rows("journal_place", {"name": name, "place": place}))[0][0])
+        wanted = {"name": name, "place": place}
+        # As in `cluster_id`.
+        rows = await self._rows("journal_place", wanted) or await self._rows("journal_place", wanted)
+        return str(rows[0][0])
 
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         if numbers:

@@ -51,6 +51,10 @@ BEGIN
         SET shard = @schema@.sharding_hash_v1(m.entity)
             % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(m.entity), number, wanted, resized)
         WHERE m.id = ANY (messages);
+    UPDATE @schema@.sharding_taken m
+        SET shard = @schema@.sharding_hash_v1(m.entity)
+            % @schema@.sharding_modulus_v1(@schema@.sharding_hash_v1(m.entity), number, wanted, resized)
+        WHERE m.type_id = of_type AND m.shard = ANY (changed);
     UPDATE @schema@.sharding_type y SET
             number_of_shards = number, shards_wanted = wanted, groups_resized = resized, shards_revision = revision,
             declared_shards = ARRAY(

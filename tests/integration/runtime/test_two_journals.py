@@ -167,3 +167,24 @@ async def test_nothing_acknowledged_is_lost_while_nodes_come_and_go(cluster: Two
         assert paid[entity] <= await Purse.ref(entity).sum() <= asked[entity]
     assert stored(cluster.params).keys() == set(HERE)
     assert stored(cluster.second).keys() == set(THERE)
+
+
+async def test_nodes_that_begin_at_once_all_make_the_database_their_journal(
+    databases: tuple[Params, Params],
+) -> None:
+    """One of them makes the row, and the others wait for it."""
+    first, second = databases
+    journals = [PostgresJournal(second, owner=f"n-{number}") for number in range(8)]
+    stores = [PostgresStore(first, owner=f"n-{number}") for number in range(8)]
+    for _ in range(10):
+        rows(second, "DELETE FROM sharding_cluster RETURNING 1")
+        rows(first, "DELETE FROM sharding_journal RETURNING 1")
+        owned = await asyncio.gather(*(each.own("ours") for each in journals))
+        assert len(set(owned)) == 1
+        places = [f"place {number}" for number in range(8)]
+        known = await asyncio.gather(
+            *(store.journal_place(SECOND, place) for store, place in zip(stores, places, strict=True))
+        )
+        assert len(set(known)) == 1
+    for each in (*journals, *stores):
+        await each.close()
