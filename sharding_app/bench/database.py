@@ -5,7 +5,7 @@ whose loop runs. A run holds a lock there, so that no two clean up each other's 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -59,8 +59,10 @@ class Busy(Exception):
 class Database:
     """The database of a run. Its methods are for its own thread: `run` and `arun` lead there."""
 
-    def __init__(self, alias: str) -> None:
+    def __init__(self, alias: str, journals: Sequence[str] = ()) -> None:
+        """`journals`: the aliases of further databases that share the journal."""
         self.alias = alias
+        self._aliases = (alias, *journals)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="sharding-bench")
 
     def run(self, work: Callable[..., T], *args: Any) -> T:
@@ -90,7 +92,8 @@ class Database:
             self._thread.shutdown()
 
     def _close(self) -> None:
-        connections[self.alias].close()
+        for alias in self._aliases:
+            connections[alias].close()
 
     def clean(self) -> None:
         """Remove every row of the benchmarks' types and nodes."""
@@ -99,14 +102,17 @@ class Database:
             "nodes": f"{NODE_PREFIX}%",
             "workers": f"{WORKERS}projection:{PREFIX}%",
         }
-        for (number,) in self.rows("SELECT id FROM sharding_type WHERE name LIKE %s", wanted["types"]):
-            for table in LARGE:
-                removal = REMOVAL.format(table=table, rows=PIECE)
-                while self.execute(removal, number, number):
-                    pass
-        with connections[self.alias].cursor() as cursor:
-            for statement in CLEANING:
-                cursor.execute(statement, wanted)
+        for alias in self._aliases:
+            with connections[alias].cursor() as cursor:
+                cursor.execute("SELECT id FROM sharding_type WHERE name LIKE %s", [wanted["types"]])
+                for (number,) in cursor.fetchall():
+                    for table in LARGE:
+                        removal = REMOVAL.format(table=table, rows=PIECE)
+                        cursor.execute(removal, [number, number])
+                        while cursor.rowcount:
+                            cursor.execute(removal, [number, number])
+                for statement in CLEANING:
+                    cursor.execute(statement, wanted)
 
     def facts(self) -> dict[str, str]:
         """Return the settings that make the figures of two servers differ most."""
@@ -118,9 +124,9 @@ class Database:
         return [str(name) for (name,) in rows]
 
     def commits(self) -> int:
-        """Return how many transactions this database has ended so far."""
+        """Return how many transactions the databases have ended so far."""
         query = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
-        return int(self.value(query))
+        return sum(int(number) for (number,) in self._everywhere(query))
 
     def checkpoints(self) -> int:
         """Return how many checkpoints this server has begun so far. PostgreSQL 17 counts them in
@@ -132,11 +138,12 @@ class Database:
 
     def journal_bytes(self) -> int:
         """Return the size of the journal with its indexes."""
-        return int(self.value("SELECT pg_total_relation_size('sharding_event')"))
+        sizes = self._everywhere("SELECT pg_total_relation_size('sharding_event')")
+        return sum(int(size) for (size,) in sizes)
 
     def messages(self, type_name: str, prefix: str = "") -> bool:
         """Tell whether messages or timers of a type wait whose ids begin like that."""
-        return bool(self.value(WAITING, prefix, f"{prefix}\x7f", type_name))
+        return any(waits for (waits,) in self._everywhere(WAITING, prefix, f"{prefix}\x7f", type_name))
 
     def execute(self, statement: str, *params: str | int) -> int:
         """Run a statement, and return how many rows it changed."""
@@ -151,3 +158,12 @@ class Database:
         with connections[self.alias].cursor() as cursor:
             cursor.execute(query, params)
             return list(cursor.fetchall())
+
+    def _everywhere(self, query: str, *params: str | int) -> list[tuple[Any, ...]]:
+        """Return the rows of a query in the databases of all journals."""
+        found: list[tuple[Any, ...]] = []
+        for alias in self._aliases:
+            with connections[alias].cursor() as cursor:
+                cursor.execute(query, params)
+                found += cursor.fetchall()
+        return found

@@ -67,7 +67,8 @@ class Command(BaseCommand):
         if options["embedded"]:
             _refuse_other_servers()
         self.styled = style_for(self.stdout, no_color=options["no_color"], force_color=options["force_color"])
-        apply_migrations(get_settings().database, self._say)
+        for alias in (get_settings().database, *get_settings().further_journals):
+            apply_migrations(alias, self._say)
         check_servers()
         passed = tuple(f"--{name}={options[name]}" for name in ("settings", "pythonpath") if options[name])
         # Only with DEBUG, and then only this machine reaches the site: see above.

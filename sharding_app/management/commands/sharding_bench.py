@@ -136,9 +136,15 @@ class Command(ShardingCommand):
                 self._measure(runner, options)
 
     def _measure(self, runner: asyncio.Runner, options: dict[str, Any]) -> None:
-        database, progress = Database(get_settings().database), Progress()
+        settings = get_settings()
+        if "large" in options["workloads"] and settings.further_journals:
+            raise CommandError(
+                "The workload 'large' fills one database. Run it with settings without JOURNALS."
+            )
+        database, progress = Database(settings.database, settings.further_journals), Progress()
         if django_settings.DEBUG:
-            apply_migrations(get_settings().database, progress)
+            for alias in (settings.database, *settings.further_journals):
+                apply_migrations(alias, progress)
         check_servers()
         run = Run(
             database=database,

@@ -186,5 +186,4 @@ async def test_nodes_that_begin_at_once_all_make_the_database_their_journal(
             *(store.journal_place(SECOND, place) for store, place in zip(stores, places, strict=True))
         )
         assert len(set(known)) == 1
-    for each in (*journals, *stores):
-        await each.close()
+    await asyncio.gather(*(each.close() for each in journals), *(each.close() for each in stores))
