@@ -53,7 +53,9 @@ def main() -> int:
     print(f"seed {seed}, {given.minutes:g} minutes, in {place}", flush=True)
     for what in missing():
         print(f"left out: {what}", flush=True)
-    servers = Servers(place, standby=not (given.no_standby or given.journals), journal=given.journals)
+    # The node at the end of the cable reaches one server only.
+    single = given.no_standby or given.journals
+    servers = Servers(place, standby=not single, wired=not given.journals, journal=given.journals)
     try:
         with Scenario(servers, place, seed, "mixed", SETTINGS) as run:
             names = tuple(f"n{number + 1}" for number in range(given.nodes))
