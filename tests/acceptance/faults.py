@@ -173,14 +173,18 @@ FAULTS = {**faults.FAULTS, **OURS}
 """By name, with how often each is chosen."""
 
 
-def possible(*, standby: bool = False, journal: bool = False) -> dict[str, tuple[Fault, float]]:
-    """Return those that this machine allows, with or without a standby or a second journal."""
+def possible(
+    *, standby: bool = False, journal: bool = False, cable: bool = True
+) -> dict[str, tuple[Fault, float]]:
+    """Return those that this machine allows, with or without a standby, a second journal and a
+    cable.
+    """
     lacking = {
         "journal": not journal,
         "standby": not standby,
         "promote": not standby,
         "clock": not clock_library(),
         "disk": not may_mount(),
-        "cable": not may_wire(),
+        "cable": not (cable and may_wire()),
     }
     return {**faults.possible(), **{name: fault for name, fault in OURS.items() if not lacking.get(name)}}

@@ -31,7 +31,11 @@ class Mixed(mixed.Mixed):
             raise ValueError(f"no such fault: {', '.join(sorted(unknown))}; there are {', '.join(FAULTS)}")
         cluster = run.cluster
         servers = cluster.servers
-        known = possible(standby=servers.pair is not None, journal=servers.journal is not None)
+        known = possible(
+            standby=servers.pair is not None,
+            journal=servers.journal is not None,
+            cable=servers.cable is not None,
+        )
         chosen = {name: fault for name, fault in known.items() if not faults or name in faults}
         if "clock" in chosen:
             cluster.clock(names[0])
