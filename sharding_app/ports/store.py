@@ -145,6 +145,14 @@ class ClusterStore(Protocol):
         """
         ...
 
+    async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
+        """Say in a node's row whether it uses a further journal now. False: there is no row."""
+        ...
+
+    async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
+        """Return the further journals that nodes use which are up, without that one."""
+        ...
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         """Say how many workers each of these sets has at first. A set with a number keeps it."""
         ...

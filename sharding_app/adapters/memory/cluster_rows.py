@@ -47,6 +47,8 @@ class ClusterRows:
         self.lock_keys: dict[Incarnation, tuple[int, int]] = {}
         self.leases_until: dict[Incarnation, float] = {}
         "Of the members' rows: until when their leases of shards and singletons last."
+        self.journals_of: dict[Incarnation, frozenset[str]] = {}
+        "Of the members' rows: the further journals that they use."
         self.last_age = 0
         self.coordinator = CoordinatorRow(0, None)
         self.lineage: Lineage | None = None
@@ -111,6 +113,17 @@ class ClusterRows:
         self.lock_keys[member.incarnation] = lock_keys
         return age
 
+    def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
+        if incarnation not in self.members:
+            return False
+        before = self.journals_of.get(incarnation, frozenset())
+        self.journals_of[incarnation] = before | {name} if used else before - {name}
+        return True
+
+    def journals_in_use(self, but: Incarnation) -> frozenset[str]:
+        up = [each for each, row in self.members.items() if row.state == "up" and each != but]
+        return frozenset(name for each in up for name in self.journals_of.get(each, ()))
+
     def update_member(
         self,
         incarnation: Incarnation,
@@ -139,6 +152,7 @@ class ClusterRows:
         self.members.pop(incarnation, None)
         self.lock_keys.pop(incarnation, None)
         self.leases_until.pop(incarnation, None)
+        self.journals_of.pop(incarnation, None)
 
     def ask_to(self, request: LeaveRequest | None, incarnations: Sequence[Incarnation]) -> list[Incarnation]:
         there = [each for each in dict.fromkeys(incarnations) if each in self.members]

@@ -132,6 +132,12 @@ class MemoryStore:
     async def journal_place(self, name: str, place: str) -> str:
         return await self._ask("journal_place", lambda: self._rows.places.setdefault(name, place))
 
+    async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
+        return await self._ask("use_journal", lambda: self._rows.use_journal(incarnation, name, used=used))
+
+    async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
+        return await self._ask("journals_in_use", lambda: self._rows.journals_in_use(but))
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         await self._write("introduce_workers", lambda: self._writes.introduce_workers(numbers))
 

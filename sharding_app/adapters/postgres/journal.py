@@ -117,6 +117,9 @@ _HEADER_BYTES = 4
 _event = fast_maker(StoredEvent)
 
 
+WATCH_SECONDS = 2.0
+"""A further journal that does not answer for longer is not used. Less than a node waits until it
+steps aside."""
 LOCK_TIMEOUT_SECONDS = 0.2
 """Seconds that an append waits for a shard's row, and all other commits in it: far less than
 callers wait. The coordinator holds rows for some milliseconds."""
@@ -181,7 +184,14 @@ class PostgresJournal:
         self._with_messages = tuple(AppendingMessages() for _ in self._appends)
         self._beside = line(purpose="reads", prepare=_beside, ends_former=True)
         self._staging = AppendingMessages()
-        self._watch = line(purpose="watch")
+        # All nodes notice at about the same time that a server is gone: they compare what they see.
+        self._watch = Line(
+            conninfo,
+            purpose="watch",
+            owner=owner,
+            connect_seconds=WATCH_SECONDS,
+            answer_seconds=WATCH_SECONDS,
+        )
         # Nothing can be written here, so a coordinator does not have to end it.
         self._recovery = line(purpose="recovery", prepare=_only_reads)
         self._lookups = Lookups(self._rows)

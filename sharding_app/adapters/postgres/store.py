@@ -222,6 +222,13 @@ class PostgresStore:
         rows = await self._rows("journal_place", wanted) or await self._rows("journal_place", wanted)
         return str(rows[0][0])
 
+    async def use_journal(self, incarnation: Incarnation, name: str, *, used: bool) -> bool:
+        params = {"incarnation": incarnation, "name": name, "used": used}
+        return bool(await self._rows("use_journal", params))
+
+    async def journals_in_use(self, *, but: Incarnation) -> frozenset[str]:
+        return frozenset(name for (name,) in await self._rows("journals_in_use", {"but": but}))
+
     async def introduce_workers(self, numbers: Mapping[str, int]) -> None:
         if numbers:
             names = sorted(numbers)

@@ -43,7 +43,9 @@ CREATE TABLE sharding_node (
     wire jsonb NOT NULL DEFAULT '[1, 1, 1]',
     -- Where other processes connect to it: "unix:/…", "tcp:host:port", "tls:host:port".
     addresses jsonb NOT NULL DEFAULT '[]',
-    server_system text COLLATE "C"
+    server_system text COLLATE "C",
+    -- The further journals that it uses now: a node that cannot use one learns whether others can.
+    journals jsonb NOT NULL DEFAULT '[]'
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
 CREATE TABLE sharding_type (

@@ -8,10 +8,12 @@ The node's first part has the journal in the cluster's own database, and is the 
 A further journal is looked at all the time. Nothing of it is used before it has said that it
 belongs to this cluster, and is the database that the cluster knows by that name. When its server
 goes on in another lineage, after a failover or a restore, its last events may be missing there: the
-part gives up its shards, and they are read again at new epochs.
+part gives up its shards, and they are read again at new epochs. The node's row says which journals
+it uses. So a node that cannot use one learns whether others can (`runtime.node.reach`).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -91,19 +93,32 @@ class JournalWatch:
     """Looks at a further journal: whose it is, where it lies, and in which lineage it goes on."""
 
     def __init__(
-        self, part: JournalPart, cluster_id: str, store: ClusterStore, give_up: Callable[[JournalPart], None]
+        self,
+        part: JournalPart,
+        me: Incarnation,
+        cluster_id: str,
+        store: ClusterStore,
+        give_up: Callable[[JournalPart], None],
     ) -> None:
         self._part = part
+        self._me = me
         self._cluster_id = cluster_id
         self._store = store
         self._give_up = give_up
         self._place = ""
         self._lineage: Lineage | None = None
+        self._told = False
+        "The node's row says that it uses this journal."
 
     async def run(self) -> None:
+        part = self._part
         while True:
             trouble = await self.look()
             self._say(trouble)
+            if self._told == bool(trouble):
+                with contextlib.suppress(StoreUnavailable):
+                    if await self._store.use_journal(self._me, part.name, used=not trouble):
+                        self._told = not trouble
             await asyncio.sleep(REFUSED_SECONDS if trouble and not self._place else LOOK_SECONDS)
 
     async def look(self) -> str:

@@ -68,12 +68,13 @@ class NodeMembership:
     async def ready(self) -> None:
         """Return when the node may say that it is up.
 
-        It waits for a lease, its own echo, and nodes of neighbouring releases only. Raises
-        StoreUnavailable if its incarnation ends before.
+        It waits for a lease, its own echo, nodes of neighbouring releases only, and the journals
+        that other nodes use. Raises StoreUnavailable if its incarnation ends before.
         """
         await self._wait_for(self._node.valid)
         await self._wait_for(self._node.hearing.heard)
         await self._wait_until_understood()
+        await self._wait_until_it_reaches()
 
     async def _wait_for(self, event: asyncio.Event) -> None:
         waiter = asyncio.ensure_future(event.wait())
@@ -98,6 +99,14 @@ class NodeMembership:
                     )  # fmt: skip
                 said = why
             await asyncio.sleep(REFUSED_SECONDS)
+        raise self._ended()
+
+    async def _wait_until_it_reaches(self) -> None:
+        """Stay outside while there is a journal that other nodes use and this one cannot."""
+        while not self._node.ended.done():
+            if not await self._reaching.out_of_reach():
+                return
+            await asyncio.sleep(RETRY_SECONDS)
         raise self._ended()
 
     def _ended(self) -> StoreUnavailable:

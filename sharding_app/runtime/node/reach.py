@@ -98,7 +98,23 @@ class Reaching:
                 await node.node_ports.journal.connect()
             except JournalUnavailable as error:
                 self._reasons["the journal"] = str(error)
+        self._reasons |= {f"the journal {name}": why for name, why in (await self.out_of_reach()).items()}
         return list(self._reasons)
+
+    async def out_of_reach(self) -> dict[str, str]:
+        """Return the further journals that this node cannot use and another node can, and why.
+
+        One that no node can use is no reason to give anything up.
+        """
+        node = self._node
+        troubled = {part.name: part.trouble for part in node.hosting.parts if part.trouble}
+        if not troubled:
+            return {}
+        try:
+            in_use = await node.ports.store.journals_in_use(but=node.incarnation)
+        except StoreUnavailable:
+            return {}  # that is a reason of its own
+        return {name: why for name, why in troubled.items() if name in in_use}
 
     def _lifeline_refused(self) -> str:
         """Return why there is no lifeline.

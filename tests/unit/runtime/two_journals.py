@@ -3,11 +3,12 @@
 from typing import Any
 
 from sharding_app import EventSourced, applies, command, event, query
-from sharding_app.adapters.memory import MemoryJournal, MemoryServer
+from sharding_app.adapters.memory import MemoryJournal, MemoryServer, Plan
 from sharding_app.protocol.ids import Incarnation, shard_of
 from sharding_app.protocol.journals import journal_of
 from sharding_app.runtime.base.config import NodePorts
 from sharding_app.testing.cluster import MemoryCluster
+from sharding_app.testing.faults import DeadProcesses
 
 SECOND = "second"
 WEIGHTS = {"": 1.0, SECOND: 1.0}
@@ -36,13 +37,28 @@ class Purse(EventSourced, name="journals.Purse"):
         self.total += happened.cents
 
 
+class CutOff(DeadProcesses):
+    """Some processes do not reach a server. Those that were killed reach none."""
+
+    def __init__(self, dead: DeadProcesses) -> None:
+        super().__init__()
+        self._dead = dead
+
+    def plan(self, client: str, kind: str) -> Plan | None:
+        return super().plan(client, kind) or self._dead.plan(client, kind)
+
+
 class TwoJournals(MemoryCluster):
-    """`second`: the server of the journal of that name."""
+    """`second`: the server of the journal of that name. `cut_off_from_second`: incarnations that do
+    not reach it.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.server.cluster.journal_weights = WEIGHTS
-        self.second = MemoryServer(now=self.loop.time, steady=self.loop.time, faults=self._faults)
+        faults = CutOff(self._faults)
+        self.cut_off_from_second = faults.killed
+        self.second = MemoryServer(now=self.loop.time, steady=self.loop.time, faults=faults)
 
     def _node_ports(self, incarnation: Incarnation) -> NodePorts:
         ports = super()._node_ports(incarnation)

@@ -13,6 +13,7 @@ from sharding_app import AskTimeout
 from sharding_app.adapters.memory import MemoryJournal, MemoryServer
 from sharding_app.errors import Unavailable
 from sharding_app.ports.journal import EventRow, JournalOfAnother, ShardsFenced
+from sharding_app.ports.store import StoreUnavailable
 from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.base.config import NodeConfig
 from tests.unit.runtime.two_journals import SECOND, SHARDS, Purse, TwoJournals, some
@@ -21,7 +22,7 @@ from tests.unit.runtime.waiting import until
 pytestmark = pytest.mark.asyncio
 
 HERE, THERE = some("", 5), some(SECOND, 5)
-CONFIG = NodeConfig(number_of_shards=SHARDS, ask_timeout_seconds=4.0)
+CONFIG = NodeConfig(number_of_shards=SHARDS, ask_timeout_seconds=4.0, step_aside_after_seconds=3.0)
 
 
 @pytest_asyncio.fixture
@@ -129,7 +130,47 @@ async def test_an_alias_that_leads_to_another_database_is_noticed(cluster: TwoJo
     elsewhere = MemoryServer(now=cluster.loop.time, steady=cluster.loop.time)
     elsewhere.system = "another"
     cluster.second = elsewhere
-    node = await cluster.add_node("misled")
-    part = node.hosting.parts[1]
-    await until(lambda: "leads to another" in part.trouble)
+    with pytest.raises(StoreUnavailable, match="leads to another"):
+        await cluster.add_node("misled")
     assert stored(elsewhere) == Counter()
+
+
+async def test_a_node_that_cannot_use_a_journal_which_others_use_gives_its_shards_up(
+    cluster: TwoJournals,
+) -> None:
+    await pay_all()
+    node = cluster.nodes["node1"]
+    cluster.cut_off_from_second.add(node.incarnation)
+    assert await asyncio.wait_for(node.ended, 30) == "cut off"
+    await node.close()  # as its process does, before it begins anew
+    del cluster.nodes["node1"]
+    assert set((await pay_all()).values()) == {2}
+    assert not cluster.nodes["node2"].ended.done()
+
+
+async def test_a_journal_that_no_node_can_use_ends_none(cluster: TwoJournals) -> None:
+    await pay_all()
+    cluster.second.stop()
+    nodes = list(cluster.nodes.values())
+    await until(lambda: all(part.trouble for node in nodes for part in node.hosting.parts[1:]))
+    await asyncio.sleep(2 * CONFIG.step_aside_after_seconds)
+    assert not any(node.ended.done() for node in nodes)
+    cluster.second.start()
+    assert set((await pay_all()).values()) == {2}
+
+
+async def test_a_node_does_not_come_up_while_it_cannot_use_a_journal_which_others_use(
+    cluster: TwoJournals,
+) -> None:
+    await pay_all()
+    cluster.cut_off_from_second.add("n-late-3")
+    with pytest.raises(StoreUnavailable, match=r"cut off.*the journal second"):
+        await cluster.add_node("late")
+
+
+async def test_a_node_comes_up_where_no_node_can_use_a_journal(cluster: TwoJournals) -> None:
+    cluster.second.stop()
+    nodes = list(cluster.nodes.values())
+    await until(lambda: all(part.trouble for node in nodes for part in node.hosting.parts[1:]))
+    await cluster.add_node("late")
+    assert len(await asyncio.gather(*(Purse.ref(each).pay(1) for each in HERE))) == len(HERE)
