@@ -32,6 +32,7 @@ CLEANING = (
         for table in (
             "sharding_event",
             "sharding_message",
+            "sharding_taken",
             "sharding_snapshot",
             "sharding_remembered",
             "sharding_shard",

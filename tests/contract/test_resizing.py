@@ -3,11 +3,13 @@ entities.
 """
 
 from datetime import UTC, datetime
+from typing import Any
 from zlib import crc32
 
 import msgspec
 import pytest
 
+from sharding_app.ports.deliveries import MessageChanges, Taking
 from sharding_app.ports.journal import Erasure, Mark, ShardsFenced
 from sharding_app.ports.store import ClusterStore, StaleTerm
 from sharding_app.protocol.ids import Term
@@ -252,3 +254,29 @@ async def test_shards_in_different_journals_do_not_become_one(world: World) -> N
     assert found is not None
     later = {row.shard: row.journal for row in await store.homes(SIX.name, range(12))}
     assert later == {shard: lies[shard % 6] for shard in range(12)}
+
+
+@pytest.mark.parametrize("wanted", [18, 2])
+@pytest.mark.parametrize("at_once", [3, 1000])
+async def test_the_marks_of_messages_go_with_the_entities_that_took_them(
+    world: World, wanted: int, at_once: int
+) -> None:
+    number = await homed(world, dict.fromkeys(range(6), 4), config=SIX)
+    store: Any = world.store()  # both take the number of rows
+    journal = world.journal()
+    for each in IDS:
+        shard = shard_of(each, 6)
+        taking = Taking(f"of {each}", foreign="b", taker=(number, shard, 4, each))
+        await journal.append(
+            [event_row(number, each, 1, shard=shard, epoch=4)], MessageChanges(takes=[taking])
+        )
+    assert await store.resize(SIX.name, 6, wanted)
+    await stopped(world, 1)
+    before = await numbering(store)
+    steps = 0
+    while (await numbering(store)).revision == before.revision:
+        assert await store.renumber(1, SIX.name, before, min(6, wanted), 9, at_once) is not None
+        steps += 1
+    assert (steps > 1) is (at_once < 1000)
+    found = await journal.marks([(number, shard) for shard in range(40)], "", 1000)
+    assert {each.id: each.shard for each in found} == {f"of {each}": shard_of(each, wanted) for each in IDS}

@@ -304,3 +304,27 @@ def test_messages_are_stored_and_taken_with_the_users_rows_or_not_at_all() -> No
     assert waiting() == []
     assert set(Group.objects.values_list("name", flat=True)) == {"sent", "taken"}
     assert stored() == ["a", "b"]
+
+
+@pytest.mark.usefixtures("homes")
+def test_a_message_of_another_journal_is_marked_with_the_users_rows_or_not_at_all() -> None:
+    def insert(name: str) -> Callable[[], object]:
+        return lambda: Group.objects.create(name=name)
+
+    def marks() -> list[tuple[str, bool]]:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT id, partial FROM sharding_taken")
+            return [(name, partial) for name, partial in cursor.fetchall()]
+
+    taking = Taking("m", foreign="b", taker=(1, 0, 1, "b"), park=True)
+    with together(threads=1, lock_timeout_seconds=5) as run:
+        asyncio.run(run([event_row(1, "b", 1)], [insert("first")], MessageChanges(takes=[taking])))
+        assert marks() == [("m", True)]
+        with pytest.raises(MessagesGone) as gone:
+            asyncio.run(run([event_row(1, "b", 2)], [insert("again")], MessageChanges(takes=[taking])))
+        assert gone.value.marked == {"m": True}
+        last = taking._replace(park=False, resumed=True)
+        asyncio.run(run([event_row(1, "b", 2)], [insert("last")], MessageChanges(takes=[last])))
+        assert marks() == [("m", False)]
+    assert set(Group.objects.values_list("name", flat=True)) == {"first", "last"}
+    assert stored() == ["b", "b"]

@@ -38,6 +38,7 @@ WAYS = {
     "snapshot": "INSERT INTO sharding_snapshot (type_id, entity, seq, shard, epoch, state)"
     " VALUES (1, 'a', 1, 0, 1, '{}')",
     "remembered": "INSERT INTO sharding_remembered (type_id, shard, entity, epoch) VALUES (1, 0, 'a', 1)",
+    "taken": "INSERT INTO sharding_taken (id, type_id, shard, entity, epoch, journal) VALUES ('m', 1, 0, 'a', 1, 'b')",
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sharding_app.adapters.postgres.journal import PAGE_BYTES, PostgresJournal
 from sharding_app.embedded import Servers
-from sharding_app.ports.deliveries import MessageChanges, MessageRow, Taking
+from sharding_app.ports.deliveries import MessageChanges, MessageRow, MessagesGone, Taking
 from tests.integration.adapters.postgres.plans import rows_read
 from tests.support.given import event_row, until
 from tests.support.scratch import make_tables, scratch_database
@@ -188,6 +188,58 @@ async def test_no_append_reads_all_of_the_table(params: dict[str, Any]) -> None:
     assert await rows_of_full_scans(params) == 0
 
 
+MARKS = """
+INSERT INTO sharding_taken (id, type_id, shard, entity, epoch, journal)
+SELECT 'many-' || n, 1, n %% %(shards)s, 'e' || n, 1, 'b' FROM generate_series(1, %(rows)s) n
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "values", "most"),
+    [
+        ("marked", {"messages": ["many-13", "x"]}, 2),
+        ("marks", {"types": [1, 1], "shards": [3, 4], "after": "", "limit": 50}, 2 * 50),
+        ("marks", {"types": [1, 1], "shards": [3, 4], "after": "many-7", "limit": 50}, 2 * 50),
+        ("unmark", {"messages": ["many-13", "x"], "type_id": 1, "shard": 3, "epoch": 1}, 2 * 2),
+    ],
+)
+def test_the_marks_of_some_shards_are_read_alone(
+    params: dict[str, Any], query: str, values: dict[str, Any], most: int
+) -> None:
+    with psycopg.connect(**params, autocommit=True) as admin:
+        admin.execute(MARKS.encode(), {"shards": SHARDS, "rows": PER_SHARD * SHARDS})
+        admin.execute("ANALYZE sharding_taken")
+    assert 0 < rows_read(params, query, values, "sharding_taken") <= most
+
+
+def test_rows_that_are_asked_for_are_read_alone(params: dict[str, Any]) -> None:
+    fill(params)
+    assert rows_read(params, "standing", {"messages": ["many-13", "x"]}, "sharding_message") <= 2
+
+
+@pytest.mark.asyncio
+async def test_no_append_with_marks_reads_all_of_them(params: dict[str, Any]) -> None:
+    journal = PostgresJournal(params)
+
+    def marking(seq: int) -> MessageChanges:
+        taking = Taking(f"m{seq}", foreign="b", taker=(1, 0, 1, "a"), park=True)
+        former = taking._replace(id=f"m{seq - 1}", resumed=True, park=False)
+        return MessageChanges(takes=[taking, former] if seq > 1 else [taking])
+
+    try:
+        for seq in range(1, 13):
+            await journal.append([event_row(1, "a", seq)], marking(seq))
+        with psycopg.connect(**params, autocommit=True) as admin:
+            admin.execute(MARKS.encode(), {"shards": SHARDS, "rows": PER_SHARD * SHARDS})
+        for seq in range(13, 16):
+            await journal.append([event_row(1, "a", seq)], marking(seq))
+            with pytest.raises(MessagesGone):
+                await journal.append([event_row(1, "a", seq + 1)], marking(seq))
+    finally:
+        await journal.close()
+    assert await rows_of_full_scans(params, "sharding_taken") == 0
+
+
 def test_ids_are_looked_for_by_the_primary_key_alone(params: dict[str, Any]) -> None:
     """All ways into an empty table that was vacuumed seem to cost the same, and a plan may be
     kept.
@@ -203,7 +255,7 @@ def test_ids_are_looked_for_by_the_primary_key_alone(params: dict[str, Any]) -> 
             assert any("sharding_message_pkey" in line for (line,) in plan)
 
 
-async def rows_of_full_scans(params: dict[str, Any]) -> int:
+async def rows_of_full_scans(params: dict[str, Any], table: str = "sharding_message") -> int:
     """Return what all sessions of ours have counted. It is to be seen when they have ended."""
     async with await psycopg.AsyncConnection.connect(**params, autocommit=True) as admin:
 
@@ -216,7 +268,7 @@ async def rows_of_full_scans(params: dict[str, Any]) -> int:
 
         await until(ended)
         cursor = await admin.execute(
-            "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'sharding_message'"
+            "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = %s", [table]
         )
         found = await cursor.fetchone()
     assert found is not None

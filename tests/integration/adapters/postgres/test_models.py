@@ -24,6 +24,7 @@ from sharding_app.models import (
     RememberedEntity,
     Shard,
     Snapshot,
+    TakenMessage,
 )
 from sharding_app.models import Decision as TimelineLine
 from sharding_app.ports import journal as ports
@@ -32,7 +33,7 @@ from tests.support.given import CART, event_row, member
 
 MODELS: list[type[models.Model]] = [
     Cluster, Coordinator, EntityType, Event, HeldEntity, Lease, Node, ProjectionPosition, ProjectionVersion,
-    RememberedEntity, Shard, Snapshot, TimelineLine,
+    RememberedEntity, Shard, Snapshot, TakenMessage, TimelineLine,
 ]  # fmt: skip
 PAYLOAD = b'{"huge": 123456789012345678901234567890, "float": 1.10}'
 

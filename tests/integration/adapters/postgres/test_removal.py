@@ -21,6 +21,7 @@ from sharding_app.adapters.postgres.deletion import (
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSession
 from sharding_app.adapters.postgres.store import PostgresStore
+from sharding_app.ports.deliveries import MessageChanges, Taking
 from sharding_app.ports.journal import ShardsFenced
 from sharding_app.ports.store import StaleTerm
 from sharding_app.protocol.records import CoordinatorRow, HomeChange, ShardRow
@@ -120,6 +121,22 @@ async def test_messages_that_wait_are_not_removed_unless_that_is_said(params: di
     assert len(await store.shards()) == 2
     assert (await asyncio.to_thread(remove_data, params, [ORDER.name])).homes == 1
     assert (await asyncio.to_thread(remove_data, params, [CART.name], messages=True)).messages == 1
+    await store.close()
+    await journal.close()
+
+
+async def test_marks_go_with_the_messages_and_are_placed_with_them(params: dict[str, Any]) -> None:
+    store, journal = await ran_once(params)
+    number = (await store.type_ids())[CART.name]
+    taking = Taking("m", foreign="b", taker=(number, 0, 1, "alice"))
+    await journal.append([event_row(number, "alice", 2)], MessageChanges(takes=[taking]))
+    fewer = msgspec.structs.replace(CART, number_of_shards=7)
+    await asyncio.to_thread(remove_data, params, placing={CART.name: (fewer, lambda _: 5)})
+    assert [each.shard for each in await journal.marks([(number, 0), (number, 5)], "", 9)] == [5]
+    await asyncio.to_thread(remove_data, params, [ORDER.name])
+    assert await journal.marked(["m"]) == {"m": False}
+    await asyncio.to_thread(remove_data, params, [CART.name])
+    assert await journal.marked(["m"]) == {}
     await store.close()
     await journal.close()
 
