@@ -24,7 +24,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.failure import failure_of
 from sharding_app.entities.registry import registry
 from sharding_app.errors import ShardingError, Unavailable
-from sharding_app.ports.deliveries import Claim, MessageChanges, Pending, ShardKey, Taking
+from sharding_app.ports.deliveries import Claim, MessageChanges, Page, Pending, ShardKey, Taking
 from sharding_app.ports.journal import Journal, JournalUnavailable, ShardsFenced
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.delivery.clock import ServerClock
@@ -165,10 +165,12 @@ class Deliverer:
         fenced: Callable[[str, ShardId, Epoch], None],
         place: Callable[[int, ShardId], None],
         journal_name: str = "",
+        among_others: bool = False,
     ) -> None:
         """`host_of` returns the type of a shard that is at home here at that epoch. `fenced` learns
         of one that is not, as the journal says. `place` has a shard placed that never had a home.
         `journal_name`: the alias of the database of that journal, if it is not the cluster's.
+        `among_others`: there are other journals.
         """
         self.figures = Figures()
         self.clock = ServerClock()
@@ -176,6 +178,7 @@ class Deliverer:
         self._settings = settings
         self._journal = journal
         self._journal_name = journal_name
+        self._among_others = among_others
         self._now = now
         self._ask = ask
         self._may_handle = may_handle
@@ -609,8 +612,7 @@ class Deliverer:
         if not homes:
             return True
         try:
-            horizon = self._settings.horizon_seconds
-            page = await self._journal.due(list(homes), horizon, min(limit, PAGE_ROWS), held, alone)
+            page = await self._due(list(homes), min(limit, PAGE_ROWS), held, alone)
         except BaseException as error:
             for home in homes.values():
                 if home.alive:
@@ -640,6 +642,16 @@ class Deliverer:
                 )
                 self._touch(home)
         return True
+
+    async def _due(
+        self, shards: Sequence[ShardKey], limit: int, held: Sequence[str], alone: Sequence[str]
+    ) -> Page:
+        page = await self._journal.due(shards, self._settings.horizon_seconds, limit, held, alone)
+        if self._among_others and page.messages:
+            # In this journal the commit of an effect comes after its message in the log. In another
+            # one the effect could stay, and a failover lose the message.
+            await self._journal.secure()
+        return page
 
     async def _look_for_overdue(self) -> None:
         """Read the shards whose rows are overdue: no wake-up may have come for them."""

@@ -169,6 +169,7 @@ class NodeHost:
             now=now, ask=node.ask_for, may_handle=node.may_handle,
             run=lambda job: node.run(job, "deliveries", vital=False),
             host_of=self._type_at, fenced=self._fenced_at, place=self._place, journal_name=name,
+            among_others=bool(self._ports.journals),
         )  # fmt: skip
         return Permits(node.config.max_concurrent_recoveries), deliverer, following, secured
 

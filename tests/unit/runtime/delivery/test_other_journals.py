@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
@@ -32,8 +33,17 @@ class Rows(Pages):
         self.errors: list[Exception] = []
         self.discarded: list[list[Taking]] = []
         self.parked: list[tuple[str, str, Claim]] = []
+        self.secured = 0
+        self.secures = asyncio.Event()
         self.answers = asyncio.Event()
         self.answers.set()
+
+    async def secure(self) -> None:
+        self.secured += 1
+        self.secures.set()
+        await self.answers.wait()
+        if self.errors:
+            raise self.errors.pop(0)
 
     async def discard(self, takes: Sequence[Taking]) -> list[str]:
         await self.answers.wait()
@@ -50,14 +60,14 @@ class Rows(Pages):
 class Sender:
     """The deliverer of one shard, and what it asks for."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, *, among_others: bool = True) -> None:
         self.asked: list[tuple[Call, Reply]] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.made = Deliverer(
             "n", DeliverySettings(), rows,  # type: ignore[arg-type]
             now=lambda: 0.0, ask=lambda call, reply: self.asked.append((call, reply)), may_handle=lambda: True,
             run=lambda job: self.tasks.append(asyncio.ensure_future(job)),
-            host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None, journal_name=HERE,
+            host_of=lambda *_: None, fenced=lambda *_: None, place=lambda *_: None, journal_name=HERE, among_others=among_others,
         )  # fmt: skip
 
     def stage(self, *names: str, target: str = "b") -> None:
@@ -68,6 +78,11 @@ class Sender:
             for place, each in enumerate(names)
         ]
         self.made.staged(entity_type, 1, 0, 1, "a", MessageChanges(rows), NOW)
+
+    def begin(self) -> None:
+        entity_type = Owner._sharding_type
+        assert entity_type is not None
+        self.made.begin(entity_type, 1, 0, 1)
 
     @property
     def ids(self) -> list[str]:
@@ -91,6 +106,45 @@ async def test_a_delivery_names_the_journal_of_its_row(rows: Rows) -> None:
     (delivery,) = [call.delivery for call, _ in sender.asked]
     assert delivery is not None
     assert delivery.journal == HERE
+
+
+WAITING = Pending(
+    "one", 1, 0, "a", 1, 0, "delivery.Target", "b", "take", b"", datetime(2020, 1, 1, tzinfo=UTC), None, None, None, None, 0,
+    None, False,
+)  # fmt: skip
+
+
+async def test_a_row_that_was_read_leaves_when_no_failover_can_lose_it() -> None:
+    """Its effect would stay in the other journal."""
+    rows = Rows(WAITING)
+    rows.answers.clear()
+    sender = Sender(rows)
+    sender.begin()
+    await rows.secures.wait()
+    assert sender.ids == []
+    rows.answers.set()
+    await sender.settled()
+    assert sender.ids == ["one"]
+
+
+async def test_a_page_that_cannot_be_secured_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliverer, "RETRY_SECONDS", 0.0)
+    rows = Rows(WAITING)
+    rows.rows.append([WAITING])
+    rows.errors = [JournalUnavailable("away")]
+    sender = Sender(rows)
+    sender.begin()
+    await sender.settled()
+    assert sender.ids == ["one"]
+    assert rows.secured == 2
+
+
+async def test_one_journal_alone_is_not_secured_for_its_messages() -> None:
+    rows = Rows(WAITING)
+    sender = Sender(rows, among_others=False)
+    sender.begin()
+    await sender.settled()
+    assert (sender.ids, rows.secured) == (["one"], 0)
 
 
 async def test_the_next_message_leaves_when_the_row_of_the_first_is_deleted(rows: Rows) -> None:
