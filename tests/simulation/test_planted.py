@@ -45,6 +45,10 @@ BY_ITSELF = {
 }
 """Mistakes that seeds find by chance only, and the test that finds each among faults of its own."""
 OF_A_TEST = {
+    "answers_to_former_coordinators_count": (
+        "tests/unit/protocol/coordinator/test_coordinator.py",
+        "test_an_answer_to_a_former_coordinator_does_not_show_that_a_shard_runs",
+    ),
     "busy_locked_shards_are_taken": (
         "tests/unit/runtime/journal/test_overlapping.py",
         "test_a_locked_shards_rows_are_taken_once",

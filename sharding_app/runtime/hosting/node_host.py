@@ -258,7 +258,7 @@ class NodeHost:
         started = [shard for shard, epoch in told.items() if _is_home(host, shard, epoch)]
         if started:
             epochs = [told[each] for each in started]
-            self._node.try_send(source, ShardStarted(message.type, started, epochs))
+            self._node.try_send(source, ShardStarted(message.term, message.type, started, epochs))
 
     def _leave(self, host: TypeHost, told: Mapping[ShardId, Epoch], rows: Sequence[ShardRow]) -> None:
         """Give back the leases of shards that these rows, read since, do not give to us."""
