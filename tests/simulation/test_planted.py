@@ -85,6 +85,10 @@ OF_A_TEST = {
         "tests/unit/adapters/memory/test_late_requests.py",
         "test_no_late_request_executes_after_an_erasure",
     ),
+    "lost_rows_are_not_stored_again": (
+        "tests/unit/runtime/liveness/test_lineage.py",
+        "test_what_runs_in_memory_is_remembered_though_its_rows_were_lost",
+    ),
     "lost_snapshots_are_stored": (
         "tests/unit/runtime/journal/test_snapshots.py",
         "test_one_that_waits_while_the_server_goes_back_is_dropped",

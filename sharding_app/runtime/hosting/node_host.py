@@ -350,11 +350,13 @@ class NodeHost:
         these were told. Each shard gets a new epoch, here or elsewhere, and reads its objects
         again. At its present epoch order would be lost: calls under way would overtake those whose
         commit is in doubt. Objects of in-memory types stay. Their messages are read again: one that
-        had taken effect may be there again, and goes before those that are sent later.
+        had taken effect may be there again, and goes before those that are sent later. If they are
+        remembered, their rows are stored again.
         """
         for name, host in self.hosts.items():
             if host.type.kind == "memory" and host.workers is None:
                 self.deliverer.look_again(host.execution.type_id)
+                host.shard_life.remember_again()
                 continue
             self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
             if host.workers is None:
