@@ -113,7 +113,8 @@ class Remembering:
 
         The server may have lost the last changes of the rows, and the objects stay.
         """
-        for entity in running:
+        waiting = [entity for where, entity in self._recalled if where is shard]
+        for entity in (*running, *waiting):
             self._wishes.setdefault((shard.number, entity), _Wish(shard, True))
         self.recall(shard)
 
@@ -163,7 +164,7 @@ class Remembering:
             self._wanted = self._wanted[len(batch) :] + batch  # the others come first now
             raise
         self._read_together.taken()
-        self._wanted = [each for each in self._wanted if shards.get(each.number) is not each]
+        del self._wanted[: len(batch)]  # one that was wanted again meanwhile is read again
         for number, entities in found.items():
             shard = shards[number]
             for entity in entities:
