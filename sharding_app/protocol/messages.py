@@ -196,6 +196,9 @@ class HostShard(OfShards, tag=16):
 
 
 class ShardStarted(OfShards, tag=17):
+    """These shards run. Answers a HostShard of that term."""
+
+    term: Term
     type: str
     shards: list[ShardId]
     epochs: list[Epoch]

@@ -12,6 +12,7 @@ from sharding_app.protocol.records import Lineage, TypeConfig
 from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation.checker import LEAST_WINDOW_SECONDS, Witness
 from sharding_app.testing.simulation.promises import Call, Entry, is_shown_by
+from sharding_app.testing.simulation.workload import REMEMBERED
 from sharding_app.testing.simulation.world import World
 
 ENTITY = "sim.Ledger/ledger-0"
@@ -36,7 +37,7 @@ def failed(error: ShardingError, *tokens: str, books: str = "") -> Call:
 
 @pytest.fixture
 def world() -> World:
-    world = World(0, 1, [], None)
+    world = World(1, 1, [], None)
     world.server.cluster.type_ids["sim.Ledger"] = 1
     return world
 
@@ -84,6 +85,38 @@ def test_a_home_without_news_of_a_promotion_may_go_by_the_numbers_of_its_own_lin
     lived = Lineage(server.identity.system, server.timeline - lineages_ago)
     node = SimpleNamespace(lifeline=SimpleNamespace(lease=SimpleNamespace(lineage=lived)))
     assert witness._shards_of(name, entity, cast(Node, node)) == found
+
+
+# -- Remembered entities whose rows a server has lost ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lineages_ago", "was_there", "is_there", "excused"),
+    [
+        (1, True, False, True),
+        (0, True, False, False),
+        (2, True, False, False),
+        (1, False, False, False),
+        (1, True, True, False),
+    ],
+    ids=["no news", "news", "news of another promotion", "never stored", "stored again"],
+)
+def test_a_home_without_news_of_a_promotion_may_go_by_a_lost_row_of_a_remembered_entity(
+    world: World, lineages_ago: int, was_there: bool, is_there: bool, excused: bool
+) -> None:
+    """Its start was stored, and the home handles what waited for that."""
+    server, registry = world.server, world.registry
+    server.cluster.type_ids["sim.Watch"] = 2
+    rows = server.journal.remembered
+    server.timeline = 2
+    place = 2, world.shard_of("sim.Watch", "watch-0")
+    rows[place] = {"watch-0": None} if was_there else {}
+    world.witness.is_losing_its_tail()
+    server.timeline = 3
+    rows[place] = {"watch-0": None} if is_there else {}
+    lived = Lineage(server.identity.system, server.timeline - lineages_ago)
+    node = SimpleNamespace(lifeline=SimpleNamespace(lease=SimpleNamespace(lineage=lived)))
+    assert registry._goes_by_a_lost_row(cast(Node, node), REMEMBERED, "watch-0") is excused
 
 
 # -- Erasures --------------------------------------------------------------------------------------

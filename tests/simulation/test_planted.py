@@ -45,6 +45,10 @@ BY_ITSELF = {
 }
 """Mistakes that seeds find by chance only, and the test that finds each among faults of its own."""
 OF_A_TEST = {
+    "answers_to_former_coordinators_count": (
+        "tests/unit/protocol/coordinator/test_coordinator.py",
+        "test_an_answer_to_a_former_coordinator_does_not_show_that_a_shard_runs",
+    ),
     "busy_locked_shards_are_taken": (
         "tests/unit/runtime/journal/test_overlapping.py",
         "test_a_locked_shards_rows_are_taken_once",
@@ -80,6 +84,10 @@ OF_A_TEST = {
     "late_ones_looked_for_too_early": (
         "tests/unit/adapters/memory/test_late_requests.py",
         "test_no_late_request_executes_after_an_erasure",
+    ),
+    "lost_rows_are_not_stored_again": (
+        "tests/unit/runtime/liveness/test_lineage.py",
+        "test_what_runs_in_memory_is_remembered_though_its_rows_were_lost",
     ),
     "lost_snapshots_are_stored": (
         "tests/unit/runtime/journal/test_snapshots.py",

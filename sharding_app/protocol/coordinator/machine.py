@@ -335,6 +335,8 @@ class Coordinator:
             case GetShardHome():
                 told = self.resizing.tell_if_others(source, message.type, message.numbering)
                 self.get_shard_home(source, message.type, message.shards, now, by_others=told)
+            case ShardStarted() | BeginHandOffAck() if not self._has_asked(message.term):
+                pass
             case ShardStarted():
                 self.shard_started(source, message.type, message.shards, message.epochs, now)
             case ShardStopped():
@@ -504,6 +506,14 @@ class Coordinator:
         )
 
     # -- Inside ------------------------------------------------------------------------------------
+
+    def _has_asked(self, term: Term) -> bool:
+        """Whether an answer with this term is one to this coordinator.
+
+        One to a former coordinator may come late. If the server went back in time since, the home
+        may have stopped the shard at the epoch of its row, and only the lost rows said so.
+        """
+        return term == self.term
 
     def _in_motion(self, key: ShardKey) -> bool:
         row = self.placement.rows.get(key)

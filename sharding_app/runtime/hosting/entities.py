@@ -372,6 +372,11 @@ class EntityLife:
 
     # -- Start again -------------------------------------------------------------------------------
 
+    def running(self, shard: ResidentShard) -> list[str]:
+        """Return the entities of a shard that are here, or will start again by themselves."""
+        again = [entity for number, entity in self._restarts if number == shard.number]
+        return list(dict.fromkeys([*shard.slots, *again, *self.failed_starts.of(shard)]))
+
     def stopped_by_itself(self, slot: Resident) -> None:
         """Note that an entity has stopped, and start it again later unless it passivated."""
         remembering = self._host.remembering

@@ -155,6 +155,10 @@ class Erasing:
         self._begin(job)
         return True
 
+    def begun_in(self, shard: ResidentShard) -> set[EntityId]:
+        """Return the entities of a shard that are being erased, and do not run."""
+        return {job.entity for job in self._jobs.values() if job.shard is shard and job.begun}
+
     def _want(self, job: _Job) -> None:
         shard = job.shard
         slot = shard.slots.get(job.entity)
@@ -189,6 +193,8 @@ class Erasing:
         host, shard = self._host, job.shard
         answer: Answer | Archival = "away"
         try:
+            if host.remembering is not None:
+                await host.remembering.stored_again(shard, slot.id)
             while not slot.is_gone:
                 try:
                     done = await self._piece(job, slot)

@@ -98,6 +98,10 @@ class FailedStarts:
         for entity in [entity for entity, known in self._failed.items() if known.shard is shard]:
             self.forget(entity)
 
+    def of(self, shard: ResidentShard) -> list[str]:
+        """Return the entities of a shard that are to be tried again."""
+        return [entity for entity, known in self._failed.items() if known.shard is shard]
+
     def report(self) -> tuple[int, list[FailedStart]]:
         """Return the number of entities that cannot start, and details of some."""
         now = self._now()

@@ -294,7 +294,7 @@ class NodeHost:
                 rows = await self._ports.store.homes(message.type, unknown)
                 NumbersOf(self._node, message.type).learn(rows)
                 ours = [row for row in rows if self._names_us(row) and row.epoch == told[row.shard]]
-                self._start_elsewhere(source, message.type, ours, resumed)
+                self._start_elsewhere(source, message, ours, resumed)
                 ours = [row for row in ours if not row.journal]
                 if ours:
                     await self._cluster_journal.secured.next()
@@ -308,22 +308,22 @@ class NodeHost:
                 if shard not in there:
                     self._say_stopped(message.type, {shard: told[shard]}, given_up=True)
             self._start(host, {row: row.uses_messages for row in ours})
-        self._say_started(source, message.type, told)
+        self._say_started(source, message, told)
 
     def _start_elsewhere(
-        self, source: Incarnation, type_name: str, rows: Sequence[ShardRow], resumed: int
+        self, source: Incarnation, message: HostShard, rows: Sequence[ShardRow], resumed: int
     ) -> None:
         """Start those of our shards that lie in further journals. None waits for another one."""
         for part in self.parts[1:]:
             if there := [row for row in rows if row.journal == part.name]:
                 self._node.run(
-                    self._start_in(part, source, type_name, there, resumed), "host shards", vital=False
+                    self._start_in(part, source, message, there, resumed), "host shards", vital=False
                 )
         known = {part.name for part in self.parts}
         for row in rows:
             if row.journal not in known:
                 logger.error(
-                    "shard %s/%d lies in the journal %r, which SHARDING['JOURNALS'] of this node does not name", type_name,
+                    "shard %s/%d lies in the journal %r, which SHARDING['JOURNALS'] of this node does not name", row.type,
                     row.shard, row.journal, extra={"action": "journal_unknown", "journal": row.journal},
                 )  # fmt: skip
 
@@ -331,15 +331,15 @@ class NodeHost:
         self,
         part: JournalPart,
         source: Incarnation,
-        type_name: str,
+        message: HostShard,
         rows: Sequence[ShardRow],
         resumed: int,
     ) -> None:
-        host, told = part.hosts[type_name], {row.shard: row.epoch for row in rows}
+        host, told = part.hosts[message.type], {row.shard: row.epoch for row in rows}
         numbers = rows[0].numbering  # all of a read have the same
         try:
             taken, uses_messages = await part.take(
-                type_name, host.type_id, self._node.incarnation, told, numbers
+                message.type, host.type_id, self._node.incarnation, told, numbers
             )
         except JournalUnavailable:
             return  # the coordinator asks again
@@ -347,7 +347,7 @@ class NodeHost:
             self._start(
                 host, {row: bool(uses_messages) or row.uses_messages for row in rows if row.shard in taken}
             )
-            self._say_started(source, type_name, told)
+            self._say_started(source, message, told)
 
     def _start(self, host: TypeHost, rows: Mapping[ShardRow, bool]) -> None:
         """Start shards that are ours. The values say whether there may be messages and timers."""
@@ -359,11 +359,11 @@ class NodeHost:
             elif host.shard_life.admits(row.shard, row.epoch):
                 host.shard_life.start(row.shard, row.epoch, uses_messages=uses_messages)
 
-    def _say_started(self, source: Incarnation, type_name: str, told: Mapping[ShardId, Epoch]) -> None:
-        started = [shard for shard, epoch in told.items() if self._is_here(type_name, shard, epoch)]
+    def _say_started(self, source: Incarnation, message: HostShard, told: Mapping[ShardId, Epoch]) -> None:
+        started = [shard for shard, epoch in told.items() if self._is_here(message.type, shard, epoch)]
         if started:
             epochs = [told[each] for each in started]
-            self._node.try_send(source, ShardStarted(type_name, started, epochs))
+            self._node.try_send(source, ShardStarted(message.term, message.type, started, epochs))
 
     def _is_here(self, type_name: str, shard: ShardId, epoch: Epoch) -> bool:
         return any(_is_home(host, shard, epoch) for host in self.hosts_of(type_name))
@@ -463,7 +463,8 @@ class NodeHost:
         these were told. Each shard gets a new epoch, here or elsewhere, and reads its objects
         again. At its present epoch order would be lost: calls under way would overtake those whose
         commit is in doubt. Objects of in-memory types stay. Their messages are read again: one that
-        had taken effect may be there again, and goes before those that are sent later.
+        had taken effect may be there again, and goes before those that are sent later. If they are
+        remembered, their rows are stored again.
         """
         self.give_up(self._cluster_journal)
 
@@ -478,6 +479,7 @@ class NodeHost:
         for name, host in part.hosts.items():
             if host.type.kind == "memory" and host.workers is None:
                 part.deliverer.look_again(host.execution.type_id)
+                host.shard_life.remember_again()
                 continue
             self._given_up.update({(name, each.number): each.epoch for each in host.shards.values()})
             if host.workers is None:

@@ -12,8 +12,8 @@ has started there.
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, NamedTuple, Protocol
 
 from sharding_app.ports.journal import Journal, JournalUnavailable, Mark, RowRefused, ShardsFenced
 from sharding_app.protocol.ids import ShardId
@@ -27,6 +27,15 @@ MAX_BATCH = 1000
 MAX_MOVING = 500
 """Entities that are started elsewhere at the same time."""
 RETRY_SECONDS = 0.2
+
+
+class _Wish(NamedTuple):
+    """A change of an entity's row that is to be written."""
+
+    shard: ResidentShard
+    runs: bool
+    slot: Resident | None = None
+    "The slot to be loaded after that."
 
 
 class RememberingHost(Protocol):
@@ -65,7 +74,7 @@ class Remembering:
         self._shard_of = shard_of
         self._now = now
         self._rate = rate
-        self._wishes: dict[tuple[ShardId, str], tuple[ResidentShard, Resident | None]] = {}
+        self._wishes: dict[tuple[ShardId, str], _Wish] = {}
         self._recalled: OrderedDict[tuple[ResidentShard, str], None] = OrderedDict()
         """Entities still to be started. One that stops before its turn is taken out, and its row is
         gone.
@@ -75,6 +84,8 @@ class Remembering:
         self._wake = asyncio.Event()
         self._more = asyncio.Event()
         self._some_moved = asyncio.Event()
+        self._written = asyncio.Event()
+        "Set once, after the next write."
         self._wanted: list[ResidentShard] = []
         self._together = BatchSize(MAX_BATCH)
         self._read_together = BatchSize(MAX_BATCH)
@@ -83,12 +94,12 @@ class Remembering:
 
     def started(self, slot: Resident) -> None:
         """Store that an entity starts, then load it."""
-        self._wishes[slot.shard.number, slot.id] = slot.shard, slot
+        self._wishes[slot.shard.number, slot.id] = _Wish(slot.shard, True, slot)
         self._wake.set()
 
     def stopped(self, shard: ResidentShard, entity: str) -> None:
         """Store that an entity has passivated: it does not run again by itself."""
-        self._wishes[shard.number, entity] = shard, None
+        self._wishes[shard.number, entity] = _Wish(shard, False)
         self._recalled.pop((shard, entity), None)
         self._wake.set()
 
@@ -96,6 +107,21 @@ class Remembering:
         """Start the entities of a shard's rows: the shard has started here."""
         self._wanted.append(shard)
         self._wake.set()
+
+    def went_back(self, shard: ResidentShard, running: Iterable[str]) -> None:
+        """Store once more that these entities run, and start those whose rows are there again.
+
+        The server may have lost the last changes of the rows, and the objects stay.
+        """
+        waiting = [entity for where, entity in self._recalled if where is shard]
+        for entity in (*running, *waiting):
+            self._wishes.setdefault((shard.number, entity), _Wish(shard, True))
+        self.recall(shard)
+
+    async def stored_again(self, shard: ResidentShard, entity: str) -> None:
+        """Wait until no row of an entity that runs is still to be stored once more."""
+        while self._wishes.get((shard.number, entity)) == _Wish(shard, True):
+            await self._written.wait()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -138,12 +164,12 @@ class Remembering:
             self._wanted = self._wanted[len(batch) :] + batch  # the others come first now
             raise
         self._read_together.taken()
-        self._wanted = [each for each in self._wanted if shards.get(each.number) is not each]
+        del self._wanted[: len(batch)]  # one that was wanted again meanwhile is read again
         for number, entities in found.items():
             shard = shards[number]
             for entity in entities:
                 wish = self._wishes.get((number, entity))
-                if wish == (shard, None):
+                if wish == _Wish(shard, False):
                     continue  # it has stopped since the rows were read
                 home = self._home_of(entity)
                 if home is None:
@@ -172,9 +198,9 @@ class Remembering:
     async def _write(self) -> None:
         wishes = dict(list(self._wishes.items())[: self._together.now])
         marks = [
-            Mark(self._type_id, number, shard.epoch, entity, slot is not None)
-            for (number, entity), (shard, slot) in wishes.items()
-            if not shard.stopping or slot is None
+            Mark(self._type_id, number, wish.shard.epoch, entity, wish.runs)
+            for (number, entity), wish in wishes.items()
+            if not wish.shard.stopping or not wish.runs
         ]
         fenced: dict[ShardId, ResidentShard] = {}
         try:
@@ -183,7 +209,7 @@ class Remembering:
             # A shard that went and came back has changes of both its lives here. The former life's
             # are refused.
             for _, number in error.shards:
-                lives = [shard for (place, _), (shard, _) in wishes.items() if place == number]
+                lives = [wish.shard for (place, _), wish in wishes.items() if place == number]
                 fenced[number] = min(lives, key=lambda each: each.epoch)
         except JournalUnavailable:
             for key in wishes:
@@ -194,15 +220,17 @@ class Remembering:
             return
         for shard in fenced.values():
             self._host.fenced_shard(shard)
-        for key, (shard, slot) in wishes.items():
-            fresh = self._wishes.get(key) == (shard, slot)
-            if fenced and fenced.get(key[0]) is not shard:
+        for key, wish in wishes.items():
+            fresh = self._wishes.get(key) == wish
+            if fenced and fenced.get(key[0]) is not wish.shard:
                 continue  # nothing of the batch was written: the others are written again
             if fresh:
                 del self._wishes[key]
-            if slot is not None and not fenced:
+            if wish.slot is not None and not fenced:
                 self.counters["started"] += 1
-                self._host.load(slot)
+                self._host.load(wish.slot)
+        self._written.set()
+        self._written = asyncio.Event()
 
     async def _store(self, marks: list[Mark]) -> None:
         """Write these rows. An entity whose row the server refuses runs, and is not remembered.

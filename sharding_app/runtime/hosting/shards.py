@@ -22,6 +22,7 @@ from sharding_app.runtime.base.interfaces import NO_CALLER, Listener
 from sharding_app.runtime.execution.context import close_context
 from sharding_app.runtime.execution.execution import Execution
 from sharding_app.runtime.hosting.entities import EntityLife
+from sharding_app.runtime.hosting.erasure import Erasing
 from sharding_app.runtime.hosting.parked import Backlog
 from sharding_app.runtime.hosting.remembered import Remembering
 from sharding_app.runtime.hosting.shard_leases import ShardGate
@@ -44,6 +45,7 @@ class ShardHost(Protocol):
     listener: Listener
     execution: Execution
     entity_life: EntityLife
+    erasing: Erasing
     remembering: Remembering | None
     workers: WorkerRuns | None
     gate: ShardGate | None
@@ -260,6 +262,17 @@ class ShardLife:
                 self.ended(shard)
             else:
                 self._loop.call_later(self._stop_timeout, self._force, shard)
+
+    def remember_again(self) -> None:
+        """Store once more which entities run: the server may have lost their rows."""
+        host = self._host
+        if host.remembering is None:
+            return
+        for shard in host.shards.values():
+            if not shard.stopping:
+                running = host.entity_life.running(shard)
+                erased = host.erasing.begun_in(shard)
+                host.remembering.went_back(shard, [each for each in running if each not in erased])
 
     def ended(self, shard: ResidentShard) -> None:
         """Report that nothing of a stopping shard runs any more."""

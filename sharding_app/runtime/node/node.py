@@ -107,6 +107,8 @@ class Node(Process):
         self._coordinated = False
         "The last pulse has shown that the coordinator's lock is held."
         self._said_up = False
+        self._obeyed: Term = 0
+        "The highest term of a coordinator whose order about shards was carried out."
 
     # -- Life --------------------------------------------------------------------------------------
 
@@ -287,12 +289,12 @@ class Node(Process):
                 self._coordinator_terms.look_at(*message.incarnations)
             return
         match message:
-            case HostShard() if message.term >= self.locator.term:
+            case HostShard() if self._obeys(message.term):
                 self.run(self.hosting.start(source, message), "host shards", vital=False)
-            case BeginHandOff() if message.term >= self.locator.term:
+            case BeginHandOff() if self._obeys(message.term):
                 super().control(source, message)
                 self.try_send(source, BeginHandOffAck(message.term, message.type, message.shards))
-            case HandOff() if message.term >= self.locator.term:
+            case HandOff() if self._obeys(message.term):
                 self.hosting.hand_off(message)
             case Suspect():
                 self._coordinator_terms.look_at(*message.incarnations)
@@ -328,6 +330,17 @@ class Node(Process):
                 self.run(answer_operator(self, source, message), "an operator's request", vital=False)
             case _:
                 super().control(source, message)
+
+    def _obeys(self, term: Term) -> bool:
+        """Whether an order about shards by a coordinator of that term counts.
+
+        None counts after one of a later term, even if nothing else has told of that coordinator: a
+        server that went back in time may have lost the rows on which the earlier one rests.
+        """
+        if term < max(self.locator.term, self._obeyed):
+            return False
+        self._obeyed = term
+        return True
 
     # -- Membership --------------------------------------------------------------------------------
 

@@ -525,7 +525,10 @@ class Witness:
         return found
 
     def is_losing_its_tail(self) -> None:
-        """Keep the numbers of shards that the server has, just before it goes back in time."""
+        """Keep the numbers of shards and the remembered entities that the server has, just before
+        it goes back in time.
+        """
+        self.world.registry.is_losing_its_tail()
         lineage = self._server.identity.lineage
         for name, config in self._server.cluster.types.items():
             self._lost_numbers[lineage, name] = config.numbering

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from sharding_app.entities.base import Entity
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey, Term
+from sharding_app.protocol.records import Lineage
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.base.interfaces import NoListener
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
@@ -68,6 +69,8 @@ class Registry:
         """Former coordinators that go on, and how long their process had been awake when that was
         seen first.
         """
+        self._lost: dict[Lineage, set[tuple[str, str]]] = {}
+        "Remembered entities (type, id) whose rows a lineage had at its end, of each that was lost."
 
     # -- Reports -----------------------------------------------------------------------------------
 
@@ -101,7 +104,8 @@ class Registry:
             elif made.settings.remember_entities and former.node != now.node:
                 self._count("remembered", "recalled", "elsewhere")
         self._instances[name] = now
-        if made.settings.remember_entities and self._counts(made, shard):
+        remembered = made.settings.remember_entities and self._counts(made, shard)
+        if remembered and not self._goes_by_a_lost_row(node, made, entity.entity_id):
             self.should_run[made, entity.entity_id] = None
             self._is_stored(made, entity.entity_id)
         return now
@@ -142,6 +146,16 @@ class Registry:
         if instance.ending is None and self._goes_on(instance, node) and not _was_reloaded(instance):
             detail = f"{instance} was stopped without its termination message"
             self.world.broke(PromiseBroken(0, "terminated_at_hand_over", detail, instance.name))
+
+    def is_losing_its_tail(self) -> None:
+        """Keep which entities are remembered, just before the server goes back in time."""
+        server = self.world.server
+        names = {number: name for name, number in server.cluster.type_ids.items()}
+        self._lost[server.identity.lineage] = {
+            (names[type_id], entity)
+            for (type_id, _), entities in server.journal.remembered.items()
+            for entity in entities
+        }
 
     def went_back(self) -> None:
         """Forget rows that the server has lost: their entities need not run.
@@ -209,6 +223,17 @@ class Registry:
         """Whether the shard is still at this epoch."""
         cluster = self.world.server.cluster
         return cluster.epochs.get((cluster.type_ids[made.name], shard.number)) == shard.epoch
+
+    def _goes_by_a_lost_row(self, node: Node, made: EntityType, entity: str) -> bool:
+        """Whether the server has lost the entity's row, and its home has no news of the promotion.
+
+        The row was there at the end of the lineage in which the home lives, so its start was
+        stored.
+        """
+        lineage = node.lifeline.lease.lineage
+        if lineage is None or self.world.has_heard(node) or self.is_stored(made, entity):
+            return False
+        return (made.name, entity) in self._lost.get(lineage, ())
 
     def _is_stored(self, made: EntityType, entity: str) -> None:
         if not self.is_stored(made, entity):

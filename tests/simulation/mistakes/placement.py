@@ -8,6 +8,7 @@ from sharding_app.protocol.allocation.least_shards import LeastShardAllocation
 from sharding_app.protocol.allocation.singleton import OldestAllocation
 from sharding_app.protocol.allocation.strategy import ClusterView
 from sharding_app.protocol.coordinator.handoff import STOPPING, HandOffs
+from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.placement import Placement
 from sharding_app.runtime.hosting.entities import EntityLife
 from sharding_app.runtime.hosting.shards import ShardLife
@@ -101,6 +102,7 @@ PLACEMENT: dict[str, Mistake] = {
     "stopped_while_it_runs": Mistake((0, 2), ShardLife, "stop", _hides_what_runs),
     "allocates_before_the_minimum": Mistake((0,), Placement, "_enough_members", lambda _: yes),
     "dead_count_for_the_minimum": Mistake((0,), Placement, "_enough_members", _counts_everybody),
+    "answers_to_former_coordinators_count": Mistake((10,), Coordinator, "_has_asked", lambda _: yes),
     "rebalances_while_mixed": Mistake((0,), LeastShardAllocation, "rebalance", _moves_at_any_time),
     "singleton_on_the_youngest": Mistake((0,), OldestAllocation, "allocate", _the_youngest),
     "singleton_not_terminated": Mistake((0,), ShardLife, "stop", _says_nothing_at_the_end),

@@ -84,5 +84,6 @@ REMEMBERING: dict[str, Mistake] = {
     "failed_starts_are_not_tried_again": Mistake((10,), FailedStarts, "_again", lambda _: nothing),
     "one_failed_start_refuses_all": Mistake((8,), FailedStarts, "refusal", _one_stands_for_all),
     "failed_starts_are_forgotten": Mistake((0, 10), EntityLife, "loaded", _forgets_what_fails),
+    "lost_rows_are_not_stored_again": Mistake((0, 10), ShardLife, "remember_again", lambda _: nothing),
     "rest_is_forgotten": Mistake((0, 10), EntityLife, "stopped_by_itself", _runs_again_whatever_it_said),
 }

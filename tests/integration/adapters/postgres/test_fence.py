@@ -281,9 +281,10 @@ async def test_appends_and_decisions_over_many_shards_do_not_lock_each_other_out
             for step in range(60):
                 chosen = rng.sample(range(shards), shards)
                 await connection.execute(
-                    "SELECT sharding_decide_v1(1, %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::text[], %s::text[])",
+                    "SELECT sharding_decide_v1(1, %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], "
+                    "%s::text[])",
                     [["T"] * shards, chosen, [1] * shards, [1] * shards, ["home"] * shards,
-                     [("home", "handoff")[step % 2]] * shards],
+                     [("home", "handoff")[step % 2]] * shards, [""] * shards],
                 )  # fmt: skip
         stop.set()
 

@@ -106,7 +106,7 @@ async def test_an_election_waits_for_a_decision_under_way(params: dict[str, Any]
     async with await connect(params) as former, await connect(params) as watcher:
         async with former.transaction():
             await former.execute(
-                "SELECT sharding_decide_v1(1, '{shop.Cart}', '{0}', '{1}', '{2}', '{last}', '{home}')"
+                "SELECT sharding_decide_v1(1, '{shop.Cart}', '{0}', '{1}', '{2}', '{last}', '{home}', ARRAY[''])"
             )
             election = asyncio.create_task(session.elect("next"))
             await blocked(watcher, backend.pid)

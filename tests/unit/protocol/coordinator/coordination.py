@@ -14,7 +14,7 @@ from sharding_app.protocol.allocation.strategy import ShardAllocationStrategy
 from sharding_app.protocol.coordinator.effects import Bury, Decide, Note, ReadShards, Renumber, Tell, TellAll
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
-from sharding_app.protocol.ids import ShardKey
+from sharding_app.protocol.ids import ShardKey, Term
 from sharding_app.protocol.messages import (
     AnyMessage,
     BeginHandOff,
@@ -54,6 +54,8 @@ class Play:
         numbers: Mapping[str, int] | None = None,
         unheard: Collection[str] = (),
         store: ClusterRows | None = None,
+        term: Term = 1,
+        starts_nothing: Collection[str] = (),
     ) -> None:
         chosen = strategy or LeastShardAllocation()
         self.now = 0.0
@@ -69,7 +71,7 @@ class Play:
         "Processes that do not react."
         self.unheard = set(unheard)
         "Those whose registrations do not arrive."
-        self.starts_nothing: set[str] = set()
+        self.starts_nothing = set(starts_nothing)
         "Those that never start a shard, but do the rest."
         self.on_decide: Callable[[HomeChange], None] = lambda _: None
         self.refused: set[ShardKey] = set()
@@ -81,7 +83,7 @@ class Play:
         "The store takes none."
         first = next(iter(self.members))
         self.machine = Coordinator(
-            first, 1, settings or CoordinatorSettings(), strategy_of or (lambda _: chosen), strategy_clock
+            first, term, settings or CoordinatorSettings(), strategy_of or (lambda _: chosen), strategy_clock
         )
         known = {name: Numbering(number) for name, number in (numbers or {}).items()}
         if store is not None:

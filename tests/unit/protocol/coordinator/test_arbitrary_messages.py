@@ -37,16 +37,18 @@ _sources = st.sampled_from(SOURCES)
 _pairs = st.lists(st.tuples(_shard, _epoch), max_size=4)
 
 
-def _paired(kind: Any, **more: Any) -> Any:
+def _paired(kind: Any, *first: Any, **more: Any) -> Any:
     return st.builds(
-        lambda name, pairs, **rest: kind(name, [each[0] for each in pairs], [each[1] for each in pairs], **rest),
-        _types, _pairs, **more,
+        lambda *given, **rest: kind(
+            *given[:-1], [each[0] for each in given[-1]], [each[1] for each in given[-1]], **rest
+        ),
+        *first, _types, _pairs, **more,
     )  # fmt: skip
 
 
 LIKELY: st.SearchStrategy[AnyMessage] = st.one_of(
     st.builds(GetShardHome, _types, st.lists(_shard, max_size=5)),
-    _paired(ShardStarted),
+    _paired(ShardStarted, st.integers(0, 2)),
     _paired(ShardStopped, given_up=st.booleans()),
     st.builds(BeginHandOffAck, st.integers(0, 2), _types, st.lists(_shard, max_size=5)),
     st.builds(Register, _sources, st.integers(0, 2)),

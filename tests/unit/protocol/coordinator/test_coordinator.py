@@ -16,8 +16,17 @@ from sharding_app.protocol.coordinator.effects import Decide, Note, PutInForce
 from sharding_app.protocol.coordinator.handoff import Phase
 from sharding_app.protocol.coordinator.machine import Coordinator
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
-from sharding_app.protocol.coordinator.terms import next_term
-from sharding_app.protocol.messages import BeginHandOff, HandOff, HostShard, NoHome, ShardHome
+from sharding_app.protocol.coordinator.terms import lowest_epoch, next_term
+from sharding_app.protocol.messages import (
+    BeginHandOff,
+    BeginHandOffAck,
+    HandOff,
+    HostShard,
+    NoHome,
+    ShardHome,
+    ShardStarted,
+    ShardStopped,
+)
 from sharding_app.protocol.numbering import Numbering
 from sharding_app.protocol.records import Decision, HomeChange, Member, NumberOfWorkers, ShardRow
 from sharding_app.protocol.transitions import IllegalTransition
@@ -482,6 +491,39 @@ def test_a_shard_that_never_starts_at_its_home_can_be_moved_away() -> None:
     play.wait(10.5)
     assert play.heard("a", HostShard)[0].shards == [1, 2]
     assert sizes(play, "ab") == [1, 1]
+
+
+def test_an_answer_to_a_former_coordinator_does_not_show_that_a_shard_runs() -> None:
+    """A promotion has lost the step of a hand-off: the shard has stopped at the epoch of its row.
+
+    Its home said ShardStarted before that, over a link that was stuck until now.
+    """
+    former, term = 1, next_term(1, same_lineage=False, now_seconds=1_800_000_000)
+    rows = [ShardRow(TYPE, 1, 4, "b", "home")]
+    play = Play([node("a", 1), node("b", 2)], rows=rows, term=term, starts_nothing={"b"})
+    play.machine.receive("b", ShardStarted(former, TYPE, [1], [4]), play.now)
+    play.told.clear()
+    play.wait(1.0)
+    assert play.heard("b", HostShard), "its home is asked until it has answered this coordinator"
+    play.machine.receive("b", ShardStopped(TYPE, [1], [4], given_up=True), play.now)
+    play.starts_nothing.clear()
+    play.play()
+    assert play.rows[TYPE, 1].epoch == lowest_epoch(term)
+    assert not play.machine.tables.starting
+
+
+def test_an_answer_to_a_former_coordinator_does_not_show_that_messages_are_held() -> None:
+    play = Play([node("a", 1), node("b", 2), node("c", 3)], strategy=Chosen("a"), term=2)
+    play.ask("a", 1)
+    play.silent.add("c")
+    play.machine.handoffs.begin([(TYPE, 1)], play.now, "b")
+    play.play()
+    play.machine.receive("c", BeginHandOffAck(1, TYPE, [1]), play.now)
+    play.play()
+    assert not play.heard("a", HandOff)
+    play.machine.receive("c", BeginHandOffAck(2, TYPE, [1]), play.now)
+    play.play()
+    assert play.homes() == {1: "b"}
 
 
 def test_a_leaving_node_is_emptied_and_gets_nothing_more() -> None:

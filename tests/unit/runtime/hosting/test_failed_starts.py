@@ -177,6 +177,18 @@ async def test_what_is_known_of_failed_ones_is_bounded_and_one_success_forgets_i
     assert starts.refusal(slot) is None
 
 
+async def test_those_of_one_shard_are_named_until_they_start() -> None:
+    starts = FailedStarts(Supervision(), lambda: 5.0, lambda shard, entity: None, runs_again=True)
+    shard, other = Shard("t", 1, 1, Resident), Shard("t", 2, 1, Resident)
+    for number, where in enumerate((shard, shard, other)):
+        starts.failed(Resident(str(number), where), LookupError(), Unavailable("x"))
+    assert starts.of(shard) == ["0", "1"]
+    starts.forget("0")
+    assert starts.of(shard) == ["1"]
+    for each in (shard, other):
+        starts.left(each)
+
+
 class BadAtStopping(Entity):
     stopped: ClassVar[list[str]] = []
 

@@ -4,7 +4,7 @@ is started meanwhile.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import pytest_asyncio
@@ -19,7 +19,7 @@ from sharding_app import (
 )
 from sharding_app.entities.registry import registry
 from sharding_app.entities.sharding.regions import Region
-from sharding_app.ports.journal import Mark
+from sharding_app.ports.journal import Erasure, Mark
 from sharding_app.protocol.ids import shard_of
 from sharding_app.runtime.hosting.node_host import NodeHost
 from tests.unit.runtime.counter_cluster import CONFIG, until
@@ -351,3 +351,72 @@ async def test_c6_one_that_cannot_start_elsewhere_now_is_started_later(
     await until(lambda: running(cluster) == {"1"} and not wrong)
     assert refused == ["1", "1"]
     assert Diver.born == ["1"]
+
+
+async def goes_back(cluster: FaultyCluster) -> NodeHost:
+    """Let the node learn that the server may have lost something, and hold writes of marks."""
+    (node,) = cluster.nodes.values()
+    cluster.fault.held = asyncio.Event()
+    node.hosting.give_up_stored()
+    await until(lambda: cluster.fault.waiting == 1)
+    return node.hosting
+
+
+async def test_an_erasure_waits_for_a_row_that_is_stored_once_more(
+    cluster: FaultyCluster, fault: Fault
+) -> None:
+    """A failover may have lost the row. Stored behind the erasure, it would start the entity."""
+    await divers.ask(to("0", Increment()))
+    hosting = await goes_back(cluster)
+    erasing = hosting.hosts["protocol.Diver"].erasing
+    erased = asyncio.create_task(erasing.erase(shard_of("0", 2), "0", "an operator"))
+    await until(lambda: bool(erasing.begun_in(hosting.hosts["protocol.Diver"].shards[shard_of("0", 2)])))
+    assert stored(cluster) == {"0"}
+    assert not erased.done()
+    assert fault.held is not None
+    fault.held.set()
+    assert await erased == Erasure(remembered=1)
+    assert stored(cluster) == set()
+
+
+async def test_one_that_is_being_erased_is_not_stored_once_more(
+    cluster: FaultyCluster, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("0", "1"):
+        await divers.ask(to(each, Increment()))
+    (node,) = cluster.nodes.values()
+    journal, gate, begun = node.node_ports.journal, asyncio.Event(), asyncio.Event()
+    erase = journal.erase
+
+    async def slow(*given: Any, **named: Any) -> Erasure:
+        begun.set()
+        found = await erase(*given, **named)
+        await gate.wait()
+        return found
+
+    monkeypatch.setattr(journal, "erase", slow)
+    erasing = node.hosting.hosts["protocol.Diver"].erasing
+    erased = asyncio.create_task(erasing.erase(shard_of("0", 2), "0", "an operator"))
+    await begun.wait()
+    fault.writes.clear()
+    node.hosting.give_up_stored()
+    await until(lambda: bool(fault.writes))
+    gate.set()
+    assert await erased == Erasure(remembered=1)
+    assert {mark.entity for marks in fault.writes for mark in marks} == {"1"}
+    assert stored(cluster) == {"1"}
+
+
+async def test_one_that_waits_for_its_back_off_is_stored_once_more(
+    cluster: FaultyCluster, fault: Fault
+) -> None:
+    await divers.ask(to("0", Increment()))
+    await divers.ask(to("0", Quit()))
+    await until(lambda: running(cluster) == set())
+    cluster.server.journal.remembered.clear()
+    hosting = await goes_back(cluster)
+    assert fault.held is not None
+    fault.held.set()
+    await has_stored(cluster, {"0"})
+    await until(lambda: running(cluster) == {"0"})
+    assert hosting.hosts["protocol.Diver"].shards

@@ -206,3 +206,64 @@ def test_a_shard_whose_rows_cannot_be_read_holds_up_no_start_in_another() -> Non
 
     error = JournalUnavailable("could not read block 3 (XX001)", answered=True)
     assert loads_beside(error, both, 1) == ({"of-1"}, {"of-1"})
+
+
+class Loses(Rows):
+    """Has lost all rows, and is read after that by `went_back`."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.on_write: Callable[[], None] = lambda: None
+
+    async def remember(self, marks: Sequence[Mark]) -> None:
+        await super().remember(marks)
+        self.on_write()
+
+
+def test_those_that_wait_for_their_turn_are_stored_again_too() -> None:
+    """Their rows were read before the server lost them, and they start without another look."""
+
+    async def scenario() -> set[str]:
+        shard, region, rows = Shard("shop.Cart", 0, 1, Resident), Loads(), Loses()
+        remembering = Remembering(
+            1, rows, region, lambda entity: 0, lambda: 0.0, rate=(1, 0.01)  # type: ignore[arg-type]
+        )  # fmt: skip
+        stored = asyncio.Event()
+
+        def loads(entity: str) -> None:
+            if entity == "a":
+                rows.running.clear()
+                rows.on_write = stored.set
+                remembering.went_back(shard, list(shard.slots))
+
+        region.on_load = loads
+        job = asyncio.create_task(remembering.run())
+        remembering.recall(shard)
+        await stored.wait()
+        job.cancel()
+        return rows.running
+
+    assert asyncio.run(scenario()) == {"a", "b", "c", "d"}
+
+
+def test_a_shard_that_is_to_be_read_again_is_read_after_the_read_under_way() -> None:
+    async def scenario() -> list[str]:
+        shard, region = Shard("shop.Cart", 0, 1, Resident), Loads()
+        last = asyncio.Event()
+
+        def meanwhile() -> None:
+            if "e" not in rows.running:
+                rows.running.add("e")
+                remembering.went_back(shard, [])
+
+        rows = Rows(meanwhile)
+        remembering = Remembering(1, rows, region, lambda entity: 0, lambda: 0.0)  # type: ignore[arg-type]
+        region.on_load = lambda entity: last.set() if entity == "e" else None
+        job = asyncio.create_task(remembering.run())
+        remembering.recall(shard)
+        async with asyncio.timeout(10):
+            await last.wait()
+        job.cancel()
+        return region.loaded
+
+    assert asyncio.run(scenario()) == ["a", "b", "c", "d", "e"]

@@ -13,6 +13,7 @@ import pytest
 from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command, event, query
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.registry import registry
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.coordinator.terms import (
     begins_era,
@@ -31,6 +32,7 @@ from sharding_app.runtime.base.interfaces import NoListener
 from sharding_app.runtime.node.node import Node
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
+from tests.unit.runtime.counters import Get, Increment, Remembered, Rest, remembered, to
 from tests.unit.runtime.one_of_each import Cart
 
 T = TypeVar("T")
@@ -271,6 +273,36 @@ def test_a_failover_that_lost_the_tail_leaves_no_gap(lost: int) -> None:
                     assert await hurried(Cart.ref(each).add("book", 1)) == 4 - lost
                 assert {node.incarnation for node in cluster.nodes.values()} == before, "shards stay"
                 assert set(map(tuple, numbers(cluster).values())) == {tuple(range(1, 5 - lost))}
+
+    on_virtual_time(main())
+
+
+def test_what_runs_in_memory_is_remembered_though_its_rows_were_lost() -> None:
+    """Its objects stay. The rows of a crash that comes later have to name them, and no others."""
+
+    async def main() -> None:
+        async with MemoryCluster([registry.get("protocol.Remembered")], nodes=2) as cluster:
+            with cluster.in_use():
+                rows = cluster.server.journal.remembered
+                await hurried(remembered.ask(to("rests", Increment())))
+                kept = copy.deepcopy(rows)
+                await hurried(remembered.ask(to("rests", Rest())))
+                ids = {f"runs-{number}" for number in range(8)}
+                for each in ids:
+                    await hurried(remembered.ask(to(each, Increment())))
+                cluster.server.stop()
+                rows.clear()
+                rows.update(kept)
+                cluster.server.timeline += 1
+                cluster.server.start()
+                await travel(10)
+                for each in ids:
+                    assert await hurried(remembered.ask(Get(each))) == 1
+                assert {entity for found in rows.values() for entity in found} == {"rests", *ids}
+                assert cluster.is_in_memory(Remembered, "rests"), "its row says that it runs"
+                await cluster.kill_node("node1")
+                await travel(30)
+                assert all(cluster.is_in_memory(Remembered, each) for each in ids)
 
     on_virtual_time(main())
 
