@@ -120,7 +120,8 @@ async def test_a_row_that_was_read_leaves_when_no_failover_can_lose_it() -> None
     rows.answers.clear()
     sender = Sender(rows)
     sender.begin()
-    await rows.secures.wait()
+    async with asyncio.timeout(10):
+        await rows.secures.wait()
     assert sender.ids == []
     rows.answers.set()
     await sender.settled()

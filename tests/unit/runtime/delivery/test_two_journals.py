@@ -129,11 +129,12 @@ async def test_a_message_that_has_taken_effect_is_ended_by_the_next_home_of_its_
     """
     away(cluster, "discard", "")
     await Target.ref(FAR).take("first")
-    owners = some("", 20, OWNER)
-    for each in owners:
-        await Owner.ref(each).seen()
     home = cluster.home_of(Target, FAR)
-    owner = next(each for each in owners if (cluster.home_of(Owner, each) == home) is together)
+    for owner in some("", 200, OWNER):
+        await Owner.ref(owner).seen()
+        if (cluster.home_of(Owner, owner) == home) is together:
+            break
+    assert (cluster.home_of(Owner, owner) == home) is together
     await Owner.ref(owner).ask(FAR, "x")
     await until(lambda: cluster.marks(SECOND))
     await cluster.kill_node(cluster.home_of(Owner, owner))
@@ -267,6 +268,30 @@ async def test_the_marks_of_a_journal_that_does_not_answer_stay(cluster: AskedCl
     assert len(cluster.marks(SECOND)) == 1
     end()
     await nothing_left(cluster)
+
+
+async def test_a_mark_goes_when_no_failover_can_bring_its_row_back(cluster: AskedCluster) -> None:
+    await Owner.ref(NEAR).send_to(FAR, ["x"])
+    await until(lambda: cluster.marks(SECOND) and not cluster.rows(""))
+    cluster.server.standby.part()
+    await travel(60.0)
+    assert len(cluster.marks(SECOND)) == 1
+    cluster.server.standby.join()
+    await nothing_left(cluster)
+
+
+async def test_a_journal_that_is_not_used_is_not_asked_for_rows(cluster: AskedCluster) -> None:
+    """Its database may be another one, which has no such row."""
+    await Owner.ref(NEAR).seen()
+    await Target.ref(FAR).seen()
+    node = cluster.nodes[cluster.home_of(Target, FAR)]
+    with pytest.raises(JournalUnavailable, match="does not name it"):
+        node.hosting._journal_named("unknown")
+    part = node.hosting.parts[1]
+    assert node.hosting._journal_named(SECOND) is part.journal
+    part.trouble = "its database belongs to another cluster"
+    with pytest.raises(JournalUnavailable, match="another cluster"):
+        node.hosting._journal_named(SECOND)
 
 
 async def test_the_mark_of_a_message_in_hand_stays(cluster: AskedCluster) -> None:
