@@ -347,6 +347,10 @@ class NodeHost:
             self._start(
                 host, {row: bool(uses_messages) or row.uses_messages for row in rows if row.shard in taken}
             )
+            # The journal has seen a later epoch: the cluster's server has gone back since, or the
+            # row that was read is outdated. The coordinator decides a later one unless there is.
+            if refused := {shard: epoch for shard, epoch in told.items() if shard not in taken}:
+                self._say_stopped(message.type, refused, given_up=True)
             self._say_started(source, message, told)
 
     def _start(self, host: TypeHost, rows: Mapping[ShardRow, bool]) -> None:
