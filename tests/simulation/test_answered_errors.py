@@ -75,17 +75,17 @@ async def test_a_server_that_is_down_answers_nothing() -> None:
 
 async def test_locks_of_others_end_with_their_server() -> None:
     server = MemoryServer()
-    obstacles = Obstacles(server, lambda row: row.entity)
-    obstacles.lock(1, 0)
+    obstacles = Obstacles([server], lambda row: row.entity)
+    obstacles.lock(1, 0, server)
     server.standby.part(asynchronous=True)
-    obstacles.unlock(1, 0)
+    obstacles.unlock(1, 0, server)
     server.fail_over()
     assert server.locks.holder(shard_key(1, 0)) is None
 
 
 async def test_a_constraint_refuses_its_rows_and_a_trigger_raises_for_its_entities() -> None:
     server = server_with(Answers())
-    obstacles = Obstacles(server, lambda row: row.entity)
+    obstacles = Obstacles([server], lambda row: row.entity)
     journal = MemoryJournal(server)
     allow = obstacles.refuse(lambda row: row.entity == "bad")
     rows = [event_row(1, "a", 1), event_row(1, "bad", 1)]

@@ -73,6 +73,18 @@ OF_A_TEST = {
         "tests/unit/runtime/hosting/test_erase_at_home.py",
         "test_a_home_that_has_lost_its_shard_erases_nothing",
     ),
+    "former_homes_remove_marks": (
+        "tests/contract/test_marks.py",
+        "test_only_the_present_home_of_a_shard_removes_its_marks",
+    ),
+    "marks_in_hand_are_removed": (
+        "tests/unit/runtime/delivery/test_two_journals.py",
+        "test_the_mark_of_a_message_in_hand_stays",
+    ),
+    "rows_elsewhere_are_not_looked_for": (
+        "tests/unit/runtime/delivery/test_two_journals.py",
+        "test_a_row_that_is_gone_runs_no_handler",
+    ),
     "former_coordinators_resize": (
         "tests/contract/test_resizing.py",
         "test_a_former_coordinator_takes_no_step",

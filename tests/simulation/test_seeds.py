@@ -13,7 +13,7 @@ from sharding_app.testing.simulation.runs import Job, Summary, run_all
 from sharding_app.testing.simulation.world import Outcome, run_seed
 from tests.simulation.hash_seeds import outputs
 
-COVER = (2, 9, 13, 14, 17, 19, 26, 28, 32, 33, 34, 37, 44, 59, 65, 67, 83, 84, 90, 91)
+COVER = (2, 9, 13, 14, 17, 19, 24, 26, 28, 29, 32, 33, 34, 37, 40, 44, 59, 65, 67, 83, 84, 90, 91, 124)
 """Everything happens at least twice in these seeds, but for two transitions: in seed 37 alone an
 append that waits for a row goes on, and in seed 26 alone a request that waits for one is cut.
 """

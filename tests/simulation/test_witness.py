@@ -67,7 +67,7 @@ def test_a_commit_that_breaks_a_promise_is_told_to_the_world_and_not_to_the_node
     world = World(0, 1, [], None)
     world.server.cluster.type_ids["sim.Ledger"] = 1
     row = EventRow(1, "ledger-0", 1, 0, 5, "Added", 1, b'{"token":"a"}', None, None, None)
-    world.witness.committed([row])
+    world.witness.committed("", [row])
     assert world.failure is not None
     assert world.failure.name == "one_writer"
 

@@ -70,6 +70,8 @@ class ClusterRows:
         "The epochs again, by the type's number: the journal's fence reads them."
         self.on_decide: Callable[[Term, ShardRow | None, ShardRow], None] | None = None
         "Called with each changed row, before and after, and the term of the writer: for checks."
+        self.on_take: Callable[[str, int, ShardId, Epoch, Incarnation], None] | None = None
+        "Called with each shard that a home has taken (`take`): for checks."
         self.timeline: list[Decision] = []
 
     # -- The timeline ------------------------------------------------------------------------------
@@ -315,6 +317,8 @@ class ClusterRows:
                 self.epochs[type_id, shard] = epoch
                 self.type_ids[type_name] = type_id
                 taken.append(shard)
+                if self.on_take is not None:
+                    self.on_take(type_name, type_id, shard, epoch, home)
         return taken
 
     def changed_by(self, type_id: int, before: Numbering, after: Numbering) -> list[ShardId]:

@@ -29,10 +29,10 @@ class Archives:
 
     def write(self, type_name: str, entity: str) -> str:
         """Write an entity to a file. Return its mark; empty: it has stored nothing."""
-        server = self._world.server
+        type_id = self._world.server.cluster.type_ids[type_name]
         self._files.setdefault(f"{type_name}/{entity}", []).append(self._events(f"{type_name}/{entity}"))
         number = self._world.shard_of(type_name, entity)
-        return server.journal.mark(server.cluster.type_ids[type_name], number, entity)
+        return self._world.server_of(type_name, number).journal.mark(type_id, number, entity)
 
     def removed(self, type_id: int, entity: str) -> None:
         """Check promise 4 in the moment in which an entity leaves the journal."""
@@ -43,7 +43,7 @@ class Archives:
             detail = f"{len(gone)} events went, and no file has just these"
             raise PromiseBroken(4, "archives_are_whole", detail, name)
         number = self._world.shard_of(type_name, entity)
-        if left := self._world.server.journal.mark(type_id, number, entity):
+        if left := self._world.server_of(type_name, number).journal.mark(type_id, number, entity):
             raise PromiseBroken(4, "archives_are_whole", f"{left} is left of it", name)
         self._world.transition("entity", "stored", "archived")
 

@@ -40,6 +40,7 @@ from sharding_app.protocol.records import Lineage, ShardRow
 from sharding_app.testing.simulation import promises
 from sharding_app.testing.simulation.archives import Archives
 from sharding_app.testing.simulation.clients import MUST_FAIL
+from sharding_app.testing.simulation.hosts import all_hosts, home_of, shard_at
 from sharding_app.testing.simulation.loop import Process
 from sharding_app.testing.simulation.message_checker import MessageChecker
 from sharding_app.testing.simulation.overlaps import BOUND_SECONDS, Overlap
@@ -56,8 +57,6 @@ from sharding_app.testing.simulation.virtual_node import DRIFT, LINKS, REGION, W
 from sharding_app.testing.simulation.workers import WorkerChecker
 
 if TYPE_CHECKING:
-    from sharding_app.runtime.hosting.type_host import TypeHost
-    from sharding_app.runtime.journal.commits import ResidentShard
     from sharding_app.runtime.node.node import Node
     from sharding_app.runtime.node.process import Process as AskingProcess
     from sharding_app.testing.simulation.workload import Ending
@@ -147,13 +146,14 @@ class Witness:
         "For each entity the last number that was to be written a second time."
         self.cycles_refused: dict[str, None] = {}
         "Tokens of calls that were refused since they would have waited for themselves."
-        server.journal.on_commit = self.committed
-        server.journal.on_taken = self.number_taken
         server.cluster.on_decide = self.decided
-        server.standby.on_lost = self.went_back
-        server.journal.on_erase = self.erased
-        server.journal.on_archive = self.archived
-        server.journal.on_snapshot = self.snapshot_taken
+        for name, each in world.servers.items():
+            each.journal.on_commit = functools.partial(self.committed, name)
+            each.journal.on_taken = self.number_taken
+            each.standby.on_lost = functools.partial(self.went_back, name)
+            each.journal.on_erase = self.erased
+            each.journal.on_archive = self.archived
+            each.journal.on_snapshot = self.snapshot_taken
         self.erasing: dict[str, list[Epoch]] = {}
         """Erasures that an operator waits for, by entity: the epochs of their homes. An operator
         whose home has crashed waits for ever, and the statement may execute until the next epoch.
@@ -190,7 +190,8 @@ class Witness:
         self.messages = MessageChecker(world)
         self.archives = Archives(world)
         self.schedules = Schedules(world)
-        server.messages.on_changes = self.schedules.changed
+        for each in world.servers.values():
+            each.messages.on_changes = self.schedules.changed
         self.stubborn = Stubborn(lambda: world.now)
         self.workers = WorkerChecker(world)
 
@@ -201,12 +202,13 @@ class Witness:
         self._taken[f"{self.name_of(row.type_id)}/{row.entity}"] = row.seq
 
     @recorded
-    def committed(self, rows: Sequence[EventRow]) -> None:
-        """Check promises 1, 3, 4 and 5 at a commit."""
-        session = self._server.serving
+    def committed(self, name: str, rows: Sequence[EventRow]) -> None:
+        """Check promises 1, 3, 4 and 5 at a commit in a journal."""
+        server = self.world.servers[name]
+        session = server.serving
         writer = session.client if session is not None else ""
         self.commits += 1
-        self.world.followers.committed(rows)
+        self.world.followers.committed(server, rows)
         self.world.projections.committed(rows)
         touched: dict[str, None] = {}
         for row in rows:
@@ -222,7 +224,7 @@ class Witness:
             self._trace.note(
                 writer, entity, "committed %s #%d %s at epoch %d", entity, row.seq, [each.token for each in new], row.epoch
             )  # fmt: skip
-            current = self._server.cluster.epochs.get((row.type_id, row.shard), 0)
+            current = server.cluster.epochs.get((row.type_id, row.shard), 0)
             if row.epoch != current:
                 raise PromiseBroken(
                     1, "one_writer", f"{writer} wrote at epoch {row.epoch}, the shard's is {current}", entity
@@ -232,8 +234,10 @@ class Witness:
                 raise PromiseBroken(
                     1, "one_writer", f"{writer} wrote at epoch {row.epoch}, whose home is {home}", entity
                 )
+            if self.world.journals:
+                self.world.where.committed(name, type_name, row, writer)
             if type_name in SENDERS:
-                self.messages.committed(entity, new, self._server.journal.began(row))
+                self.messages.committed(entity, new, server.journal.began(row))
             for token in (each.token for each in new):
                 if (call := self.by_token.get(token)) is not None:
                     promises.others_have_stored(call, self.journal)
@@ -307,7 +311,8 @@ class Witness:
 
     def _epoch_of(self, entity: str) -> Epoch:
         type_name, _, entity_id = entity.partition("/")
-        row = self._server.cluster.shards.get((type_name, self.world.shard_of(type_name, entity_id)))
+        key = type_name, self.world.shard_of(type_name, entity_id)
+        row = self.world.server_of(*key).cluster.shards.get(key)
         return 0 if row is None else row.epoch
 
     def _was_cut_short(self, entity: str, present: Epoch) -> bool:
@@ -336,22 +341,24 @@ class Witness:
             )
 
     @recorded
-    def went_back(self) -> None:
+    def went_back(self, name: str) -> None:
         """Check promise 3 at a promotion: the new server lacks nothing that was acknowledged."""
+        server = self.world.servers[name]
+        asynchronous = server.standby.asynchronous
         stored: dict[str, list[Entry]] = {}
         rows = {
             f"{self.name_of(type_id)}/{entity_id}": events
-            for (type_id, entity_id), events in self._server.journal.events.items()
+            for (type_id, entity_id), events in server.journal.events.items()
         }
-        for entity in {**self.journal, **rows}:
+        for entity in {**self._of_journal(server), **rows}:
             left = rows.get(entity, {})  # it may have lost its only row
             if self.states.keeps(entity):
                 stored[entity] = self.states.went_back(entity, left, self.journal[entity])
             else:
                 stored[entity] = [_entry(each) for each in left.values()]
-        self._own_rows_went_back()
+        self._own_rows_went_back(asynchronous=asynchronous)
         self.schedules.went_back()
-        self.world.followers.went_back(asynchronous=self._server.standby.asynchronous)
+        self.world.followers.went_back(server)
         self.world.projections.went_back()
         for entity, found in stored.items():
             entries = self.journal.setdefault(entity, [])
@@ -365,7 +372,7 @@ class Witness:
             entries[:] = kept
             self.world.transition("commit", "not confirmed", "vanished")
             self._trace.note("world", entity, "%s goes back to #%d", entity, len(kept))
-            if self._server.standby.asynchronous:
+            if asynchronous:
                 self._tails.lost(entity, before, self._answered.get(entity, ()), self.world.now)
                 self._is_of_the_past(entity, before, kept)
                 continue
@@ -376,18 +383,32 @@ class Witness:
                         3, "acknowledged_survives_promotion",
                         f"{call.client}#{call.number} {call.command} was told of #{told}, the standby has {len(kept)}", entity,
                     )  # fmt: skip
-        if self._server.standby.asynchronous:
-            self.world.registry.went_back()
+        if name:
+            self.world.where.went_back(name, server)
+        if asynchronous:
+            self.messages.tail_is_lost()
+            self.world.registry.went_back(of_the_cluster=not name)
+        if asynchronous and not name:
             self.workers.went_back()
             self._last.clear()
             self._lost_rows = True
-            self.messages.tail_is_lost()
 
-    def _own_rows_went_back(self) -> None:
-        for token in [each for each in self.own_rows if each not in self._server.journal.beside]:
+    def _of_journal(self, server: MemoryServer) -> dict[str, list[Entry]]:
+        """Return what is known of the entities whose rows lie in a server's journal."""
+        if not self.world.journals:
+            return self.journal
+        return {
+            entity: entries
+            for entity, entries in self.journal.items()
+            if self.world.server_of_entity(*entity.split("/", 1)) is server
+        }
+
+    def _own_rows_went_back(self, *, asynchronous: bool) -> None:
+        there = {token: None for each in self.world.servers.values() for token in each.journal.beside}
+        for token in [each for each in self.own_rows if each not in there]:
             del self.own_rows[token]
             call = self._booked.pop(token, None)
-            if self._server.standby.asynchronous:
+            if asynchronous:
                 self.lost_rows[token] = None
             elif call is not None:
                 raise PromiseBroken(
@@ -440,6 +461,7 @@ class Witness:
         if before is not None and moved and before.home is not None:
             self._has_let_go(before)
         self.homes[after.type, after.shard, after.epoch] = after.home
+        self.world.where.decided((after.type, after.shard))
         self.world.judge.decided(writer, before, after)
         self.world.transition("shard row", before.step if before is not None else "none", after.step)
 
@@ -448,8 +470,7 @@ class Witness:
         node = self.world.node_of(str(row.home))
         if node is None or not self.world.is_valid(node) or self.world.overlaps.excuses(row.home):
             return
-        host = node.hosts.get(row.type)
-        shard = host.shards.get(row.shard) if host is not None else None
+        shard = shard_at(node, row.type, row.shard)
         if shard is not None and shard.epoch == row.epoch and not shard.stopped:
             raise PromiseBroken(
                 2, "let_go_before_moved",
@@ -457,6 +478,12 @@ class Witness:
             )  # fmt: skip
 
     # -- Entities ----------------------------------------------------------------------------------
+
+    def lies_in_the_cluster(self, entity: Entity) -> bool:
+        made = type(entity)._sharding_type
+        if made is None:
+            return True
+        return self.world.server_of_entity(made.name, entity.entity_id) is self._server
 
     def cycle_refused(self, token: str) -> None:
         self.cycles_refused[token] = None
@@ -477,7 +504,7 @@ class Witness:
         self.handled += 1
         if node is None:
             raise PromiseBroken(2, "one_instance", "handled outside of any node", name)
-        shard = _home_of(node.hosts[made.name], entity.entity_id)
+        shard = home_of(node, made.name, entity.entity_id)
         if shard is None:
             raise PromiseBroken(2, "one_instance", f"{node.incarnation} handled, and does not host it", name)
         heard = self.world.has_heard(node)
@@ -508,7 +535,8 @@ class Witness:
                 raise PromiseBroken(2, "one_at_a_time", f"{now} beside {other}", name)
         self._last[name] = now
         self._running[run] = now
-        self._tails.handles(name, aware=heard, now=self.world.now)
+        current = not self.world.journals or self.world.where.is_current(made.name, shard.number, shard.epoch)
+        self._tails.handles(name, aware=heard and current, now=self.world.now)
 
     def _shards_of(self, type_name: str, entity: EntityId, node: Node) -> list[ShardId]:
         """Return the entity's shard by the numbers in the rows.
@@ -547,7 +575,10 @@ class Witness:
         made, node = type(entity)._sharding_type, self.world.running_node()
         if made is not None and node is not None and not self.world.overlaps.excuses(node.incarnation):
             name = f"{made.name}/{entity.entity_id}"
-            self._tails.handles(name, aware=self.world.has_heard(node), now=self.world.now)
+            aware, shard = self.world.has_heard(node), home_of(node, made.name, entity.entity_id)
+            if shard is not None and self.world.journals:
+                aware = aware and self.world.where.is_current(made.name, shard.number, shard.epoch)
+            self._tails.handles(name, aware=aware, now=self.world.now)
 
     @recorded
     def stops(self, entity: Entity, how: Ending) -> None:
@@ -559,8 +590,7 @@ class Witness:
         if node is None or not self.world.is_valid(node) or self.world.overlaps.excuses(handling.node):
             return False
         type_name, _, entity_id = handling.entity.partition("/")
-        host = node.hosts[type_name]
-        shard = _home_of(host, entity_id)
+        shard = home_of(node, type_name, entity_id)
         return shard is not None and shard.epoch == handling.epoch
 
     # -- Clients -----------------------------------------------------------------------------------
@@ -821,7 +851,7 @@ class Witness:
             self._memory_is_bounded(node)
             self.world.registry.look()
             self.world.judge.look()
-        for host in node.hosts.values():
+        for host in all_hosts(node):
             beside = host.execution.beside
             if beside is not None and beside.most_waiting > node.config.mailbox_size + 1:
                 detail = f"{beside.most_waiting} answers wait for a commit"
@@ -881,11 +911,6 @@ class Witness:
         if type_id not in self._names:
             self._names = {number: name for name, number in self._server.cluster.type_ids.items()}
         return self._names[type_id]
-
-
-def _home_of(host: TypeHost, entity: str) -> ResidentShard | None:
-    """Return the shard that has an entity in memory."""
-    return next((shard for shard in host.shards.values() if entity in shard.slots), None)
 
 
 def _entry(committed: Committed) -> Entry:

@@ -489,7 +489,8 @@ class Client:
         self.world.trace.note(self.name, None, "%s is gone", self.incarnation)
         self.world.network.receivers.pop(self.world.channel_of(self.incarnation), None)
         self.world.witness.abandoned(self.incarnation)
-        self.world.server.client_died(self.incarnation)
+        for server in self.world.servers.values():
+            server.client_died(self.incarnation)
 
     async def leave(self) -> None:
         """Stop in order: callers that wait and peers are informed."""

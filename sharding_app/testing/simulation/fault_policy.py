@@ -27,10 +27,10 @@ WRITES = frozenset(
 )  # fmt: skip
 DELETIONS = frozenset({"archive", "erase", "save_snapshots", "trim", "forget_states"})
 LINES: dict[str, frozenset[str]] = {
-    "journal": frozenset({"open_journal", "append", "secure"}),
+    "journal": frozenset({"open_journal", "append", "secure", "take"}),
     "reads": frozenset(
         {
-            "open_reads", "read", "read_from", "read_last", "read_snapshot", "last_seq", "is_home", "locked", "outcome", "settle", "remember", "recall",
+            "open_reads", "own", "read", "read_from", "read_last", "read_snapshot", "last_seq", "is_home", "locked", "outcome", "settle", "remember", "recall",
             "remembered_shards", "trimmable", "due", "overdue", *OF_MESSAGES, *DELETIONS,
         }
     ),
@@ -45,7 +45,7 @@ LINES: dict[str, frozenset[str]] = {
 """Requests of a node's connections, by connection; lifelines aside."""
 WRITE_KINDS = frozenset(
     {
-        "append", "secure", "remember", "projection", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
+        "append", "secure", "take", "remember", "projection", *OF_MESSAGES, *DELETIONS, "register_types", "join", "update_member", "come_back", "leave", "locate",
         "ask_to", "introduce_workers", "rescale", "put_in_force", "resize", "renumber", "refile",
         "decide", "bury", "record", "raise_term", "acquire_leases", "renew_leases", "release_leases",
     }
@@ -88,11 +88,15 @@ OF_LEASES = frozenset({"acquire_leases", "renew_leases", "release_leases"})
 class Conditions:
     """Implements `NetworkFaults` and `ServerFaults`. Faults set and reset its fields."""
 
-    def __init__(self, seed: int, happened: Counter[str]) -> None:
-        self._random = Random(f"weather {seed}")
-        self._steps = Random(f"steps {seed}")
-        self._happened = happened
+    def __init__(self, seed: int, happened: Counter[str], name: str = "") -> None:
+        """`name`: of the journal whose server is meant; empty: the cluster's own."""
+        self._seed = seed
+        self._random = Random(f"weather {seed}{name}")
+        self._steps = Random(f"steps {seed}{name}")
+        self._happened = self.happened = happened
         "Counts each kind of fault, once for each message or request that it hits."
+        self._others: list[Conditions] = []
+        "Those at the servers of further journals."
         self.loss = 0.0
         self.duplication = 0.0
         self.reordering = 0.0
@@ -138,8 +142,24 @@ class Conditions:
         self.answer_seconds = 1.5
         "A client gives a request up after this time."
 
+    def of_journal(self, name: str) -> Conditions:
+        """Return the conditions at the server of a further journal.
+
+        Processes are the same: one that is slow is so towards each server.
+        """
+        found = Conditions(self._seed, Counter(), name)
+        found.slow_nodes = self.slow_nodes
+        self._others.append(found)
+        return found
+
+    def everywhere(self) -> Sequence[Conditions]:
+        """Return the conditions at all servers of journals."""
+        return self, *self._others
+
     def heal(self) -> None:
         """Let everything work from now on."""
+        for other in self._others:
+            other.heal()
         self.loss = self.duplication = self.reordering = self.delay = 0.0
         self.slow_store = self.slow_appends = self.failing_store = self.lost_answers = self.late_commits = 0.0
         self.late_marks = self.late_deletions = self.stalls = self.lost_steps = 0.0

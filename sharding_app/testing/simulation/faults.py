@@ -5,8 +5,10 @@ So it can be shown, replayed, and cut down to the faults that are needed to brea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
+from zlib import crc32
 
 
 class Kind(NamedTuple):
@@ -91,6 +93,29 @@ node.
 """
 BY_NAME.update({kind.name: kind for kind in PROTOCOL_KINDS})
 
+JOURNAL_KINDS = (
+    Kind("postgres_restart", 0.05, 5.0),
+    Kind("fail_over", 0.05, 2.0),
+    Kind("standby_away", 1.0, 4.0),
+    Kind("tail_lost", 0.05, 1.5),
+    Kind("connections_broken", 0.5, 3.0),
+    Kind("slow_store", 0.5, 4.0),
+    Kind("slow_appends", 1.0, 3.0),
+    Kind("failing_store", 0.3, 3.0),
+    Kind("lost_answers", 0.3, 2.0),
+    Kind("late_commits", 0.5, 2.5),
+    Kind("late_deletions", 1.0, 4.0),
+    Kind("server_errors", 2.0, 5.0),
+    Kind("locked_shards", 0.5, 3.0),
+    Kind("line_lost", 1.0, 4.0, aimed=True),
+    Kind("cut_off", 0.5, 6.0, aimed=True),
+    Kind("right_taken", 1.0, 3.0),
+    Kind("pause_in_append", 3.2, 8.0, aimed=True),
+)
+"""Of a further journal's server, besides the other faults of a seed with such journals."""
+BY_NAME.update({kind.name: kind for kind in JOURNAL_KINDS if kind.name not in BY_NAME})
+LEAST_OF_JOURNALS, MOST_OF_JOURNALS = 3, 5
+
 BLACK_HOLE = "black_hole"
 """Not drawn by chance: it comes in calm, in every fifth seed, so that its time can be measured."""
 
@@ -114,14 +139,29 @@ class Fault(NamedTuple):
     lasts: float
     target: int
     "Number of the node that it hits, if it hits one."
+    journal: str = ""
+    "The further journal whose server it hits; empty: the cluster's own, or no server."
 
     def __str__(self) -> str:
-        aim = f" n{self.target}" if BY_NAME[self.kind].aimed else ""
-        return f"{self.kind}{aim} at {self.at:.2f} s for {self.lasts:.2f} s"
+        aim = f" n{self.target}" if BY_NAME[self.kind].aimed and not self._is_plain else ""
+        of = f" of {self.journal}" if self.journal else ""
+        return f"{self.kind}{aim}{of} at {self.at:.2f} s for {self.lasts:.2f} s"
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it hits a further journal, and no node."""
+        return self.journal != "" and not any(each.name == self.kind and each.aimed for each in JOURNAL_KINDS)
 
 
-def schedule(seed: int, nodes: int, *, moves: bool = True, whole_protocol: bool = False) -> list[Fault]:
-    """Choose the faults of a seed, ordered by their beginning."""
+def schedule(
+    seed: int,
+    nodes: int,
+    *,
+    moves: bool = True,
+    whole_protocol: bool = False,
+    journals: Sequence[str] = (),
+) -> list[Fault]:
+    """Choose the faults of a seed, ordered by their beginning. `journals`: the further ones."""
     random = Random(f"faults {seed}")
     chosen = random.sample(KINDS, random.randint(LEAST, MOST))
     # The first one follows from the seed's number, so that every kind comes up in any row of seeds.
@@ -146,4 +186,24 @@ def schedule(seed: int, nodes: int, *, moves: bool = True, whole_protocol: bool 
         )
         for kind in chosen
     )
-    return sorted((*always, *faults))
+    return sorted((*always, *faults, *_of_journals(seed, nodes, journals)))
+
+
+def _of_journals(seed: int, nodes: int, journals: Sequence[str]) -> list[Fault]:
+    if not journals:
+        return []
+    random = Random(f"faults of journals {seed}")
+    chosen = random.sample(JOURNAL_KINDS, random.randint(LEAST_OF_JOURNALS, MOST_OF_JOURNALS))
+    first = JOURNAL_KINDS[crc32(b"%d" % seed) % len(JOURNAL_KINDS)]
+    if first not in chosen:
+        chosen[0] = first
+    return [
+        Fault(
+            at=round(random.uniform(FIRST_SECONDS, LAST_SECONDS), 3),
+            kind=kind.name,
+            lasts=round(random.uniform(kind.shortest, kind.longest), 3),
+            target=random.randrange(nodes),
+            journal=random.choice(journals),
+        )
+        for kind in chosen
+    ]

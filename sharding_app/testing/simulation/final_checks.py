@@ -19,7 +19,8 @@ def look_back(world: World) -> None:
             [call for call in witness.calls if call.ended is not None and id(call) not in witness.past],
             witness.journal,
         )
-        for key, committed in world.server.journal.events.items():
+        stored_there = (each for server in world.servers.values() for each in server.journal.events.items())
+        for key, committed in stored_there:
             entity = f"{witness.name_of(key[0])}/{key[1]}"
             entries = witness.journal[entity]
             if witness.states.keeps(entity):

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.client.following import Hub
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.errors import EntityErased
@@ -116,26 +117,30 @@ class Followers:
 
     # -- From the journal --------------------------------------------------------------------------
 
-    def committed(self, rows: Sequence[EventRow]) -> None:
-        """Take in a batch that is committed now."""
+    def committed(self, server: MemoryServer, rows: Sequence[EventRow]) -> None:
+        """Take in a batch that a server commits now."""
         if self.are_there:
             for row in rows:
                 entity = f"{self._world.witness.name_of(row.type_id)}/{row.entity}"
-                self._ever.setdefault(entity, set()).add(self._shown(row))
+                self._ever.setdefault(entity, set()).add(_shown(server, row))
 
     def erased(self, entity: str) -> None:
         self.ends[entity] += 1
 
-    def went_back(self, *, asynchronous: bool) -> None:
+    def went_back(self, of: MemoryServer) -> None:
         """Compare the events of followers with a server that may lack the newest ones."""
+        asynchronous = of.standby.asynchronous
         for each in self.of:
+            if self._server_of(each.entity) is not of:
+                continue
             stored = self._stored(each.entity)
             gone = [shown for shown in each.shown if shown not in stored]
             if gone and not asynchronous and each.ends == self.ends[each.entity]:
                 detail = f"{each.name} was shown #{gone[0].number}, which the standby lacks"
                 self._world.broke(PromiseBroken(19, "followers_see_what_stays", detail, each.entity))
         for entity in self._ever:
-            self.ends[entity] += 1
+            if self._server_of(entity) is of:
+                self.ends[entity] += 1
 
     # -- From the followers ------------------------------------------------------------------------
 
@@ -187,11 +192,15 @@ class Followers:
     def _stored(self, entity: str) -> set[Shown]:
         """Return the events of an entity in the journal."""
         type_name, _, entity_id = entity.partition("/")
-        server = self._world.server
-        type_id = server.cluster.type_ids.get(type_name)
+        server = self._server_of(entity)
+        type_id = self._world.server.cluster.type_ids.get(type_name)
         rows = {} if type_id is None else server.journal.events.get((type_id, entity_id), {})
-        return {self._shown(each.row) for each in rows.values()}
+        return {_shown(server, each.row) for each in rows.values()}
 
-    def _shown(self, row: EventRow) -> Shown:
-        server = self._world.server
-        return Shown(row.seq, row.payload, server.moment(server.journal.began(row)))
+    def _server_of(self, entity: str) -> MemoryServer:
+        type_name, _, entity_id = entity.partition("/")
+        return self._world.server_of_entity(type_name, entity_id)
+
+
+def _shown(server: MemoryServer, row: EventRow) -> Shown:
+    return Shown(row.seq, row.payload, server.moment(server.journal.began(row)))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sharding_app.protocol.ids import Epoch, Incarnation, ShardId
 from sharding_app.protocol.records import ShardRow
+from sharding_app.testing.simulation.hosts import all_hosts, shard_at
 from sharding_app.testing.simulation.topology import Named
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def is_settled(world: World) -> bool:
         node = world.node_of(row.home) if row.home is not None else None
         if node is None or row.step != "home" or not world.is_valid(node):
             return False
-        shard = node.hosts[row.type].shards.get(row.shard)
+        shard = shard_at(node, row.type, row.shard)
         if shard is None or shard.epoch != row.epoch:
             return False
     return not any(
@@ -48,7 +49,7 @@ def _keeps_a_lease_for_nothing(node: Node) -> bool:
 
     Another home would never get it.
     """
-    gates = ((host, host.gate) for host in node.hosts.values() if host.gate is not None)
+    gates = ((host, host.gate) for host in all_hosts(node) if host.gate is not None)
     return any(gate.wanted.keys() - host.shards.keys() for host, gate in gates)
 
 

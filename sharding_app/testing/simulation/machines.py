@@ -17,6 +17,8 @@ from sharding_app.runtime.node.node import Node
 from sharding_app.testing.simulation.fault_policy import TROUBLES
 from sharding_app.testing.simulation.message_checker import MESSAGE, OUTCOMES
 from sharding_app.testing.simulation.phases.in_the_way import WAYS
+from sharding_app.testing.simulation.phases.journal_down import JOURNAL
+from sharding_app.testing.simulation.phases.journal_down import WAYS as ENDS_OF_A_JOURNAL
 from sharding_app.testing.simulation.schedules import SCHEDULE
 from sharding_app.testing.simulation.trace import Coverage
 
@@ -133,6 +135,10 @@ EXPECTED: frozenset[tuple[str, str, str]] = frozenset(
         ("projection", "follows", "is reset"),
         ("projection", "is parked", "is skipped"),
         ("projection", "is parked", "is tried again"),
+        *((JOURNAL, "works", way) for way in ENDS_OF_A_JOURNAL),
+        (JOURNAL, "decided", "taken"),
+        (JOURNAL, "taken", "taken"),
+        (JOURNAL, "taken", "written"),
         (SCHEDULE, "stored", "set"),
         (SCHEDULE, "due", "fired"),
         (SCHEDULE, "missed", "caught up"),

@@ -32,6 +32,7 @@ from sharding_app.adapters.memory.message_rows import Stored
 from sharding_app.protocol.delivery.deliveries import Message as Delivered
 from sharding_app.runtime.delivery.deliverer import Deliverer, Home
 from sharding_app.runtime.hosting.starting import EVERY
+from sharding_app.testing.simulation.hosts import shard_at
 from sharding_app.testing.simulation.promises import Entry, PromiseBroken
 
 if TYPE_CHECKING:
@@ -221,8 +222,13 @@ class MessageChecker:
                 self._fired(entity, entry)
 
     def tail_is_lost(self) -> None:
-        """Note that the server lacks the last commits: what was stored may be gone."""
+        """Note that the server lacks the last commits: what was stored may be gone.
+
+        Of several servers another one still has what went with it.
+        """
         self._sure.clear()
+        if self._world.journals:
+            self._counts_money = False
 
     # -- From operators ----------------------------------------------------------------------------
 
@@ -232,8 +238,7 @@ class MessageChecker:
 
     def rows_of(self, token: str) -> list[Stored]:
         """Return the rows with a token."""
-        rows = self._world.server.messages.rows.values()
-        return [each for each in rows if f"{_first(each.row.args)}" == token]
+        return [each for each in self._rows() if f"{_first(each.row.args)}" == token]
 
     def has_ended(self, token: str) -> bool:
         """Whether a message has taken effect, or a timer has fired."""
@@ -255,7 +260,7 @@ class MessageChecker:
         `taken` the rows, are gone with it.
         """
         name = f"{self._world.witness.name_of(type_id)}/{entity}"
-        rows = self._world.server.messages.rows.values()
+        rows = self._rows()
         left = [each.row.id for each in rows if (each.row.type_id, each.row.entity) == (type_id, entity)]
         if left:
             raise PromiseBroken(15, "erasures_take_messages", f"{left} are left", name)
@@ -280,8 +285,7 @@ class MessageChecker:
         """Whether the server has rows, but for those that an operator has to look at, and the
         timers of a singleton's schedule.
         """
-        rows = self._world.server.messages.rows.values()
-        return any(not each.parked and not (each.row.key or "").startswith(EVERY) for each in rows)
+        return any(not each.parked and not (each.row.key or "").startswith(EVERY) for each in self._rows())
 
     def look_back(self) -> None:
         """Check that all that was set in motion has come to its end. Nothing is under way any
@@ -301,6 +305,11 @@ class MessageChecker:
         self._nothing_is_lost(parked)
 
     # -- Inside ------------------------------------------------------------------------------------
+
+    def _rows(self) -> Iterator[Stored]:
+        """Return the messages and timers of all journals."""
+        for server in self._world.servers.values():
+            yield from server.messages.rows.values()
 
     def _add(self, message: Message) -> None:
         self.messages[message.token] = message
@@ -345,6 +354,19 @@ class MessageChecker:
             detail = f"{token!r} is handled, and {event!r} of {sender} is not committed"
             raise PromiseBroken(15, "messages_follow_their_commit", detail, entity)
 
+    def _is_lost_between(self, message: Message, *tokens: str) -> bool:
+        """Whether one of these tokens was lost with the tail of one of two journals, and the other
+        journal still has what went with it.
+        """
+        if not self._world.journals or not any(map(self._world.witness.was_lost, tokens)):
+            return False
+        return self._server_of(message.sender) is not self._server_of(message.target)
+
+    def _server_of(self, name: str) -> object:
+        """Return the server of an entity. A client's messages lie in the journal of the cluster."""
+        type_name, _, entity_id = name.partition("/")
+        return self._world.server_of_entity(type_name, entity_id) if entity_id else self._world.server
+
     def _was_stored(self, entity: str, token: str) -> bool:
         """Whether an event is stored, or was, on a server that has lost it since."""
         return (
@@ -356,6 +378,8 @@ class MessageChecker:
     def _took_effect(self, message: Message, token: str) -> None:
         """Check that the event is there, the order, and that it is either done or returned."""
         sender, target = self._tokens(message.sender), self._tokens(message.target)
+        if self._is_lost_between(message, message.event):
+            return
         if message.event and message.event not in sender and message.sender not in self._heard:
             detail = f"{token!r} took effect, and {message.event!r} of {message.sender} is not stored"
             raise PromiseBroken(15, "messages_follow_their_commit", detail, message.target)
@@ -462,14 +486,13 @@ class MessageChecker:
 
     def _parked(self) -> dict[str, None]:
         """Return the tokens of the messages and timers that wait for an operator."""
-        rows = self._world.server.messages.rows.values()
-        return {f"{_first(each.row.args)}": None for each in rows if each.parked}
+        return {f"{_first(each.row.args)}": None for each in self._rows() if each.parked}
 
     def _has_ended(self, message: Message, parked: dict[str, None]) -> None:
         token = message.token
         refused = self._world.obstacles.refused
         target = self._tokens(message.target)
-        if token in self._discarded:
+        if token in self._discarded or self._is_lost_between(message, token, f"{token}+"):
             return
         effect = token in target or token in self._heard.get(message.target, ()) or token in self._erased
         returned = message.event != "" and f"{token}!" in self._tokens(message.sender)
@@ -505,9 +528,10 @@ class MessageChecker:
         if not self._counts_money:
             return
         total = 0
-        for (type_id, entity), events in self._world.server.journal.events.items():
-            if f"{self._world.witness.name_of(type_id)}/{entity}".startswith(PAYING):
-                total += sum(_cents(each.row.payload) for each in events.values())
+        for server in self._world.servers.values():
+            for (type_id, entity), events in server.journal.events.items():
+                if f"{self._world.witness.name_of(type_id)}/{entity}".startswith(PAYING):
+                    total += sum(_cents(each.row.payload) for each in events.values())
         for token in parked:
             message = self.messages.get(token)
             # What an entity in memory has sent came from no account: it counts once it has arrived.
@@ -533,8 +557,7 @@ def deliveries_watched(world: World) -> Iterator[None]:
 
     def send(self: Deliverer, home: Home, message: Delivered) -> None:
         node = world.node_of(self._me)
-        host = node.hosts.get(home.type.name) if node is not None else None
-        shard = host.shards.get(home.shard) if host is not None else None
+        shard = shard_at(node, home.type.name, home.shard) if node is not None else None
         about = f"{home.type.name}/{home.shard}"
         if node is None or shard is None or shard.epoch != home.epoch or shard.stopping:
             detail = f"{self._me} delivers at epoch {home.epoch}, and does not host it"

@@ -104,15 +104,17 @@ class Injector:
         """Inject a fault. Return its end; None: there is nothing to hit now."""
         if fault.kind in WEATHER:
             field, value = WEATHER[fault.kind]
-            conditions = self.world.conditions
-            self._count(fault.kind)
+            conditions = self.world.conditions_of[fault.journal]
+            self._count(fault.kind, fault.journal)
             setattr(conditions, field, value)
             return lambda: setattr(conditions, field, type(value)())
-        inject: Callable[[Fault, VirtualNode], Undo | None] = getattr(self, f"_{fault.kind}")
+        special = f"_{fault.kind}_of_a_journal"
+        name = special if fault.journal and hasattr(self, special) else f"_{fault.kind}"
+        inject: Callable[[Fault, VirtualNode], Undo | None] = getattr(self, name)
         return inject(fault, self.world.nodes[fault.target])
 
-    def _count(self, kind: str) -> None:
-        self.world.coverage.faults[kind] += 1
+    def _count(self, kind: str, journal: str = "") -> None:
+        self.world.coverage.faults[f"{kind} of a journal" if journal else kind] += 1
 
     # -- The channel layer -------------------------------------------------------------------------
 
@@ -350,18 +352,18 @@ class Injector:
 
     def _pause_in_append(self, fault: Fault, node: VirtualNode) -> Undo:
         """Freeze the process when its next append is sent, before it can know the outcome."""
-        scheduler = self.world.scheduler
+        scheduler, on_append = self.world.scheduler, self.world.conditions_of[fault.journal].on_append
 
         def freeze() -> float:
-            self._count("pause_in_append")
+            self._count(fault.kind, fault.journal)
             self.world.trace.note(node.name, None, "frozen in the middle of an append")
             process = node.process
             process.pause()
             scheduler.later(fault.lasts, process.resume)
             return self._random.choice((0.001, fault.lasts * self._random.random(), fault.lasts))
 
-        self.world.conditions.on_append[node.name] = freeze
-        return lambda: self.world.conditions.on_append.pop(node.name, None)
+        on_append[node.name] = freeze
+        return lambda: on_append.pop(node.name, None)
 
     def _deposed_in_decide(self, fault: Fault, _: VirtualNode) -> Undo:
         """Let the coordinator lose its lock during its next decision, which takes long."""
@@ -406,30 +408,32 @@ class Injector:
     # -- Postgres ----------------------------------------------------------------------------------
 
     def _postgres_restart(self, fault: Fault, _: VirtualNode) -> Undo | None:
-        if not self.world.server.up:
+        server = self.world.servers[fault.journal]
+        if not server.up:
             return None
-        self._count(fault.kind)
-        self.world.server.stop()
-        return self.world.server.start
+        self._count(fault.kind, fault.journal)
+        server.stop()
+        return server.start
 
     def _fail_over(self, fault: Fault, _: VirtualNode) -> Undo | None:
-        if not self.world.server.up:
+        server = self.world.servers[fault.journal]
+        if not server.up:
             return None
-        self._count(fault.kind)
-        self.world.server.stop()
+        self._count(fault.kind, fault.journal)
+        server.stop()
 
         def promote() -> None:
-            self.world.server.promote()
-            self.world.server.start()
+            server.promote()
+            server.start()
 
         return promote
 
     def _standby_away(self, fault: Fault, _: VirtualNode) -> Undo | None:
         """Take the synchronous standby away for a while; then it is back, or it takes over."""
-        server = self.world.server
+        server = self.world.servers[fault.journal]
         if not server.up or server.standby.away:
             return None
-        self._count(fault.kind)
+        self._count(fault.kind, fault.journal)
         server.standby.part()
         promoted = self._random.random() < PROMOTED
 
@@ -440,6 +444,35 @@ class Injector:
                 server.standby.join()
 
         return end
+
+    def _tail_lost_of_a_journal(self, fault: Fault, _: VirtualNode) -> Undo | None:
+        """Let a further journal go back in time, with takes of shards that are moved meanwhile."""
+        server = self.world.servers[fault.journal]
+        if not server.up or server.standby.away:
+            return None
+        self._count(fault.kind, fault.journal)
+        server.standby.part(asynchronous=True)
+        self._move()
+
+        def promote() -> None:
+            if server.standby.away:
+                server.fail_over()
+
+        return promote
+
+    def _connections_broken(self, fault: Fault, _: VirtualNode) -> Undo:
+        """Break all connections to a further journal, again and again. Its server stays up."""
+        world, server = self.world, self.world.servers[fault.journal]
+        self._count(fault.kind, fault.journal)
+        ends = world.now + fault.lasts
+
+        def end_all() -> None:
+            server.sessions.end_all()
+            if world.now + TURN_SECONDS < ends:
+                world.scheduler.later(TURN_SECONDS, end_all)
+
+        end_all()
+        return lambda: None
 
     def _tail_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
         """Let the server go back in time: a standby takes over that lacks the last rows.
@@ -544,11 +577,12 @@ class Injector:
 
     def _line_lost(self, fault: Fault, node: VirtualNode) -> Undo | None:
         """Lose one of a node's connections for a while; its lifelines and the others go on."""
-        down = self.world.conditions.lines_down
+        down = self.world.conditions_of[fault.journal].lines_down
         if node.name in down:
             return None
-        self._count(fault.kind)
-        down[node.name] = self._random.choice(("journal", "reads", "control"))
+        self._count(fault.kind, fault.journal)
+        lines = ("journal", "reads") if fault.journal else ("journal", "reads", "control")
+        down[node.name] = self._random.choice(lines)
         self.world.trace.note(node.name, None, "its line %s is lost", down[node.name])
         return lambda: down.pop(node.name, None)
 
@@ -564,33 +598,40 @@ class Injector:
 
         So commits in doubt stay so, and nothing new opens.
         """
-        world = self.world
-        self._count(fault.kind)
-        world.conditions.late_commits = LATE_TOO
+        world, server = self.world, self.world.servers[fault.journal]
+        conditions = world.conditions_of[fault.journal]
+        self._count(fault.kind, fault.journal)
+        conditions.late_commits = LATE_TOO
         ends = world.now + fault.lasts
 
         def turn() -> None:
-            world.server.ends_own = not world.server.ends_own
+            server.ends_own = not server.ends_own
             if world.now + TURN_SECONDS < ends:
                 world.scheduler.later(TURN_SECONDS, turn)
 
         def give_back() -> None:
-            world.server.ends_own = True
-            world.conditions.late_commits = 0.0
+            server.ends_own = True
+            conditions.late_commits = 0.0
 
         turn()
         return give_back
 
     def _server_errors(self, fault: Fault, _: VirtualNode) -> Undo:
         """Let the server answer writes with errors of its own, one kind after the other."""
-        world, conditions = self.world, self.world.conditions
-        self._count(fault.kind)
+        world, conditions = self.world, self.world.conditions_of[fault.journal]
+        self._count(fault.kind, fault.journal)
         left = self._random.sample(TROUBLES, len(TROUBLES))
 
         def next_one() -> None:
             trouble = conditions.trouble = left.pop()
             world.transition("server", "takes what is written", trouble.state)
-            world.trace.note("world", None, "the server answers %s", trouble.state)
+            world.trace.note(
+                "world",
+                None,
+                "the server%s answers %s",
+                f" of {fault.journal}" * bool(fault.journal),
+                trouble.state,
+            )
             if left:
                 world.scheduler.later(fault.lasts / len(TROUBLES), next_one)
 
@@ -625,18 +666,19 @@ class Injector:
 
     def _locked_shards(self, fault: Fault, _: VirtualNode) -> Undo | None:
         """Let an operator's session hold the rows of two shards."""
-        obstacles, keys = self.world.obstacles, sorted(self.world.server.cluster.epochs)
+        server = self.world.servers[fault.journal]
+        obstacles, keys = self.world.obstacles, sorted(server.cluster.epochs)
         if len(keys) < 2:
             return None
-        self._count(fault.kind)
+        self._count(fault.kind, fault.journal)
         locked = self._random.sample(keys, 2)
         for key in locked:
             self.world.trace.note("world", None, "the row of shard %d/%d is locked", *key)
-            obstacles.lock(*key)
+            obstacles.lock(*key, server)
 
         def unlock() -> None:
             for key in locked:
-                obstacles.unlock(*key)
+                obstacles.unlock(*key, server)
 
         return unlock
 
@@ -665,7 +707,7 @@ class Injector:
         return give_back
 
     def _cut_off(self, fault: Fault, node: VirtualNode) -> Undo:
-        self._count(fault.kind)
-        cut = self.world.conditions.cut_off
+        self._count(fault.kind, fault.journal)
+        cut = self.world.conditions_of[fault.journal].cut_off
         cut[node.name] = None
         return lambda: cut.pop(node.name, None)

@@ -6,7 +6,7 @@ the rows of shards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -23,16 +23,16 @@ Refuses = Callable[[EventRow], bool]
 
 
 class Obstacles:
-    def __init__(self, server: MemoryServer, token_of: Callable[[EventRow], str]) -> None:
+    def __init__(self, servers: Sequence[MemoryServer], token_of: Callable[[EventRow], str]) -> None:
         self.refused: dict[str, None] = {}
         "Tokens whose row a constraint has refused."
         self._closed: dict[str, float] = {}
         "Entities whose rows a trigger refuses, and the time that the refusal takes."
         self._constraints: list[Refuses] = []
-        self._locks = server.locks
-        self._locked: dict[tuple[int, ShardId], Outsider] = {}
+        self._locked: dict[tuple[int, ShardId, MemoryServer], Outsider] = {}
         self._token_of = token_of
-        server.journal.on_row = self._look
+        for server in servers:
+            server.journal.on_row = self._look
 
     def close(self, entity: str, seconds: float = 0.0) -> None:
         """Let a trigger raise for an entity's rows, with an error that does not blame the row."""
@@ -46,14 +46,15 @@ class Obstacles:
         self._constraints.append(refuses)
         return lambda: self._constraints.remove(refuses) if refuses in self._constraints else None
 
-    def lock(self, type_id: int, shard: ShardId) -> None:
+    def lock(self, type_id: int, shard: ShardId, server: MemoryServer) -> None:
         """Let a session that is none of ours hold the row of a shard. It ends with its server."""
-        self.unlock(type_id, shard)
-        self._locked[type_id, shard] = self._locks.hold(shard_key(type_id, shard), "a forgotten shell")
+        self.unlock(type_id, shard, server)
+        held = server.locks.hold(shard_key(type_id, shard), "a forgotten shell")
+        self._locked[type_id, shard, server] = held
 
-    def unlock(self, type_id: int, shard: ShardId) -> None:
-        if (outsider := self._locked.pop((type_id, shard), None)) is not None:
-            self._locks.release(outsider)
+    def unlock(self, type_id: int, shard: ShardId, server: MemoryServer) -> None:
+        if (outsider := self._locked.pop((type_id, shard, server), None)) is not None:
+            server.locks.release(outsider)
 
     def heal(self) -> None:
         self._closed.clear()

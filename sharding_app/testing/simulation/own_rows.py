@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.journal import LOCK_SECONDS, MemoryJournal
 from sharding_app.adapters.memory.journal_writes import JournalWrites
+from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, ServerError, Session
 from sharding_app.adapters.memory.steps import Steps
 from sharding_app.ports.deliveries import MessageChanges
@@ -58,8 +59,10 @@ def on_commit(hook: Callable[[], object]) -> None:
 class VirtualTogether:
     """`runtime.base.interfaces.Together` over the virtual server."""
 
-    def __init__(self, world: World, client: str, journal: MemoryJournal) -> None:
+    def __init__(self, world: World, client: str, journal: MemoryJournal, server: MemoryServer) -> None:
+        """`journal`: that of the server."""
         self._world = world
+        self._server = server
         self._client = client
         self._journal = journal
 
@@ -71,6 +74,7 @@ class VirtualTogether:
     ) -> datetime | None:
         done = Transaction()
         at: datetime | None = None
+        server = self._server
 
         def commit() -> Steps[datetime | None]:
             global present
@@ -80,14 +84,13 @@ class VirtualTogether:
                     function()
             finally:
                 present = None
-            server = self._world.server
             found = yield from JournalWrites(server).append(rows, changes)
             for token in done.rows:
                 self._world.witness.own_row(self._client, token, rows)
                 server.journal.beside[token] = self._client
             return found
 
-        connection = Connection(self._world.server, self._client, lock_seconds=LOCK_SECONDS)
+        connection = Connection(server, self._client, lock_seconds=LOCK_SECONDS)
         try:
             at = await connection.reach("append", self._journal.in_lineage(commit))
         except ConnectionLost as error:

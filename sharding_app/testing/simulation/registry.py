@@ -21,6 +21,7 @@ from sharding_app.protocol.records import Lineage
 from sharding_app.protocol.shard import SlotState
 from sharding_app.runtime.base.interfaces import NoListener
 from sharding_app.runtime.journal.commits import Resident, ResidentShard
+from sharding_app.testing.simulation.hosts import all_hosts, forced_of, shard_at
 from sharding_app.testing.simulation.loop import Process
 from sharding_app.testing.simulation.promises import PromiseBroken
 
@@ -83,7 +84,7 @@ class Registry:
         slot = shard.slots.get(entity.entity_id)
         if slot is not None and slot.pending:
             self._count("pipelined", "commit under way", "next command runs")
-        generation, forced = _generation(node), node.hosts[made.name].counters["stopped_by_force"]
+        generation, forced = _generation(node), forced_of(node, made.name)
         if former is not None and former.entity is entity:
             if former.ending == "terminated":
                 raise PromiseBroken(2, "terminated_handles_no_more", f"{former} handles again", name)
@@ -125,8 +126,9 @@ class Registry:
             self.should_run.pop((made, entity.entity_id), None)
 
     def shard_started(self, me: Incarnation, made: EntityType, number: ShardId, epoch: Epoch) -> None:
+        self.world.where.started((made.name, number), epoch)
         for node in self._live_nodes():
-            shard = node.hosts[made.name].shards.get(number) if made.name in node.hosts else None
+            shard = shard_at(node, made.name, number)
             if shard is not None and node.incarnation != me and not shard.stopped:
                 if epoch < shard.epoch and self.world.overlaps.excuses(me):
                     continue  # it cannot know of the home that counts
@@ -157,15 +159,16 @@ class Registry:
             for entity in entities
         }
 
-    def went_back(self) -> None:
-        """Forget rows that the server has lost: their entities need not run.
+    def went_back(self, *, of_the_cluster: bool) -> None:
+        """Forget rows that a server has lost: their entities need not run.
 
-        Terms may come again. Leases that it forgot were taken away, from a node that may not know
-        it yet.
+        Of the cluster's own server: terms may come again. Leases that it forgot were taken away,
+        from a node that may not know it yet.
         """
-        self.world.beliefs.all_taken()
         self.should_run = {each: None for each in self.should_run if self.is_stored(*each)}
-        self._coordinators.clear()
+        if of_the_cluster:
+            self.world.beliefs.all_taken()
+            self._coordinators.clear()
 
     # -- Questions ---------------------------------------------------------------------------------
 
@@ -175,7 +178,7 @@ class Registry:
             self._is_stored(made, entity)
         homes: dict[ShardKey, Incarnation] = {}
         for node in self._live_nodes():
-            for host in node.hosts.values():
+            for host in all_hosts(node):
                 for number, shard in host.shards.items():
                     if shard.stopped:
                         continue
@@ -205,8 +208,11 @@ class Registry:
         ]
 
     def is_stored(self, made: EntityType, entity: str) -> bool:
-        server = self.world.server
-        type_id, number = server.cluster.type_ids[made.name], self.world.shard_of(made.name, entity)
+        number = self.world.shard_of(made.name, entity)
+        type_id, server = (
+            self.world.server.cluster.type_ids[made.name],
+            self.world.server_of(made.name, number),
+        )
         return entity in server.journal.remembered.get((type_id, number), ())
 
     # -- Inside ------------------------------------------------------------------------------------
@@ -214,8 +220,7 @@ class Registry:
     def _runs(self, made: EntityType, entity: str) -> bool:
         row = self.world.server.cluster.shards.get((made.name, self.world.shard_of(made.name, entity)))
         node = self.world.node_of(row.home) if row is not None and row.home is not None else None
-        host = node.hosts.get(made.name) if node is not None else None
-        shard = host.shards.get(row.shard) if host is not None and row is not None else None
+        shard = shard_at(node, made.name, row.shard) if node is not None and row is not None else None
         slot = shard.slots.get(entity) if shard is not None else None
         return slot is not None and slot.state is not SlotState.LOADING and not slot.ended
 
@@ -288,7 +293,7 @@ class Registry:
 
     def _was_forced(self, instance: Instance, node: Node) -> bool:
         """Whether the instance was given up by force: some were, and it is in its place no more."""
-        if node.hosts[instance.type.name].counters["stopped_by_force"] == instance.forced:
+        if forced_of(node, instance.type.name) == instance.forced:
             return False
         slot = instance.slot
         return slot is None or slot.is_gone or slot.generation != instance.life

@@ -15,6 +15,7 @@ from sharding_app.testing.simulation.faults import (
     ANSWER_KINDS,
     BLACK_HOLE,
     FORGOTTEN,
+    JOURNAL_KINDS,
     KINDS,
     PROTOCOL_KINDS,
     STRANGERS,
@@ -92,6 +93,11 @@ class Summary:
                 STRANGERS,
             )
             if not self.coverage.faults[name]
+        ]
+        faults += [
+            f"fault {kind.name} of a journal"
+            for kind in JOURNAL_KINDS
+            if not self.coverage.faults[f"{kind.name} of a journal"]
         ]
         said = [f"message {name}" for name in message_names() if not self.coverage.messages[name]]
         moves = [

@@ -89,6 +89,15 @@ with registry.isolated():
         def move(self, token: str, cents: int) -> Awaitable[None]:
             return self.persist(Moved(token, cents))
 
+        def move_together(self, token: str, cents: int) -> None:
+            """Move cents in one transaction with a row of a user's own, where both lie in one
+            database.
+            """
+            if workload.observer is None or workload.observer.lies_in_the_cluster(self):
+                self.persist(Moved(token, cents), in_transaction=lambda: own_rows.insert(token))
+            else:
+                self.move(token, cents)
+
         @applies(Moved)
         def on_moved(self, happened: Moved) -> None:
             self.tokens.append(happened.token)
@@ -114,7 +123,7 @@ with registry.isolated():
         def set_out_together(self, token: str, orders: list[list[str]]) -> int:
             with seen(self):
                 cents = self.give(token, orders)
-                self.persist(Moved(token, -cents), in_transaction=lambda: own_rows.insert(token))
+                self.move_together(token, -cents)
                 return len(self.tokens)
 
         @command
@@ -202,7 +211,7 @@ with registry.isolated():
             """Take a cent in one transaction with a row of a user's own."""
             with seen(self):
                 self.handles(token)
-                self.persist(Moved(token, 1), in_transaction=lambda: own_rows.insert(token))
+                self.move_together(token, 1)
                 return token
 
         @command

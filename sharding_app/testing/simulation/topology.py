@@ -15,11 +15,15 @@ seeds have all of them in both kinds; the other is drawn by chance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count, islice
 from random import Random
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.protocol.coordinator.settings import CoordinatorSettings
+from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.journals import CLUSTERS_OWN, journal_of
 from sharding_app.testing.simulation import projections
+from sharding_app.testing.simulation.journals import journals_of, weights_of
 from sharding_app.testing.simulation.particular import ALARM, KILN, MULE, RELAY, SLATE, TURNSTILE
 from sharding_app.testing.simulation.resizes import AT_ONCE
 from sharding_app.testing.simulation.senders import ACCOUNT, COURIER, ECHO, SAFE
@@ -96,7 +100,7 @@ def cast_of(seed: int) -> Cast:
     if seed % 24 in projections.SEEDS:
         sending = (*sending, *projections.WORKERS_OF)
     if not seed % 2:
-        tills = tuple((TILL, f"till-{number}") for number in range(2))
+        tills = tuple((TILL, f"till-{number}") for number in _tills(seed))
         return Cast(
             whole_protocol=False,
             types=(*TYPES, TILL, *drawn, *sending),
@@ -131,6 +135,19 @@ def _looked_on(seed: int) -> bool:
     and two with a pipelined one.
     """
     return seed % 24 in (7, 10, 20) or seed % 48 == 25
+
+
+def _tills(seed: int) -> list[int]:
+    """Choose tills whose shards lie in the journal of the cluster: their rows stand beside those of
+    the application.
+    """
+    weights, shards = weights_of(journals_of(seed)), TILL.settings.number_of_shards or 1
+    own = (
+        each
+        for each in count()
+        if journal_of(TILL.name, shard_of(f"till-{each}", shards), weights) == CLUSTERS_OWN
+    )
+    return list(islice(own, 2))
 
 
 def _senders(seed: int) -> tuple[Named, ...]:

@@ -180,8 +180,12 @@ class VirtualNode:
             self.world.witness.abandoned(incarnation)
             self.world.scheduler.later(
                 self.world.scheduler.random.uniform(0.001, 0.004),
-                lambda name=incarnation: self.world.server.client_died(name),  # type: ignore[misc]
+                lambda name=incarnation: self._sockets_close(name),  # type: ignore[misc]
             )
+
+    def _sockets_close(self, incarnation: Incarnation) -> None:
+        for server in self.world.servers.values():
+            server.client_died(incarnation)
 
     def lifelines(self) -> list[Session]:
         """Return the server's ends of its lifeline sessions, as far as they exist."""
@@ -231,14 +235,19 @@ class VirtualNode:
                 self._beside, sessions, clock, lease, keys, incarnation, LIFELINE, callbacks, heart
             )
 
+        journals = {
+            name: MemoryJournal(each, incarnation, connections=connections_of(self.world.seed))
+            for name, each in self.world.journals.items()
+        }
         return NodePorts(
             store=MemoryStore(server, incarnation),
             transport=MemoryTransport(self.world.network, incarnation),
             clock=clock,
             date=server.date,
             journal=journal,
+            journals=journals,
             lifeline=lifeline,
-            together=VirtualTogether(self.world, incarnation, journal),
+            together=VirtualTogether(self.world, incarnation, journal, server),
             leases=lambda _: self.world.beliefs.of(
                 MemoryLeases(server, incarnation, SHARD_LEASES, TTL_SECONDS), incarnation, clock.now
             ),

@@ -24,6 +24,7 @@ from sharding_app.entities.sharding.workers import WorkerExtractor
 from sharding_app.protocol.allocation.workers import EVENLY, MOST_WORKERS, WORKERS
 from sharding_app.protocol.ids import Incarnation
 from sharding_app.testing.simulation import workload
+from sharding_app.testing.simulation.hosts import forced_of
 from sharding_app.testing.simulation.promises import PromiseBroken
 
 if TYPE_CHECKING:
@@ -190,4 +191,4 @@ class WorkerChecker:
 
 def _forced(node: Node) -> int:
     """Return how many workers the node has given up by force."""
-    return node.hosts[PORTER.name].counters["stopped_by_force"]
+    return forced_of(node, PORTER.name)

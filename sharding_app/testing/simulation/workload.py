@@ -53,6 +53,10 @@ class Observer(Protocol):
         """Note that the entity ends with the handler that runs."""
         ...
 
+    def lies_in_the_cluster(self, entity: Entity) -> bool:
+        """Tell whether an entity's rows lie in the cluster's own database."""
+        ...
+
     def cycle_refused(self, token: str) -> None:
         """Note that the call with this token was refused: it would have waited for itself."""
         ...

@@ -22,6 +22,7 @@ from sharding_app.entities.registry import registry
 from sharding_app.ports.projections import Part
 from sharding_app.protocol.direct.company import Others, others_of
 from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process as Asking
 from sharding_app.runtime.projections.worker import set_parts
@@ -35,6 +36,7 @@ from sharding_app.testing.simulation.faults import STRANGERS, Fault, schedule
 from sharding_app.testing.simulation.final_checks import look_back
 from sharding_app.testing.simulation.followers import Followers
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.journals import JournalChecker, journals_of, weights_of
 from sharding_app.testing.simulation.loop import Life, Process, SimLoop
 from sharding_app.testing.simulation.machines import watched
 from sharding_app.testing.simulation.message_checker import deliveries_watched
@@ -126,13 +128,18 @@ class World:
             cluster_id=f"world{seed}",
             began=BEGAN,
         )
-        self.server.ends_others = seed % 3 != 1
-        self.server.standby.give_up_seconds = self.conditions.answer_seconds
-        self.server.statement_seconds = STATEMENT_SECONDS
-        self.server.on_request = self._waited
+        self._set_up(self.server, self.conditions)
+        names = journals_of(seed) if cast is None else ()
+        self.conditions_of: dict[str, Conditions] = {CLUSTERS_OWN: self.conditions}
+        "By journal: the conditions at its server."
+        self.journals = {name: self._journal(name) for name in names}
+        "The servers of further journals."
+        self.servers = {CLUSTERS_OWN: self.server, **self.journals}
+        self.server.cluster.journal_weights = weights_of(names)
         self.network = self._network(direct)
         self.overlaps = Overlaps(self)
         self.beliefs = Beliefs(lambda: self.scheduler.now, SHARD_LEASES.ttl_seconds)
+        self.where = JournalChecker(self)
         self.registry = Registry(self)
         self.judge = Judge(self)
         self.strategy = JudgedStrategy(self)
@@ -140,7 +147,7 @@ class World:
         self.projections = ProjectionChecker(self)
         self.witness = Witness(self, self.server, self.trace)
         self.network.on_send = self.witness.sent
-        self.obstacles = Obstacles(self.server, token_of)
+        self.obstacles = Obstacles(list(self.servers.values()), token_of)
         self.failure: PromiseBroken | None = None
         self.commands = 0
         self.nodes = [VirtualNode(self, number) for number in range(nodes)]
@@ -148,11 +155,34 @@ class World:
         self.outside = SimLoop(Process(self.scheduler, "outside"))
         "A loop for jobs that outlive every process of the cluster."
         if faults is None:
-            faults = schedule(seed, nodes, moves=self.cast.moves, whole_protocol=self.cast.whole_protocol)
+            faults = schedule(
+                seed, nodes, moves=self.cast.moves, whole_protocol=self.cast.whole_protocol, journals=names
+            )
         self.faults = faults
         self.injector = Injector(self, seed)
         self._steps = steps
         self._by_process: dict[str, VirtualNode] = {each.name: each for each in self.nodes}
+
+    def _set_up(self, server: MemoryServer, conditions: Conditions) -> None:
+        server.ends_others = self.seed % 3 != 1
+        server.standby.give_up_seconds = conditions.answer_seconds
+        server.statement_seconds = STATEMENT_SECONDS
+        server.on_request = self._waited
+
+    def _journal(self, name: str) -> MemoryServer:
+        """Make the server of a further journal."""
+        conditions = self.conditions_of[name] = self.conditions.of_journal(name)
+        server = MemoryServer(
+            now=lambda: self.scheduler.now,
+            later=self.scheduler.later,
+            faults=conditions,
+            pace=conditions.pace,
+            cluster_id=f"{name} of world{self.seed}",
+            began=BEGAN,
+        )
+        server.system = f"system of {name}"
+        self._set_up(server, conditions)
+        return server
 
     def _network(self, direct: bool) -> CountingNetwork:
         messages, later = self.coverage.messages, self.scheduler.later
@@ -227,6 +257,16 @@ class World:
             return config.numbering.shard_of(entity_id)
         made = next(each for each in self.cast.types if each.name == type_name)
         return shard_of(entity_id, made.settings.number_of_shards or 1)
+
+    def server_of(self, type_name: str, shard: ShardId) -> MemoryServer:
+        """Return the server of the journal in which a shard lies."""
+        return self.servers[self.where.is_in((type_name, shard))]
+
+    def server_of_entity(self, type_name: str, entity_id: str) -> MemoryServer:
+        """Return the server of the journal in which an entity's rows lie."""
+        return (
+            self.server_of(type_name, self.shard_of(type_name, entity_id)) if self.journals else self.server
+        )
 
     def is_valid(self, node: Node) -> bool:
         return node.ports.clock.now() < node.lifeline.valid_until
@@ -324,6 +364,10 @@ class World:
 
     def _outcome(self) -> Outcome:
         self.coverage.faults[STRANGERS] += self.server.unended
+        for name, conditions in self.conditions_of.items():
+            if name != CLUSTERS_OWN:
+                for kind, times in conditions.happened.items():
+                    self.coverage.faults[f"{kind} of a journal"] += times
         about = self.failure.about if self.failure is not None else None
         return Outcome(
             seed=self.seed,

@@ -3,6 +3,7 @@
 from tests.simulation.mistakes.delivery import DELIVERY
 from tests.simulation.mistakes.durable_messages import DURABLE_MESSAGES
 from tests.simulation.mistakes.following import FOLLOWING
+from tests.simulation.mistakes.journals import JOURNALS
 from tests.simulation.mistakes.leases import LEASES
 from tests.simulation.mistakes.many import MANY
 from tests.simulation.mistakes.mistake import Mistake
@@ -35,4 +36,5 @@ MISTAKES: dict[str, Mistake] = {
     **WORKERS,
     **PROJECTIONS,
     **RESIZING,
+    **JOURNALS,
 }

@@ -22,8 +22,9 @@ def quiet(stage: Stage) -> None:
     world.conditions.heal()
     world.obstacles.heal()
     world.witness.stubborn.end_all()
-    world.server.start()
-    world.server.ends_own = True
+    for server in world.servers.values():
+        server.start()
+        server.ends_own = True
     for each in world.nodes:
         if each.runs:
             each.process.resume()
@@ -68,7 +69,9 @@ def black_hole(stage: Stage) -> None:
     node = world.nodes[world.scheduler.random.randrange(len(world.nodes))]
     former = node.incarnations[-1]
     conditions = world.conditions
-    conditions.cut_off[node.name] = conditions.mute_to[node.name] = conditions.deaf[node.name] = None
+    conditions.mute_to[node.name] = conditions.deaf[node.name] = None
+    for each in conditions.everywhere():
+        each.cut_off[node.name] = None
     world.trace.note("world", None, "%s is behind a black hole", former)
     world.coverage.faults[BLACK_HOLE] += 1
 

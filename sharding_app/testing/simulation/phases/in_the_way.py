@@ -61,7 +61,9 @@ def _stand(stage: Stage, way: str, entity: Named) -> None:
     elif way == "refused":
         world.obstacles.refuse(lambda row: row.entity == entity[1])
     else:
-        world.obstacles.lock(world.server.cluster.type_ids[name], world.shard_of(name, entity[1]))
+        shard = world.shard_of(name, entity[1])
+        server = world.server_of(name, shard)
+        world.obstacles.lock(world.server.cluster.type_ids[name], shard, server)
     world.transition("one entity", "is stored", way)
 
 

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from sharding_app.runtime.node.process import Process
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.hosts import host_at
 from sharding_app.testing.simulation.message_checker import AHEAD_SECONDS, DAY_SECONDS, LONGEST_SECONDS
 from sharding_app.testing.simulation.operators import discard, run_now
 from sharding_app.testing.simulation.phases.turmoil import erase
@@ -93,7 +94,9 @@ def _is_erased(stage: Stage, account: Named) -> None:
     home = next((each for each in world.nodes if row.home in each.incarnations), None)
     if home is None or home.node is None:
         return
-    loop, host = home.process.loops[0], home.node.hosts[made.name]
+    loop, host = home.process.loops[0], host_at(home.node, made.name, number)
+    if host is None:
+        return
     loop.call_soon_threadsafe(lambda: stage.job(loop, erase(stage, host, number, entity)))
     for token in tokens:
         _is_gone(stage, token)

@@ -11,6 +11,7 @@ from sharding_app.runtime.hosting.erasure import UnderWay
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.testing.simulation.clients import Caller, Client
 from sharding_app.testing.simulation.harness import Stage
+from sharding_app.testing.simulation.hosts import host_at
 from sharding_app.testing.simulation.loop import SimLoop
 from sharding_app.testing.simulation.particular import MULE
 from sharding_app.testing.simulation.projections import Operator
@@ -146,7 +147,8 @@ def _home_of(world: World, type_name: str, shard: int) -> tuple[SimLoop, TypeHos
     home = next((each for each in world.nodes if row is not None and row.home in each.incarnations), None)
     if home is None or home.node is None or not home.is_up or home.process.stopped:
         return None
-    return home.process.loops[0], home.node.hosts[type_name]
+    host = host_at(home.node, type_name, shard)
+    return None if host is None else (home.process.loops[0], host)
 
 
 async def _archive(host: TypeHost, number: int, entity: str, mark: str) -> None:

@@ -1,0 +1,137 @@
+"""Further journals of a world: databases of their own, in a quarter of the seeds.
+
+Each has a server of its own with rows, locks, sessions and a standby, and faults of its own. The
+coordinator spreads new shards over all of them. Processes are the same for all: one that is paused,
+or answers slowly, is so towards each server.
+
+The judge reads the commits of all servers. Of a further journal it knows which home has taken each
+shard, from the rows. It checks in the moment of a commit that
+
+* the events of a shard lie in one journal,
+* the epochs at which a shard is taken there do not fall,
+* an event is written by the home that had taken the shard, at that epoch, on the server's present
+  timeline. After a promotion each shard has to be taken anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from sharding_app.adapters.memory.server import MemoryServer
+from sharding_app.ports.journal import EventRow
+from sharding_app.protocol.ids import Epoch, Incarnation, ShardId, ShardKey
+from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.protocol.records import Lineage
+from sharding_app.testing.simulation.promises import PromiseBroken
+
+if TYPE_CHECKING:
+    from sharding_app.testing.simulation.world import World
+
+SEEDS = (11, 16, 23, 24, 28, 29, 30, 33, 34, 40, 42, 45, 46)
+"""Of 48 seeds those with further journals: of both kinds, with workers, followers and archives, and
+none with projections or resizes."""
+NAMES = ("second", "third")
+
+
+def journals_of(seed: int) -> tuple[str, ...]:
+    """Return the names of a seed's further journals: none, one, or at times two."""
+    if seed % 48 not in SEEDS:
+        return ()
+    return NAMES if seed % 3 == 0 else NAMES[:1]
+
+
+def weights_of(journals: tuple[str, ...]) -> Mapping[str, float]:
+    """Return the weights by which new shards are spread: the further journals have most of them."""
+    return {CLUSTERS_OWN: 1.0, **dict.fromkeys(journals, 1.5)} if journals else {}
+
+
+class Take(NamedTuple):
+    """The home that has taken a shard in a further journal, as its row says."""
+
+    epoch: Epoch
+    home: Incarnation
+
+
+class JournalChecker:
+    """The judge of where rows lie, and of who may write there."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lie: dict[ShardKey, str] = {}
+        "The journal of each shard, as the first decision or the first event has said."
+        self._takes: dict[tuple[str, int, ShardId], Take] = {}
+        self._started: dict[tuple[str, ShardId, Epoch], Lineage] = {}
+        "By shard and epoch: the lineage of its journal when its home began it."
+        for name, server in world.journals.items():
+            server.cluster.on_take = lambda *taken, name=name: self._is_taken(name, *taken)
+
+    def is_in(self, key: ShardKey) -> str:
+        """Return the name of the journal in which a shard lies, as far as it is known."""
+        return self._lie.get(key, CLUSTERS_OWN)
+
+    def decided(self, key: ShardKey) -> None:
+        """Check that a shard whose row was lost and is made anew lies where it did."""
+        if self._world.journals:
+            self._lies(key, self._world.server.cluster.journals.get(key, CLUSTERS_OWN))
+
+    def committed(self, name: str, type_name: str, row: EventRow, writer: Incarnation) -> None:
+        """Check promise 1 at a commit in a further journal."""
+        key = type_name, row.shard
+        self._lies(key, name)
+        if name == CLUSTERS_OWN:
+            return
+        take = self._takes.get((name, row.type_id, row.shard))
+        about = f"{type_name}/{row.entity}"
+        if take != Take(row.epoch, writer):
+            detail = f"{writer} wrote at epoch {row.epoch} in {name}, which was taken as {take}"
+            raise PromiseBroken(1, "written_by_who_has_taken_it", detail, about)
+        if not self.is_current(type_name, row.shard, row.epoch):
+            detail = f"{writer} wrote at epoch {row.epoch} in {name}, and started it before that was promoted"
+            raise PromiseBroken(1, "begins_anew_after_a_promotion", detail, about)
+        self._world.transition("journal", "taken", "written")
+
+    def started(self, key: ShardKey, epoch: Epoch) -> None:
+        """Note that a shard begins at its home. Nothing was read before."""
+        if (name := self.is_in(key)) != CLUSTERS_OWN:
+            self._started[*key, epoch] = self._world.servers[name].identity.lineage
+
+    def is_current(self, type_name: str, shard: ShardId, epoch: Epoch) -> bool:
+        """Whether the objects of a shard, at that epoch, were read on the present timeline of its
+        journal. So they lack nothing, and have nothing that the server has lost.
+        """
+        name = self.is_in((type_name, shard))
+        if name == CLUSTERS_OWN:
+            return True
+        return self._started.get((type_name, shard, epoch)) == self._world.servers[name].identity.lineage
+
+    def _lies(self, key: ShardKey, name: str) -> None:
+        known = self._lie.setdefault(key, name)
+        if known != name:
+            detail = f"its rows lie in {known or 'the journal of the cluster'}, and now in {name or 'that'}"
+            raise PromiseBroken(1, "a_shard_lies_in_one_journal", detail, f"{key[0]}/{key[1]}")
+
+    def _is_taken(
+        self, name: str, type_name: str, type_id: int, shard: ShardId, epoch: Epoch, home: Incarnation
+    ) -> None:
+        """Check that the epoch does not fall, and is that of a decision."""
+        world, key = self._world, (name, type_id, shard)
+        before = self._takes.get(key)
+        about = f"{type_name}/{shard}"
+        world.trace.note(home, None, "takes %s in %s at epoch %d", about, name, epoch)
+        world.transition("journal", "decided" if before is None else "taken", "taken")
+        self._takes[key] = Take(epoch, home)
+        if before is not None and (epoch < before.epoch or (epoch == before.epoch and home != before.home)):
+            detail = f"{home} takes it at epoch {epoch} in {name}, after {before}"
+            world.broke(PromiseBroken(1, "taken_epochs_rise", detail, about))
+        if world.witness.homes.get((type_name, shard, epoch)) != home:
+            detail = f"{home} takes it at epoch {epoch} in {name}, and was never its home"
+            world.broke(PromiseBroken(7, "hosts_what_the_row_says", detail, about))
+
+    def went_back(self, name: str, server: MemoryServer) -> None:
+        """Take the rows of a promoted standby for the takes: it may lack the last ones."""
+        numbers, rows = server.cluster.type_ids, server.cluster.shards.values()
+        for key in [each for each in self._takes if each[0] == name]:
+            del self._takes[key]
+        for row in rows:
+            self._takes[name, numbers[row.type], row.shard] = Take(row.epoch, str(row.home))
