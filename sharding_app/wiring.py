@@ -107,6 +107,11 @@ def conninfo(alias: str) -> dict[str, object]:
     return from_django_settings(started(django_settings.DATABASES[alias]))
 
 
+def further_ways(settings: Settings) -> dict[str, dict[str, object]]:
+    """Return how to connect to each further journal."""
+    return {alias: conninfo(alias) for alias in settings.further_journals}
+
+
 PATIENCE_BEYOND_A_LEASE = 2.0
 """More seconds than a lease without an answer: a frozen node has lost its locks by then."""
 

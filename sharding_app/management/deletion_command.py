@@ -8,12 +8,13 @@ import msgspec
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes, living_hosts
+from sharding_app.adapters.postgres.further import Further, JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.transfer import Resizing
 from sharding_app.management.operator_command import OperatorCommand, refused
 from sharding_app.operations.connectivity import database_trouble
 from sharding_app.operations.console import counted
 from sharding_app.settings.load import get_settings
-from sharding_app.wiring import conninfo
+from sharding_app.wiring import conninfo, further_ways
 
 T = TypeVar("T")
 
@@ -46,8 +47,16 @@ class DatabaseCommand(OperatorCommand):
             ) from error
         except UnknownTypes as error:
             raise refused(f"The cluster knows no type {', '.join(map(repr, error.names))}.") from error
+        except UnknownJournals as error:
+            raise refused(str(error)) from error
+        except JournalDown as error:
+            raise database_trouble(error.name, error.__cause__ or error) from error
         except ServerError as error:
             raise database_trouble(settings.database, error) from error
+
+    def further(self) -> Further:
+        """Return the ways to the further journals that the settings name."""
+        return further_ways(get_settings())
 
 
 class DeletionCommand(DatabaseCommand):

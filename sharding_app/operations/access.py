@@ -5,6 +5,7 @@ person's value is opened. A row that is stored while the command reads may be in
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import msgspec
 
@@ -23,7 +24,9 @@ from sharding_app.adapters.personal.sealing import (
 )
 from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.deletion import UnknownTypes
+from sharding_app.adapters.postgres.deletion import ServerError, UnknownTypes
+from sharding_app.adapters.postgres.further import JournalDown
+from sharding_app.adapters.postgres.several import Journals
 from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.adapters.postgres.transfer import KnownType, StoredRow, StoredSnapshot, Transfer
 from sharding_app.entities import identifiers
@@ -31,7 +34,7 @@ from sharding_app.operations.erasing import Progress
 from sharding_app.operations.journal_file import raw
 from sharding_app.operations.subjects import own_types, types_with_data
 from sharding_app.settings.load import get_settings
-from sharding_app.wiring import personal_vault
+from sharding_app.wiring import further_ways, personal_vault
 
 PAGE_MESSAGES = 500
 TOLD_ROWS = 5000
@@ -84,12 +87,21 @@ class Erased(Exception):
 
 
 def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterator[Line]:
-    """Read all about a person. Raises Erased, NoKeys, psycopg.Error."""
+    """Read all about a person. Raises Erased, NoKeys, UnknownJournals, psycopg.Error.
+
+    All journals answer before the first value is read.
+    """
     name = identifiers.entity_id(subject)
     vault = personal_vault(get_settings())
     if vault is None:
         raise NoKeys(NO_KEYS)
-    with Subjects(where) as subjects, Transfer(where, read_only=True) as transfer:
+    further = further_ways(get_settings())
+    with (
+        Subjects(where) as subjects,
+        Journals(where, further, read_only=True) as transfer,
+        ExitStack() as stack,
+    ):
+        others = [_opened(stack, name, further[name]) for name in transfer.in_use()]
         key = answered(
             keys_of(vault, [name], make=False), lambda ask: subjects.rows(ask.query, ask.params)
         ).get(name)
@@ -106,7 +118,15 @@ def lines(where: Conninfo, subject: str, by: str, progress: Progress) -> Iterato
             except UnknownTypes:
                 continue  # no node has hosted it yet
             yield from reader.of_type(transfer, known, is_own=type_name in own)
-        yield from reader.of_messages(subjects, own)
+        for each in (subjects, *others):
+            yield from reader.of_messages(each, own)
+
+
+def _opened(stack: ExitStack, name: str, way: Conninfo) -> Subjects:
+    try:
+        return stack.enter_context(Subjects(way))
+    except ServerError as error:
+        raise JournalDown(name, error) from error
 
 
 class _Reader:

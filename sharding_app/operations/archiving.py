@@ -27,6 +27,8 @@ from typing import NamedTuple
 from sharding_app.adapters.postgres.archive import Archive, Dormant, Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
+from sharding_app.adapters.postgres.further import NONE, Further
+from sharding_app.adapters.postgres.several import Journals
 from sharding_app.adapters.postgres.transfer import KnownType
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations.connectivity import joined
@@ -108,11 +110,13 @@ class Found(NamedTuple):
     left: Counter[str]
 
 
-def count_entities(where: Conninfo, name: str, entity: str | None, seconds: float) -> Found:
+def count_entities(
+    where: Conninfo, name: str, entity: str | None, seconds: float, further: Further = NONE
+) -> Found:
     """Count what would be moved. Raises UnknownTypes, psycopg.Error."""
     entities = events = 0
     left: Counter[str] = Counter()
-    with Archive(where, read_only=True) as archive:
+    with Journals(where, further, read_only=True) as archive:
         known = archive.type(name)
         for chosen in _files(archive, known, entity, seconds, left):
             entities += len(chosen)
@@ -121,12 +125,19 @@ def count_entities(where: Conninfo, name: str, entity: str | None, seconds: floa
 
 
 def archive_entities(
-    where: Conninfo, name: str, entity: str | None, seconds: float, folder: Path, by: str, progress: Progress
+    where: Conninfo,
+    name: str,
+    entity: str | None,
+    seconds: float,
+    folder: Path,
+    by: str,
+    progress: Progress,
+    further: Further = NONE,
 ) -> Moved:
     """Move entities whose last event is older than that number of seconds to files. Raises
     NotArchived, BadFile, OSError, CannotReach, UnknownTypes, psycopg.Error.
     """
-    with Archive(where) as archive:
+    with Journals(where, further) as archive:
         run = _Run(archive, name, folder, by, progress)
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):

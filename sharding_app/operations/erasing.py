@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, erase_entity
+from sharding_app.adapters.postgres.further import NONE, Further
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.ports.journal import Erasure
@@ -30,14 +31,22 @@ class NotErased(Exception):
 
 
 def erase(
-    where: Conninfo, name: str, entity: str, by: str, timeout: float, progress: Progress
+    where: Conninfo,
+    name: str,
+    entity: str,
+    by: str,
+    timeout: float,
+    progress: Progress,
+    further: Further = NONE,
 ) -> tuple[str, Erasure]:
     """Erase an entity. Return the name of the home that has erased it, or "", and the rows.
 
     `timeout` limits the seconds without progress. Raises NotErased, CannotReach, psycopg.Error.
     """
     try:
-        found = erase_entity(where, name, entity, by, lambda done: progress(f"{done.events} events erased"))
+        found = erase_entity(
+            where, name, entity, by, lambda done: progress(f"{done.events} events erased"), further=further
+        )
     except NodesAlive:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_at_home(name, entity, by, timeout, progress))

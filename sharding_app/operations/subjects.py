@@ -16,6 +16,7 @@ from sharding_app.adapters.personal.vault import mark_of, new_row
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import ServerError, count_entity
 from sharding_app.adapters.postgres.errors import explain
+from sharding_app.adapters.postgres.further import UnknownJournals
 from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.entities import identifiers
 from sharding_app.entities.entity_type import EntityType
@@ -25,12 +26,12 @@ from sharding_app.errors import Unavailable, WrongContext
 from sharding_app.operations.erasing import NotErased, Progress, erase
 from sharding_app.ports.journal import Erasure
 from sharding_app.settings.load import get_settings
-from sharding_app.wiring import conninfo, personal_vault
+from sharding_app.wiring import conninfo, further_ways, personal_vault
 
 TIMEOUT_SECONDS = 30.0
 
 
-INTERRUPTIONS = (ServerError, CommandError, NoKeys, NotErased)
+INTERRUPTIONS = (ServerError, CommandError, NoKeys, NotErased, UnknownJournals)
 """After any of them the erasure is finished by another call."""
 
 
@@ -95,7 +96,8 @@ def erased(
         mark = mark_of(index, name)
         subjects.rows("subject_erase", {"row": new_row(), "mark": mark})
         subjects.clean()
-        found = {each: erase(where, each, name, by, timeout, progress)[1] for each in own_types()}
+        further = further_ways(get_settings())
+        found = {each: erase(where, each, name, by, timeout, progress, further)[1] for each in own_types()}
         events = sum(each.events for each in found.values())
         detail = f"{len([each for each in found.values() if each != Erasure()])} entities, {events} events, by {by}"
         subjects.rows("subject_finish", {"mark": mark, "detail": detail})
@@ -105,7 +107,8 @@ def erased(
 def counted_rows(where: Conninfo, subject: str | int | UUID) -> SubjectErasure:
     """Count the rows of the person's own entities, and erase nothing. Raises psycopg.Error."""
     name = identifiers.entity_id(subject)
-    found = {each: count_entity(where, each, name) for each in own_types()}
+    further = further_ways(get_settings())
+    found = {each: count_entity(where, each, name, further=further) for each in own_types()}
     return SubjectErasure(found, to_rebuild(), tuple(each.name for each in _others()))
 
 

@@ -11,10 +11,16 @@ Tables that grow with the journal are deleted in pieces: short transactions that
 rows, and check that none of them has been given a home. A piece ends where entities end, or takes
 the end of one entity: a deletion that is interrupted leaves no gap. Where the journal is
 partitioned by type, the events of a type go at once instead, with the files of its partition.
+
+Where shards lie in further journals (`further`), the coordinator's rows are raised first, then the
+rows there, and each journal is deleted by itself. Nothing is deleted before all that are needed
+have answered.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -22,10 +28,11 @@ import psycopg
 from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.further import NONE, Further, connect, epochs, stand, used
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of, type_parameters
 from sharding_app.ports.journal import Erasure
-from sharding_app.protocol.ids import EntityId, ShardId
+from sharding_app.protocol.ids import EntityId, Epoch, ShardId
 from sharding_app.protocol.records import TypeConfig
 
 EVENTS_AT_ONCE = 5_000
@@ -75,6 +82,14 @@ class NoPlace(Exception):
         self.name = name
 
 
+class InFurtherJournals(Exception):
+    """Messages would have to move between these journals: nothing was changed."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(f"shards lie in {', '.join(names)}")
+        self.names = tuple(names)
+
+
 class UnknownTypes(Exception):
     """The cluster knows no types of these names: nothing was deleted."""
 
@@ -86,11 +101,17 @@ class UnknownTypes(Exception):
 # -- One entity ----------------------------------------------------------------------------------
 
 
-def count_entity(conninfo: Conninfo, type_name: str, entity: str) -> Erasure:
-    """Count the rows of an entity. Raises psycopg.Error."""
-    with _connected(conninfo, read_only=True) as connection, connection.transaction():
+def count_entity(conninfo: Conninfo, type_name: str, entity: str, *, further: Further = NONE) -> Erasure:
+    """Count the rows of an entity. Raises UnknownJournals, JournalDown, psycopg.Error."""
+    with _connected(conninfo, read_only=True) as connection, connection.transaction(), ExitStack() as stack:
         known = _entity(connection, type_name, entity)
-        return Erasure() if known is None else Erasure(*_one(connection, "erase_count", known))
+        if known is None:
+            return Erasure()
+        found = Erasure(*_one(connection, "erase_count", known))
+        for name in _journals_of(connection, type_name, known, further):
+            journal = stack.enter_context(connect(name, further, "deletion", read_only=True))
+            found += Erasure(*_one(journal, "erase_count", known))
+        return found
 
 
 def erase_entity(
@@ -101,45 +122,101 @@ def erase_entity(
     progress: Callable[[Erasure], object] = bool,
     *,
     events_at_once: int = EVENTS_AT_ONCE,
+    further: Further = NONE,
 ) -> Erasure:
-    """Erase an entity whose home is dead. Raises NodesAlive, or psycopg.Error.
+    """Erase an entity whose home is dead. Raises NodesAlive, UnknownJournals, JournalDown, or
+    psycopg.Error.
 
     A living home may hold the entity in memory, so it erases it itself
     (`runtime.hosting.erasure`). The epochs of all shards in which the entity has left rows are
     raised, since it may begin to live in any of them.
     """
-    with _connected(conninfo) as connection:
+    with _connected(conninfo) as connection, ExitStack() as stack:
         known = _entity(connection, type_name, entity)
-        shards = [] if known is None else _rows(connection, "erase_find", known)
-        if known is None or not shards:
+        if known is None:
             return Erasure()
-        homes = [home for _, home in shards]
+        found = {connection: dict(_rows(connection, "erase_find", known))}
+        shards = dict(found[connection])
+        for name in _journals_of(connection, type_name, known, further):
+            journal = stack.enter_context(connect(name, further, "deletion"))
+            found[journal] = dict(_rows(journal, "erase_find", known))
+            # Whose home a shard has is said by the coordinator's row.
+            there = epochs(connection, known["type_id"], [*found[journal]])
+            shards |= {shard: home for shard, (_, home) in there.items()}
+        if not shards:
+            return Erasure()
+        ordered = sorted(shards)
+        homes = [shards[each] for each in ordered]
         if alive := _rows(connection, "erase_homes", {"homes": homes}):
             raise NodesAlive([name for (name,) in alive])
         type_id = known["type_id"]
         params = {"type_id": type_id, "type": type_name, "entity": entity, "by": by}
-        seen = {"shards": [shard for shard, _ in shards], "homes": homes}
-        fenced = _rows(connection, "erase_fence", {**params, **seen})
+        fenced = dict(_rows(connection, "erase_fence", {**params, "shards": ordered, "homes": homes}))
         if len(fenced) < len(shards):
             raise NodesAlive
-        raised = {
-            "type_id": type_id,
-            "shards": [each for each, _ in fenced],
-            "epochs": [each for _, each in fenced],
-        }
-        shard, epoch = fenced[0]
-        held = {**params, "shards": raised["shards"]}
-        held |= {"shard": shard, "epoch": epoch, "at_most": events_at_once}
-        erased = Erasure(whole=False)
-        while not erased.whole:
-            with connection.transaction():
-                whole = _one(connection, "erase_held", raised)
-                piece = _rows(connection, "erase", {**held, "events_before": erased.events})
-                if not piece or whole != (True,):
-                    raise NodesAlive
-            erased += Erasure(*piece[0])
-            progress(erased)
+        for journal, there_too in found.items():
+            raised = {each: fenced[each] for each in there_too}
+            if journal is not connection and not stand(journal, type_name, type_id, raised):
+                raise NodesAlive
+        total = Erasure()
+        for journal, left in reversed(found.items()):
+            if left:
+                raised = {each: fenced[each] for each in sorted(left)}
+                piece = _erase(journal, params, raised, events_at_once, total, progress)
+                if journal is not connection:
+                    _note_erased(connection, params, piece)
+                total += piece
+    return total
+
+
+def _erase(
+    connection: Connection,
+    params: dict[str, Any],
+    raised: Mapping[ShardId, Epoch],
+    events_at_once: int,
+    before: Erasure,
+    progress: Callable[[Erasure], object],
+) -> Erasure:
+    """Erase what one database has of an entity, in pieces. These shards of it are fenced."""
+    shards = [*raised]
+    seen = {"type_id": params["type_id"], "shards": shards, "epochs": [*raised.values()]}
+    held = {
+        **params,
+        "shards": shards,
+        "shard": shards[0],
+        "epoch": raised[shards[0]],
+        "at_most": events_at_once,
+    }
+    erased = Erasure(whole=False)
+    while not erased.whole:
+        with connection.transaction():
+            whole = _one(connection, "erase_held", seen)
+            piece = _rows(connection, "erase", {**held, "events_before": erased.events})
+            if not piece or whole != (True,):
+                raise NodesAlive
+        erased += Erasure(*piece[0])
+        progress(before + erased)
     return erased
+
+
+def _note_erased(connection: Connection, params: dict[str, Any], erased: Erasure) -> None:
+    """Note in the timeline what was erased in a further journal, which has none."""
+    detail = f"{erased.events} events, {erased.snapshots} snapshots, by {params['by']}"
+    note = {"action": "entity_erased", "type": params["type"], "detail": detail}
+    connection.execute(QUERIES["archive_note"], note)
+
+
+def _journals_of(
+    connection: Connection, type_name: str, known: Mapping[str, Any], further: Further
+) -> list[str]:
+    """Return the further journals that may have rows of an entity: that of its shard, or those of
+    its type, where its shard is not known here.
+    """
+    names = used(connection, further, [type_name])
+    if not names or known["shard"] is None:
+        return names
+    found = _rows(connection, "journal_of", dict(known))
+    return [name for (name,) in found if name]
 
 
 def _entity(connection: Connection, type_name: str, entity: str) -> dict[str, Any] | None:
@@ -151,13 +228,17 @@ def _entity(connection: Connection, type_name: str, entity: str) -> dict[str, An
     return None
 
 
-def scrub_tables(conninfo: Conninfo) -> None:
+def scrub_tables(conninfo: Conninfo, *, further: Further = NONE) -> None:
     """Free the deleted rows, and remove their values from the planner's statistics. Raises
     psycopg.Error.
     """
-    with _connected(conninfo) as connection:
-        for table in ("sharding_event", "sharding_snapshot", "sharding_remembered", "sharding_message"):
-            connection.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(table)))
+    with _connected(conninfo) as connection, ExitStack() as stack:
+        names = used(connection, further)
+        every = [connection, *(stack.enter_context(connect(name, further, "deletion")) for name in names)]
+        for each, table in product(
+            every, ("sharding_event", "sharding_snapshot", "sharding_remembered", "sharding_message")
+        ):
+            each.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(table)))
 
 
 # -- Refusals ------------------------------------------------------------------------------------
@@ -193,6 +274,7 @@ def remove_data(
     dry_run: bool = False,
     messages: bool = False,
     placing: Placing | None = None,
+    further: Further = NONE,
 ) -> Removal:
     """Remove homes, locations and remembered ids of these types; without named types those of all,
     with leases and node rows. Never a journal, and messages and timers only with `messages`: they
@@ -204,14 +286,22 @@ def remove_data(
     process is fenced forever, also when the shards are given out again. The types may be configured
     differently afterwards. Raises NodesAlive, UnknownTypes, MessagesWait, NoPlace, what a placing
     raises, or psycopg.Error.
+
+    With further journals a type that has a history keeps its configuration: with other shards,
+    entities would be looked for in journals that do not have them. Nor can a placing move messages
+    from one journal to another (InFurtherJournals).
     """
     params: dict[str, Any] = {"types": None if types is None else list(types), "by": by}
     params["kept"] = placing is not None
     with _connected(conninfo) as connection, connection.transaction(force_rollback=dry_run):
         if unknown := _rows(connection, "remove_unknown", params):
             raise UnknownTypes([name for (name,) in unknown])
+        names = used(connection, further, params["types"])
+        if names and placing is not None:
+            raise InFurtherJournals(names)
+        journals = _Journals(connection, params["types"], further, names)
         if dry_run:
-            return Removal(*_one(connection, "remove_count", params))
+            return journals.counted(Removal(*_one(connection, "remove_count", params)))
         connection.execute(QUERIES["remove_lock"])
         _refuse_hosts(connection, params["types"])
         if not _rows(connection, "remove_alive", {"types": None}):
@@ -220,12 +310,62 @@ def remove_data(
             connection.execute(QUERIES["remove_term"])
             if placing is not None:
                 connection.execute(QUERIES["remove_hold"])
-        removed = Removal(*_one(connection, "remove_all", params))
+        removed = journals.counted(Removal(*_one(connection, "remove_all", params)))
         if removed.messages and not messages:
             raise MessagesWait(removed.messages)  # which takes all of it back
         if placing is not None:
             _place_messages(connection, params, placing)
-        return removed
+        return journals.removed(removed)
+
+
+class _Journals:
+    """The further journals of types whose data is removed, in a transaction on the cluster's
+    database.
+    """
+
+    def __init__(
+        self, cluster: Connection, types: Sequence[str] | None, further: Further, names: Sequence[str]
+    ) -> None:
+        self._cluster = cluster
+        self._further = further
+        self._names = names
+        wanted = {"types": types}
+        self._types = dict(_rows(cluster, "journal_types", wanted)) if further else {}
+        self._ids = list(self._types)
+
+    def counted(self, found: Removal) -> Removal:
+        """Add what further journals have."""
+        remembered, messages = found.remembered, found.messages
+        for name in self._names:
+            with connect(name, self._further, "deletion", read_only=True) as journal:
+                numbers = _one(journal, "journal_waits", {"type_ids": self._ids})
+            remembered, messages = remembered + numbers[0], messages + numbers[1]
+        return msgspec.structs.replace(found, remembered=remembered, messages=messages)
+
+    def removed(self, found: Removal) -> Removal:
+        """Fence the types in further journals, and remove their rows there. If a later journal
+        fails, the cluster's rows stay as they are, and the command is run again.
+        """
+        if not self._further:
+            return found
+        histories = {
+            number for (number,) in _rows(self._cluster, "journal_histories", {"type_ids": self._ids})
+        }
+        with ExitStack() as stack:
+            for name in self._names:
+                journal = stack.enter_context(connect(name, self._further, "deletion"))
+                stack.enter_context(journal.transaction())
+                for type_id, type_name in self._types.items():
+                    found_there = epochs(self._cluster, type_id, journal=name)
+                    raised = {shard: epoch for shard, (epoch, _) in found_there.items()}
+                    if not stand(journal, type_name, type_id, raised):
+                        raise NodesAlive
+                _one(journal, "journal_forget", {"type_ids": self._ids})
+                histories |= {
+                    number for (number,) in _rows(journal, "journal_histories", {"type_ids": self._ids})
+                }
+        _rows(self._cluster, "journal_settled", {"type_ids": sorted(histories)})
+        return found
 
 
 def _place_messages(connection: Connection, params: dict[str, Any], placing: Placing) -> None:
@@ -247,10 +387,15 @@ def _place_messages(connection: Connection, params: dict[str, Any], placing: Pla
 # -- All that a type has stored ------------------------------------------------------------------
 
 
-def count_journal(conninfo: Conninfo, type_name: str) -> Erasure:
+def count_journal(conninfo: Conninfo, type_name: str, *, further: Further = NONE) -> Erasure:
     """Count the rows of a type, which takes long on a large journal. Raises UnknownTypes."""
     with _connected(conninfo, read_only=True) as connection, connection.transaction():
-        return Erasure(*_one(connection, "journal_count", {"type_id": _number(connection, type_name)}))
+        wanted = {"type_id": _number(connection, type_name)}
+        found = Erasure(*_one(connection, "journal_count", wanted))
+        for name in used(connection, further, [type_name]):
+            with connect(name, further, "deletion", read_only=True) as journal:
+                found += Erasure(*_one(journal, "journal_count", wanted))
+        return found
 
 
 def remove_journal(
@@ -260,6 +405,7 @@ def remove_journal(
     progress: Callable[[Erasure], object],
     *,
     rows_at_once: int | None = None,
+    further: Further = NONE,
 ) -> Erasure:
     """Delete a type's events, snapshots, remembered ids, messages and timers. Raises NodesAlive,
     UnknownTypes, or psycopg.Error.
@@ -267,22 +413,22 @@ def remove_journal(
     Refuses while a living node hosts the type; other types go on. The timeline notes how far it
     came. The size of a piece follows the duration of the last one, unless it is given.
     """
-    with _connected(conninfo) as connection:
+    with _connected(conninfo) as connection, ExitStack() as stack:
         number = _number(connection, type_name)
+        names = used(connection, further, [type_name])
+        journals = {name: stack.enter_context(connect(name, further, "deletion")) for name in names}
         _refuse_hosts(connection, [type_name])
         connection.execute(QUERIES["journal_fence"], {"type_id": number, "type": type_name, "by": by})
-        total = Erasure(whole=False)
-        rows = rows_at_once or ROWS_AT_FIRST
+        for name, journal in journals.items():
+            raised = {shard: epoch for shard, (epoch, _) in epochs(connection, number, journal=name).items()}
+            if not stand(journal, type_name, number, raised):
+                raise NodesAlive
+        emptying = _Emptying(connection, number, type_name, rows_at_once, progress)
         try:
-            total += _emptied(connection, number, type_name)
-            while not total.whole:
-                began = time.monotonic()
-                with connection.transaction():
-                    total += _piece(connection, number, type_name, rows)
-                progress(total)
-                if rows_at_once is None:
-                    rows = next_rows(rows, time.monotonic() - began)
+            for journal in (*journals.values(), connection):
+                emptying.run(journal)
         finally:
+            total = emptying.total
             if not connection.closed:
                 action = "journal_removed" if total.whole else "journal_partly_removed"
                 noted = {"action": action, "type": type_name, "events": total.events, "by": by}
@@ -290,50 +436,83 @@ def remove_journal(
     return total
 
 
-def _piece(connection: Connection, number: int, type_name: str, rows: int) -> Erasure:
-    _refuse_hosts(connection, [type_name])
-    if not _one(connection, "journal_homeless", {"type_id": number})[0]:
-        raise NodesAlive
-    params: dict[str, Any] = {"type_id": number, "rows": rows}
-    first, bound = _one(connection, "journal_bound", params)
-    if bound is None:
-        query = "journal_remove_rest"
-    else:
-        query = "journal_remove_tail" if bound == first else "journal_remove"
-        params["bound"] = bound
-    events, snapshots, remembered, messages = _one(connection, query, params)
-    whole = bound is None and max(snapshots, remembered, messages) < rows
-    return Erasure(events, snapshots, remembered, messages, whole)
-
-
-def _emptied(connection: Connection, number: int, type_name: str) -> Erasure:
-    """Empty the partition of the type at once, if it has one and this role may: the server drops
-    its files, whatever their size. An empty partition stays, for the type may live again.
-
-    Statements of all types wait behind our wait for the partition, so it is a short one. If the
-    partition stays in use, the pieces do what is left.
+class _Emptying:
+    """Deletes what has been stored of a type, one database after the other; `cluster` leads to the
+    rows of nodes.
     """
-    if not _rows(connection, "journal_partition", {"type_id": number}):
-        return Erasure(whole=False)
-    # No shard has a home, so that this stays the number of its events.
-    events = _one(connection, "journal_events", {"type_id": number})[0]
-    for _ in range(EMPTYING_TRIES):
-        try:
+
+    def __init__(
+        self,
+        cluster: Connection,
+        number: int,
+        name: str,
+        rows: int | None,
+        progress: Callable[[Erasure], object],
+    ) -> None:
+        self.total = Erasure(whole=False)
+        self._cluster = cluster
+        self._number = number
+        self._name = name
+        self._rows_given = rows
+        self._progress = progress
+
+    def run(self, connection: Connection) -> None:
+        """Delete what this database has."""
+        rows = self._rows_given or ROWS_AT_FIRST
+        self.total = msgspec.structs.replace(self.total, whole=False) + self._emptied(connection)
+        while not self.total.whole:
+            began = time.monotonic()
             with connection.transaction():
-                connection.execute(f"SET LOCAL lock_timeout = '{round(EMPTYING_LOCK_SECONDS * 1000)}ms'")
-                # Behind the beginning of a copy into another layout, which would not see this.
-                connection.execute("LOCK TABLE sharding_event IN ROW EXCLUSIVE MODE")
-                _refuse_hosts(connection, [type_name])
-                if not _one(connection, "journal_homeless", {"type_id": number})[0]:
-                    raise NodesAlive
-                found = _rows(connection, "journal_partition", {"type_id": number})
-                if not found:
-                    return Erasure(whole=False)
-                connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(found[0][0])))
-                return Erasure(events, whole=False)
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
-            time.sleep(EMPTYING_PAUSE_SECONDS)
-    return Erasure(whole=False)
+                self.total += self._piece(connection, rows)
+            self._progress(self.total)
+            if self._rows_given is None:
+                rows = next_rows(rows, time.monotonic() - began)
+
+    def _refuse(self, connection: Connection) -> None:
+        _refuse_hosts(self._cluster, [self._name])
+        if not _one(connection, "journal_homeless", {"type_id": self._number})[0]:
+            raise NodesAlive
+
+    def _piece(self, connection: Connection, rows: int) -> Erasure:
+        self._refuse(connection)
+        params: dict[str, Any] = {"type_id": self._number, "rows": rows}
+        first, bound = _one(connection, "journal_bound", params)
+        if bound is None:
+            query = "journal_remove_rest"
+        else:
+            query = "journal_remove_tail" if bound == first else "journal_remove"
+            params["bound"] = bound
+        events, snapshots, remembered, messages = _one(connection, query, params)
+        whole = bound is None and max(snapshots, remembered, messages) < rows
+        return Erasure(events, snapshots, remembered, messages, whole)
+
+    def _emptied(self, connection: Connection) -> Erasure:
+        """Empty the partition of the type at once, if it has one and this role may: the server
+        drops its files, whatever their size. An empty partition stays, for the type may live again.
+
+        Statements of all types wait behind our wait for the partition, so it is a short one. If the
+        partition stays in use, the pieces do what is left.
+        """
+        wanted = {"type_id": self._number}
+        if not _rows(connection, "journal_partition", wanted):
+            return Erasure(whole=False)
+        # No shard has a home, so that this stays the number of its events.
+        events = _one(connection, "journal_events", wanted)[0]
+        for _ in range(EMPTYING_TRIES):
+            try:
+                with connection.transaction():
+                    connection.execute(f"SET LOCAL lock_timeout = '{round(EMPTYING_LOCK_SECONDS * 1000)}ms'")
+                    # Behind the beginning of a copy into another layout, which would not see this.
+                    connection.execute("LOCK TABLE sharding_event IN ROW EXCLUSIVE MODE")
+                    self._refuse(connection)
+                    found = _rows(connection, "journal_partition", wanted)
+                    if not found:
+                        return Erasure(whole=False)
+                    connection.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(found[0][0])))
+                    return Erasure(events, whole=False)
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+                time.sleep(EMPTYING_PAUSE_SECONDS)
+        return Erasure(whole=False)
 
 
 def next_rows(rows: int, seconds: float) -> int:

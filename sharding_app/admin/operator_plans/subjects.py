@@ -8,6 +8,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from sharding_app.adapters.postgres.deletion import ServerError
+from sharding_app.adapters.postgres.further import UnknownJournals
 from sharding_app.admin.operator_plans.plan import Plan, Refused
 from sharding_app.dashboard.keyset import storable
 from sharding_app.entities import identifiers
@@ -29,7 +30,7 @@ def erase(look: Look, given: QueryDict) -> Plan:
         )
     try:
         found = counted_rows(conninfo(get_settings().lifeline_database), subject)
-    except ServerError as error:
+    except (ServerError, UnknownJournals) as error:
         raise Refused(reason(error)) from error
     return Plan(
         title=_("Erase the person {}").format(subject),

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from sharding_app.adapters.postgres.connection import Conninfo
+from sharding_app.adapters.postgres.further import Further
+from sharding_app.adapters.postgres.several import Journals
 from sharding_app.adapters.postgres.transfer import Age, KnownType, StoredRow, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused, signed
@@ -80,7 +82,9 @@ class Command(DatabaseCommand):
             raise refused("--older-than must be at least 0, and --keep at least 1.")
         age = Age(_seconds(options["older_than"]), keep)
         if not options["yes"]:
-            entities, events = self.on_database(lambda where: _count(where, name, entity, age))
+            entities, events = self.on_database(
+                lambda where: _count(where, self.further(), name, entity, age)
+            )
             self.say(
                 f"Would be moved: at most {counted(events, 'event')}, entities: {entities}. "
                 "Add --to FILE.jsonl.gz and --yes to move them."
@@ -94,7 +98,9 @@ class Command(DatabaseCommand):
             raise refused(f"{path} {remedy} --resume.")
         progress = Progress(self.stderr, quiet=self.as_json)
         try:
-            end = self.on_database(lambda where: _move(where, name, entity, age, path, progress))
+            end = self.on_database(
+                lambda where: _move(where, self.further(), name, entity, age, path, progress)
+            )
         except (BadFile, OSError) as error:
             raise refused(f"{error}.") from error
         finally:
@@ -127,7 +133,9 @@ class Command(DatabaseCommand):
         progress, by = Progress(self.stderr, quiet=self.as_json), signed("sharding_archive")
         try:
             moved = self.on_database(
-                lambda where: archive_entities(where, name, entity, seconds, folder, by, progress)
+                lambda where: archive_entities(
+                    where, name, entity, seconds, folder, by, progress, self.further()
+                )
             )
         except (BadFile, OSError) as error:
             raise refused(f"{error}.") from error
@@ -151,10 +159,9 @@ class Command(DatabaseCommand):
         files = [each._asdict() for each in moved.files]
         self.result(dry_run=False, files=files, left=dict(moved.left))
 
-    @staticmethod
-    def _counted(where: Conninfo, name: str, entity: str | None, seconds: float) -> Found:
+    def _counted(self, where: Conninfo, name: str, entity: str | None, seconds: float) -> Found:
         try:
-            return count_entities(where, name, entity, seconds)
+            return count_entities(where, name, entity, seconds, self.further())
         except NotArchived as error:
             raise refused(str(error)) from error
 
@@ -171,14 +178,16 @@ def _amount(number: int) -> str:
     return "1 entity" if number == 1 else f"{number} entities"
 
 
-def _count(where: Conninfo, name: str, entity: str | None, age: Age) -> tuple[int, int]:
-    with Transfer(where, read_only=True) as transfer:
+def _count(where: Conninfo, further: Further, name: str, entity: str | None, age: Age) -> tuple[int, int]:
+    with Journals(where, further, read_only=True) as transfer:
         found = [events for _, events in transfer.old_entities(transfer.type(name).number, entity, age)]
     return len(found), sum(found)
 
 
-def _move(where: Conninfo, name: str, entity: str | None, age: Age, path: Path, progress: Progress) -> End:
-    with Transfer(where) as transfer:
+def _move(
+    where: Conninfo, further: Further, name: str, entity: str | None, age: Age, path: Path, progress: Progress
+) -> End:
+    with Journals(where, further) as transfer:
         known = transfer.type(name)
         header = Header(FORMAT, known.config.name, known.config.kind, transfer.cluster_id(), entity, True)
         last = go_on(path, header)

@@ -57,13 +57,13 @@ class Command(DeletionCommand):
         self.result(dry_run=options["dry_run"], erased=counts(found))
 
     def _counted(self, name: str, entity: str) -> Erasure:
-        found = self.on_database(lambda where: count_entity(where, name, entity))
+        found = self.on_database(lambda where: count_entity(where, name, entity, further=self.further()))
         self._something(found, name, entity)
         return found
 
     def _scrub(self, name: str, entity: str) -> int:
         """Remove the id from the admin's history and the statistics; return the number of lines."""
-        self.on_database(scrub_tables)
+        self.on_database(lambda where: scrub_tables(where, further=self.further()))
         if not apps.is_installed("django.contrib.admin"):
             return 0
         from django.contrib.admin.models import LogEntry
@@ -84,7 +84,9 @@ class Command(DeletionCommand):
         progress = Progress(self.stderr, quiet=self.as_json)
         try:
             home, found = self.on_database(
-                lambda where: erase(where, name, entity, signed("sharding_erase"), timeout, progress)
+                lambda where: erase(
+                    where, name, entity, signed("sharding_erase"), timeout, progress, self.further()
+                )
             )
         except NotErased as error:
             raise refused(str(error)) from error

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sharding_app.adapters.postgres.connection import Conninfo
+from sharding_app.adapters.postgres.several import Journals
 from sharding_app.adapters.postgres.transfer import KnownType, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused
@@ -63,7 +64,7 @@ class Command(DatabaseCommand):
         progress = Progress(self.stderr, quiet=self.as_json or path is None)
 
         def write(where: Conninfo) -> End:
-            with Transfer(where, read_only=True) as transfer:
+            with Journals(where, self.further(), read_only=True) as transfer:
                 known = transfer.type(options["type"])
                 header = Header(
                     FORMAT,

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sharding_app.adapters.postgres.archive import Archive, Stored
+from sharding_app.adapters.postgres.archive import Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
+from sharding_app.adapters.postgres.several import Journals
 from sharding_app.adapters.postgres.transfer import (
     Contradiction,
     KnownType,
@@ -102,7 +103,7 @@ class Command(DatabaseCommand):
         types = {each.name: each for each in entity_types(get_settings())}
         by, stored, there = signed("sharding_import"), 0, 0
         others: list[str] = []
-        with Archive(where) as transfer:
+        with Journals(where, self.further(), weights=get_settings().journal_weights) as transfer:
             known = transfer.type(header.type)
             if known.config.kind != header.kind:
                 raise refused(

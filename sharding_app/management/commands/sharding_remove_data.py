@@ -1,12 +1,20 @@
 """`manage.py sharding_remove_data`: remove the cluster's internal data; journals stay."""
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from django.core.management.base import CommandError
 
-from sharding_app.adapters.postgres.deletion import MessagesWait, NoPlace, Placing, Removal, remove_data
+from sharding_app.adapters.postgres.deletion import (
+    InFurtherJournals,
+    MessagesWait,
+    NoPlace,
+    Placing,
+    Removal,
+    remove_data,
+)
 from sharding_app.errors import ShardingError
 from sharding_app.management.deletion_command import DeletionCommand, amount, counts, running
 from sharding_app.management.operator_command import refused, signed
@@ -71,9 +79,15 @@ class Command(DeletionCommand):
                 raise _they_wait(error.number) from error
             except NoPlace as error:
                 raise _no_place(error.name) from error
+            except InFurtherJournals as error:
+                raise _in_further_journals(error.names) from error
             except ShardingError as error:
                 raise refused(f"{error}. Nothing was changed.") from error
             self.say(f"Removed: {amount(found)}. Journals are unchanged.")
+            if self.further():
+                self.say(
+                    "Types that have a history keep their number of shards and their extractor: there are several journals."
+                )
             if kept:
                 self.say("The messages and timers that wait have the shards of these settings.")
         self.result(dry_run=options["dry_run"], removed=counts(found), refused_by=refused_by)
@@ -89,7 +103,13 @@ class Command(DeletionCommand):
         by = signed("sharding_remove_data")
         return self.on_database(
             lambda where: remove_data(
-                where, types, by=by, dry_run=dry_run, messages=messages, placing=placing
+                where,
+                types,
+                by=by,
+                dry_run=dry_run,
+                messages=messages,
+                placing=placing,
+                further=self.further(),
             )
         )
 
@@ -99,6 +119,14 @@ def _they_wait(number: int) -> CommandError:
         f"Durable messages and timers of these types wait: {number}. They would be lost. Give them the shards of these settings "
         "with --keep-messages, or start the nodes and let them take effect, or discard them (Messages on the dashboard), or add "
         "--delete-messages. Nothing was changed."
+    )
+
+
+def _in_further_journals(names: Sequence[str]) -> CommandError:
+    return refused(
+        f"Shards of these types lie in {', '.join(map(repr, names))}, and --keep-messages cannot move what waits from one journal "
+        "to another. Start the nodes and let the messages and timers take effect, or add --delete-messages. Nothing was "
+        "changed."
     )
 
 

@@ -66,12 +66,18 @@ class Command(DeletionCommand):
 
     def _on_journal(self, name: str, progress: Progress, *, dry_run: bool) -> Erasure:
         if dry_run:
-            return self.on_database(lambda where: count_journal(where, name))
+            return self.on_database(lambda where: count_journal(where, name, further=self.further()))
         by = signed("sharding_remove_journal")
 
         def remove(where: Conninfo) -> Erasure:
             try:
-                return remove_journal(where, name, by, lambda done: progress(f"{done.events} events deleted"))
+                return remove_journal(
+                    where,
+                    name,
+                    by,
+                    lambda done: progress(f"{done.events} events deleted"),
+                    further=self.further(),
+                )
             except NodesAlive as error:
                 raise refused(
                     f"{_hosted(name, error.names)}. Rows that were already deleted are gone; run the command "

@@ -1,0 +1,94 @@
+"""The further journals of a cluster, for the commands of operators: where shards lie, and how a
+journal learns that nothing is written there at an earlier epoch.
+
+Contract: the coordinator's row is raised first, and then the row in the shard's journal (`stand`).
+A home takes a shard in its journal before it writes or reads there. So a transaction there that
+holds the row, at the epoch that the command has raised, meets no home's work.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
+from sharding_app.adapters.postgres.sql import QUERIES
+from sharding_app.protocol.ids import Epoch, ShardId
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Further = Mapping[str, Conninfo]
+"""The ways to further journals, by their names."""
+NONE: Further = {}
+CONNECT_SECONDS = 10
+
+
+class JournalDown(psycopg.OperationalError):
+    """A journal that a command needs cannot be reached. Nothing was done there."""
+
+    def __init__(self, name: str, error: BaseException) -> None:
+        super().__init__(f"the journal {name!r} cannot be reached: {error}")
+        self.name = name
+
+
+class UnknownJournals(Exception):
+    """Shards lie in journals that this process's settings do not name. Nothing was done."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(sorted(names))
+        super().__init__(
+            f"Shards lie in {', '.join(map(repr, self.names))}, and SHARDING['JOURNALS'] of this process does not name it. "
+            "Give this process the settings of the nodes."
+        )
+
+
+def used(connection: Connection, further: Further, types: Sequence[str] | None = None) -> list[str]:
+    """Return the further journals in which shards of these types lie. Raises UnknownJournals,
+    psycopg.Error.
+    """
+    found = [name for (name,) in rows(connection, "journals_used", {"types": types})]
+    if unknown := set(found) - further.keys():
+        raise UnknownJournals(unknown)
+    return found
+
+
+@contextmanager
+def opened(name: str, further: Further, purpose: str, *, read_only: bool = False) -> Iterator[Connection]:
+    """Give a connection to a further journal. Raises JournalDown."""
+    connection = connect(name, further, purpose, read_only=read_only)
+    with connection:
+        yield connection
+
+
+def connect(name: str, further: Further, purpose: str, *, read_only: bool = False) -> Connection:
+    """Connect to a further journal. Raises JournalDown."""
+    try:
+        parameters = {"connect_timeout": CONNECT_SECONDS, **command_parameters(further[name], purpose)}
+        connection = psycopg.connect(**parameters, autocommit=True)
+    except psycopg.OperationalError as error:
+        raise JournalDown(name, error) from error
+    connection.read_only = read_only
+    return connection
+
+
+def epochs(
+    connection: Connection, type_id: int, shards: Sequence[ShardId] | None = None, journal: str | None = None
+) -> dict[ShardId, tuple[Epoch, str | None]]:
+    """Return epochs and homes by the coordinator's rows."""
+    wanted = {"type_id": type_id, "shards": shards, "journal": journal}
+    return {shard: (epoch, home) for shard, epoch, home in rows(connection, "journal_epochs", wanted)}
+
+
+def stand(journal: Connection, type_name: str, type_id: int, raised: Mapping[ShardId, Epoch]) -> bool:
+    """Let nothing be written there at an earlier epoch than these. False: a later epoch has one of
+    the shards.
+    """
+    ordered = sorted(raised)
+    wanted = {
+        "type": type_name, "type_id": type_id, "shards": ordered, "epochs": [raised[each] for each in ordered],
+    }  # fmt: skip
+    return len(rows(journal, "journal_stand", wanted)) == len(ordered)
+
+
+def rows(connection: Connection, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return connection.execute(QUERIES[query], params).fetchall()
