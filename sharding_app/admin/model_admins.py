@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, ClassVar
 
+from django.contrib import messages
 from django.contrib.admin import ModelAdmin, ShowFacets, SimpleListFilter, display
 from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -15,7 +16,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from sharding_app.adapters.django.database import ReadTooLong, bounded_reads
+from sharding_app.adapters.django.database import (
+    ReadTooLong,
+    bounded_reads,
+    further_journals,
+    journal_alias,
+)
 from sharding_app.dashboard.decision_tones import TONES
 from sharding_app.dashboard.jsontext import pretty
 from sharding_app.dashboard.keyset import (
@@ -29,6 +35,8 @@ from sharding_app.dashboard.keyset import (
 )
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType, Node
+from sharding_app.operations.several import JournalsDown, in_journal
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.numbering import Numbering
 
 
@@ -90,6 +98,8 @@ class ReadOnlyAdmin(ModelAdmin):  # type: ignore[type-arg] # generic for the typ
                 return view()
         except ReadTooLong as error:
             return self.nothing(request, _("This took too long"), str(error), 503)
+        except JournalsDown as error:
+            return self.nothing(request, _("A journal does not answer"), str(error), 503)
 
     def nothing(self, request: HttpRequest, title: Any, trouble: str, status: int) -> HttpResponse:
         """A page that says why there is nothing to see."""
@@ -127,6 +137,8 @@ class KeysetAdmin(ReadOnlyAdmin):
     change_list_template = "sharding_app/keyset_list.html"
     large: tuple[str, ...] = ()
     "Columns that lists do not read."
+    in_journals = False
+    "Whether each further journal has rows of its own."
     list_filter: ClassVar[tuple[type[HeadFilter]]] = (TypeFilter,)
     sortable_by = ()
     search_fields: ClassVar[tuple[str, ...]] = ("entity",)
@@ -139,7 +151,21 @@ class KeysetAdmin(ReadOnlyAdmin):
         if key is None:
             return None
         hidden = () if may_see_payloads(request.user) else self.large
-        return self.model._default_manager.filter(pk=key).defer(*hidden).first()
+        for name in (CLUSTERS_OWN, *(further_journals() if self.in_journals else ())):
+            with in_journal(name) as alias:
+                found = self.model._default_manager.using(alias).filter(pk=key).defer(*hidden).first()
+            if found is not None:
+                return found
+        return None
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """The list, with the journals of which it shows nothing since they do not answer."""
+        response = super().changelist_view(request, extra_context)
+        shown = getattr(response, "context_data", None) or {}
+        for each in getattr(shown.get("cl"), "down", ()):
+            text = _("The journal {} does not answer, and nothing of it is shown: {}.")
+            messages.warning(request, text.format(each.name, each.why.rstrip(".")))
+        return response
 
     def searched(
         self, rows: QuerySet[Any], query: str, heads: QuerySet[Any], wanted: int
@@ -226,6 +252,7 @@ class ShardAdmin(KeysetAdmin):
 
 
 class EventAdmin(KeysetAdmin):
+    in_journals = True
     list_display = ("entity", "seq", "name", "at", "type", "asked", "shard", "epoch")
     search_help_text = _("The beginning of an entity's id. Case matters.")
     payloads = ("payload", "reply", "command")
@@ -242,6 +269,7 @@ class EventAdmin(KeysetAdmin):
 
 
 class SnapshotAdmin(KeysetAdmin):
+    in_journals = True
     list_display = ("entity", "seq", "at", "type", "shard", "epoch")
     search_help_text = EventAdmin.search_help_text
     payloads = ("state",)
@@ -268,10 +296,13 @@ class EntityRowAdmin(KeysetAdmin):
 
 
 class RememberedEntityAdmin(EntityRowAdmin):
+    in_journals = True
     list_display = ("entity", "type", "shard", "epoch", "at")
 
     def keys(self, heads: QuerySet[Any], entity: str) -> list[tuple[int, int, str]]:
-        types = heads.values_list("id", "number_of_shards", "shards_wanted", "groups_resized")
+        # A further journal knows the numbers and names of types alone.
+        types = heads.using(journal_alias())
+        types = types.values_list("id", "number_of_shards", "shards_wanted", "groups_resized")
         return [(number, Numbering(*numbers).shard_of(entity), entity) for number, *numbers in types]
 
 

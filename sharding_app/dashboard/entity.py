@@ -1,5 +1,7 @@
 """The page of one entity: where it lives, what it was and is, and what happened to it."""
 
+from collections.abc import Sequence
+
 from django.db import DatabaseError
 from django.utils.translation import gettext as _
 
@@ -21,6 +23,7 @@ from sharding_app.dashboard.presenters import shard_map, trouble
 from sharding_app.dashboard.presenters.homes import View
 from sharding_app.models import Event
 from sharding_app.operations.cache import Look
+from sharding_app.operations.several import JournalsDown
 from sharding_app.operations.snapshot import TypeRow
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES
 
@@ -42,15 +45,24 @@ def entity_context(
             "refused": _("No entity can have this id: it is too long, or contains a null character."),
         }
     wanted = int(at) if at.isdecimal() and len(at) < 20 else None
-    history = read_history(
-        row.number, row.config, entity, None if wanted is None else min(wanted, MAX_SEQ), payloads=payloads
-    )
+    journals = look.cluster.journal_names
+    try:
+        history = read_history(
+            row.number,
+            row.config,
+            entity,
+            None if wanted is None else min(wanted, MAX_SEQ),
+            payloads=payloads,
+            journals=journals,
+        )
+    except JournalsDown as error:
+        return {"entity": entity, "refused": _("This entity cannot be shown: {}.").format(error)}
     (cell,) = (
         shard_map.shard_map(look, row, range(history.shard, history.shard + 1))
         if history.shard is not None
         else (None,)
     )
-    state = _state(row, entity, history) if payloads and rebuild else State()
+    state = _state(row, entity, history, journals) if payloads and rebuild else State()
     return {
         "entity": entity,
         "refused": "",
@@ -72,11 +84,11 @@ def entity_context(
     }
 
 
-def _state(row: TypeRow, entity: str, history: History) -> State:
+def _state(row: TypeRow, entity: str, history: History, journals: Sequence[str]) -> State:
     if not history.at:
         return State()
     try:
-        return state_at(row.number, row.config, entity, history.at)
+        return state_at(row.number, row.config, entity, history.at, journals)
     except DatabaseError as error:
         return State(trouble=str(error))
 

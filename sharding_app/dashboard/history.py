@@ -21,6 +21,7 @@ from sharding_app.dashboard.jsontext import fields
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 from sharding_app.models import Event, RememberedEntity, Snapshot
+from sharding_app.operations.several import ONE_JOURNAL, in_journal, journal_of_entity
 from sharding_app.protocol.records import TypeConfig
 
 MAX_REPLAY = 20_000
@@ -76,19 +77,36 @@ class State:
 
 
 def read_history(
-    number: int, config: TypeConfig, entity: str, at: int | None, *, payloads: bool = False
+    number: int,
+    config: TypeConfig,
+    entity: str,
+    at: int | None,
+    *,
+    payloads: bool = False,
+    journals: Sequence[str] = ONE_JOURNAL,
 ) -> History:
     """Read the rows of an entity. The contents of its events are included only if `payloads` is
-    set, in the form of `shown_payload`.
+    set, in the form of `shown_payload`. `journals`: the names of all, one of which has the rows.
+    Raises JournalsDown if that one does not answer.
     """
-    with bounded_reads():
-        return _read_history(number, config, entity, at, payloads=payloads)
+    with in_journal(entity_journal(number, config, entity, journals)) as alias, bounded_reads(alias):
+        return _read_history(number, config, entity, at, alias, payloads=payloads)
 
 
-def _read_history(number: int, config: TypeConfig, entity: str, at: int | None, *, payloads: bool) -> History:
-    events = Event.objects.filter(type_id=number, entity=entity)
+def entity_journal(number: int, config: TypeConfig, entity: str, journals: Sequence[str]) -> str:
+    """Return the name of the journal that has the rows of an entity. Raises JournalsDown."""
+    if len(journals) == 1:
+        return journals[0]
+    return journal_of_entity(journals, number, entity, shard_by_id(config, entity))
+
+
+def _read_history(
+    number: int, config: TypeConfig, entity: str, at: int | None, alias: str, *, payloads: bool
+) -> History:
+    events = Event.objects.using(alias).filter(type_id=number, entity=entity)
     snapshots = list(
-        Snapshot.objects.filter(type_id=number, entity=entity)
+        Snapshot.objects.using(alias)
+        .filter(type_id=number, entity=entity)
         .order_by("-seq")
         .defer("state")[:SNAPSHOTS_SHOWN]
     )
@@ -106,7 +124,7 @@ def _read_history(number: int, config: TypeConfig, entity: str, at: int | None, 
     shard = stored[0].shard if stored else shard_by_id(config, entity)
     remembered = (
         shard is not None
-        and RememberedEntity.objects.filter(type_id=number, shard=shard, entity=entity).exists()
+        and RememberedEntity.objects.using(alias).filter(type_id=number, shard=shard, entity=entity).exists()
     )
     return History(
         first=first,
@@ -136,7 +154,9 @@ def installed(type_name: str) -> EntityType | None:
     return registry.all().get(type_name)
 
 
-def state_at(number: int, config: TypeConfig, entity: str, at: int) -> State:
+def state_at(
+    number: int, config: TypeConfig, entity: str, at: int, journals: Sequence[str] = ONE_JOURNAL
+) -> State:
     """Rebuild an entity as it was after its event of that number."""
     known = installed(config.name)
     if known is None:
@@ -150,16 +170,18 @@ def state_at(number: int, config: TypeConfig, entity: str, at: int) -> State:
     if not _replaying.acquire(timeout=READ_SECONDS):
         return State(trouble=_("Another entity is being replayed for another page. Try again in a moment."))
     try:
-        with bounded_reads():
-            found = _stored(number, entity, at)
+        with in_journal(entity_journal(number, config, entity, journals)) as alias, bounded_reads(alias):
+            found = _stored(number, entity, at, alias)
         return found if isinstance(found, State) else rebuilt(known, entity, *found)
     finally:
         _replaying.release()
 
 
-def _stored(number: int, entity: str, at: int) -> State | tuple[tuple[int, str] | None, list[Record]]:
+def _stored(
+    number: int, entity: str, at: int, alias: str
+) -> State | tuple[tuple[int, str] | None, list[Record]]:
     """Read a snapshot and the events after it up to `at`; or say why they are not to be had."""
-    snapshots = Snapshot.objects.filter(type_id=number, entity=entity).defer("state")
+    snapshots = Snapshot.objects.using(alias).filter(type_id=number, entity=entity).defer("state")
     sized = snapshots.annotate(length=_Bytes("state"))
     snapshot = sized.filter(seq__lt=max(at, 1)).order_by("-seq").first() or sized.filter(seq=at).first()
     after = snapshot.seq if snapshot else 0
@@ -169,7 +191,8 @@ def _stored(number: int, entity: str, at: int) -> State | tuple[tuple[int, str] 
                 "There are {} events between the last snapshot and this event: too many to replay for a page."
             ).format(at - after)
         )
-    rows = Event.objects.filter(type_id=number, entity=entity, seq__gt=after, seq__lte=at).order_by("seq")
+    events = Event.objects.using(alias).filter(type_id=number, entity=entity)
+    rows = events.filter(seq__gt=after, seq__lte=at).order_by("seq")
     length = (snapshot.length if snapshot else 0) + (
         rows.order_by().aggregate(length=Sum(_Bytes("payload")))["length"] or 0
     )

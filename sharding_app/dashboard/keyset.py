@@ -21,7 +21,10 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from sharding_app.adapters.django.database import bounded_reads, further_journals
 from sharding_app.models import EntityType, ProjectionVersion
+from sharding_app.operations.several import Down, ask
+from sharding_app.protocol.journals import CLUSTERS_OWN
 
 AFTER_VAR = "after"
 
@@ -137,21 +140,14 @@ class KeysetChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         after = None
+        self.down: list[Down] = []
         if AFTER_VAR in self.params:
             after = parse_key(self.params[AFTER_VAR], self.model)
             if after is None:
                 raise IncorrectLookupParameters(AFTER_VAR)
             self.first_page = self.get_query_string(remove=[AFTER_VAR])
         wanted = self.list_per_page + 1
-        rows: list[Any] = []
-        for found in self._parts(after, wanted):
-            # A page of a list may stand for any number of bytes: it shows none of the columns with
-            # contents.
-            part = found.defer(*self.model_admin.large)
-            part = part.prefetch_related(*relations(self.model)).order_by(*key_names(self.model))
-            rows += part[: wanted - len(rows)]
-            if len(rows) >= wanted:
-                break
+        rows = self._rows(after, wanted)
         if len(rows) >= wanted:
             rows.pop()
             self.next_page = self.get_query_string({AFTER_VAR: key_text(rows[-1].pk)})
@@ -164,12 +160,40 @@ class KeysetChangeList(ChangeList):
         self.multi_page = False
         self.paginator = OnePage(rows, self.list_per_page)
 
-    def _parts(self, after: Key | None, wanted: int) -> Iterator[QuerySet[Any]]:
-        """The rows that are shown, in the order of the key: those of one type, then those of later
+    def _rows(self, after: Key | None, wanted: int) -> list[Any]:
+        """The rows that are shown, of all journals that may have any, in the order of the key."""
+        journals = [CLUSTERS_OWN, *(further_journals() if self.model_admin.in_journals else ())]
+        if len(journals) == 1:
+            return self._rows_of(None, after, wanted)
+        asked = ask(journals, lambda alias: self._bounded_rows(alias, after, wanted))
+        self.down = asked.down
+        rows = [row for some in asked.found.values() for row in some]
+        return sorted(rows, key=lambda row: tuple(row.pk))[:wanted]
+
+    def _bounded_rows(self, alias: str, after: Key | None, wanted: int) -> list[Any]:
+        with bounded_reads(alias):
+            return self._rows_of(alias, after, wanted)
+
+    def _rows_of(self, alias: str | None, after: Key | None, wanted: int) -> list[Any]:
+        rows: list[Any] = []
+        for found in self._parts(alias, after, wanted):
+            # A page of a list may stand for any number of bytes: it shows none of the columns with
+            # contents.
+            part = found.defer(*self.model_admin.large)
+            part = part.prefetch_related(*relations(self.model)).order_by(*key_names(self.model))
+            rows += part[: wanted - len(rows)]
+            if len(rows) >= wanted:
+                break
+        return rows
+
+    def _parts(self, alias: str | None, after: Key | None, wanted: int) -> Iterator[QuerySet[Any]]:
+        """The rows of a journal, in the order of the key: those of one type, then those of later
         types.
         """
         heads = self._heads()
         rows = self.root_queryset
+        if alias is not None:
+            heads, rows = heads.using(alias), rows.using(alias)
         if after is not None:
             first, *_ = key_names(self.model)
             same = following(rows.filter(**{first: after[0]}), after)

@@ -6,6 +6,9 @@ committed, and the operator is told that the row was gone. A target that is in m
 nothing, and may have taken a message that is discarded.
 
 The owners' homes are told after the commit. They look by themselves too, within a minute.
+
+Each row lies in one journal, so each journal is one transaction. A message to an entity in another
+journal has its effect there before its row goes: one that is discarded in between has taken effect.
 """
 
 import contextlib
@@ -13,11 +16,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 
 from sharding_app import wiring
-from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.adapters.django.database import bounded_reads, run_query
 from sharding_app.errors import ShardingError
+from sharding_app.operations.several import ONE_JOURNAL, Down, JournalsDown, ask
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import EntityId
@@ -31,20 +35,38 @@ class Changed(NamedTuple):
     entity: EntityId
 
 
-def run_now(messages: Sequence[str], *, parked: bool) -> list[Changed]:
+class PartlyDone(DatabaseError):
+    """Some journals did not answer: nothing is changed there."""
+
+    def __init__(self, changed: Sequence[Changed], down: Sequence[Down]) -> None:
+        super().__init__(str(JournalsDown(down)))
+        self.changed = tuple(changed)
+        self.down = tuple(down)
+
+
+def run_now(messages: Sequence[str], *, parked: bool, journals: Sequence[str] = ONE_JOURNAL) -> list[Changed]:
     """Let messages and timers go out at once: parked ones, or those that wait. Failures count from
-    0 again. Raises DatabaseError or ReadTooLong.
+    0 again. Raises PartlyDone, DatabaseError or ReadTooLong.
     """
-    return _change("operator_run", {"ids": list(messages), "parked": parked})
+    return _change("operator_run", messages, {"parked": parked}, journals)
 
 
-def discard(messages: Sequence[str]) -> list[Changed]:
+def discard(messages: Sequence[str], journals: Sequence[str] = ONE_JOURNAL) -> list[Changed]:
     """Delete messages and timers. Raises as `run_now`."""
-    return _change("operator_discard", {"ids": list(messages)})
+    return _change("operator_discard", messages, {}, journals)
 
 
-def _change(query: str, params: dict[str, object]) -> list[Changed]:
-    alias = journal_alias()
+def _change(
+    query: str, ids: Sequence[str], more: dict[str, object], journals: Sequence[str]
+) -> list[Changed]:
+    asked = ask(journals, lambda alias: _change_in(alias, query, {"ids": list(ids), **more}))
+    changed = [each for some in asked.found.values() for each in some]
+    if asked.down and len(changed) < len(ids):
+        raise PartlyDone(changed, asked.down)
+    return changed
+
+
+def _change_in(alias: str, query: str, params: dict[str, object]) -> list[Changed]:
     with bounded_reads(alias):
         with connections[alias].cursor() as cursor:
             found = [Changed(*row) for row in run_query(cursor, query, params)]

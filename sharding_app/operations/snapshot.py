@@ -8,6 +8,7 @@ for the type that a page is about.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,10 +17,18 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query, steady_reads
+from sharding_app.adapters.django.database import (
+    bounded_reads,
+    further_journals,
+    journal_alias,
+    run_query,
+    steady_reads,
+)
 from sharding_app.operations import projections
 from sharding_app.operations.projections import ProjectionLook
+from sharding_app.operations.several import ask
 from sharding_app.protocol.ids import Incarnation, ShardId
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.messages import NodeStats, ShardRegionState
 from sharding_app.protocol.records import (
     CoordinatorRow,
@@ -52,6 +61,8 @@ class ShardGroup:
     shards: int
     epoch: int = 0
     "The highest of their epochs."
+    journal: str = ""
+    "The one in which they lie."
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,20 @@ class MessageCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JournalCounts:
+    """One of several journals."""
+
+    name: str
+    "Empty: the one in the cluster's own database."
+    shards: int = 0
+    events: int = 0
+    "As the server's statistics know it."
+    messages: int = 0
+    trouble: str = ""
+    "Why it could not be read: nothing of it is in the sums."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
     """One reading of the rows. Times are the server's."""
 
@@ -109,11 +134,23 @@ class ClusterSnapshot:
     "Types that have ever stored a message or timer; empty if this role may not read their rows."
     projections: Sequence[ProjectionLook] = ()
     "With counts of each part that end early; empty if this role may not read their rows."
+    journals: Sequence[JournalCounts] = ()
+    "All of them, where there are several; else empty."
 
     @property
     def moving(self) -> int:
         """Shards that are handed over."""
         return sum(each.shards for each in self.shards if each.step == "handoff")
+
+    @property
+    def journal_names(self) -> list[str]:
+        """The names of all journals, the cluster's own first."""
+        return [each.name for each in self.journals] or [CLUSTERS_OWN]
+
+    @property
+    def journals_down(self) -> list[JournalCounts]:
+        """Those that could not be read."""
+        return [each for each in self.journals if each.trouble]
 
     def shards_at(self, home: Incarnation) -> int:
         """The number of shards that have this home."""
@@ -147,29 +184,93 @@ def read_snapshot(alias: str | None = None) -> ClusterSnapshot:
         limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
         counts = run_query(cursor, "snapshot_messages", limits) if may_count else ()
         projected = projections.look_if_allowed(most=CHANGES_COUNTED)
+    groups = [
+        ShardGroup(type=name, step=step, home=home, shards=number, epoch=epoch, journal=journal)
+        for name, step, home, journal, number, epoch in shards
+    ]
+    counted = [_counts(each) for each in counts]
+    journals: list[JournalCounts] = []
+    names = {each.journal for each in groups} | set(further_journals())
+    if names - {CLUSTERS_OWN}:
+        journals, counted = _further(sorted(names | {CLUSTERS_OWN}), groups, events, messages or 0, counted)
     return ClusterSnapshot(
         now=now,
         cluster_id=cluster_id or "",
         coordinator=CoordinatorRow(term or 0, leader),
         elected=elected,
-        events=events,
+        events=sum(each.events for each in journals) if journals else events,
         members=[_member(row) for row in nodes],
         joined={row[0]: row[13] for row in nodes},
         types=[_type(row) for row in types],
-        shards=[
-            ShardGroup(type=name, step=step, home=home, shards=number, epoch=epoch)
-            for name, step, home, number, epoch in shards
-        ],
+        shards=groups,
         unsettled=[Unsettled(ShardRow(*row[:5]), row[5]) for row in unsettled],
-        messages=messages or 0,
-        message_counts=[
-            MessageCounts(
-                type=name, overdue=overdue, oldest_seconds=oldest or 0.0, failing=failing, parked=parked
-            )
-            for name, overdue, oldest, failing, parked in counts
-        ],
+        messages=sum(each.messages for each in journals) if journals else messages or 0,
+        message_counts=counted,
         projections=projected or (),
+        journals=journals,
     )
+
+
+def _further(
+    names: Sequence[str],
+    groups: Sequence[ShardGroup],
+    events: int,
+    messages: int,
+    counts: Sequence[MessageCounts],
+) -> tuple[list[JournalCounts], list[MessageCounts]]:
+    """Read what further journals have; return all journals, and the counts of all."""
+    asked = ask(names[1:], _read_counts)
+    down = {each.name: each.why for each in asked.down}
+    shards: Counter[str] = Counter()
+    for each in groups:
+        shards[each.journal] += each.shards
+    journals = [
+        JournalCounts(name=CLUSTERS_OWN, shards=shards[CLUSTERS_OWN], events=events, messages=messages)
+    ]
+    every = list(counts)
+    for name in names[1:]:
+        found_events, found_messages, found = asked.found.get(name, (0, 0, ()))
+        every += found
+        journals.append(
+            JournalCounts(
+                name=name,
+                shards=shards[name],
+                events=found_events,
+                messages=found_messages,
+                trouble=down.get(name, ""),
+            )
+        )
+    return journals, _summed(every)
+
+
+def _read_counts(alias: str) -> tuple[int, int, list[MessageCounts]]:
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        *_, events, messages, may_count = run_query(cursor, "snapshot_cluster")[0]
+        limits = {"late": OVERDUE_SECONDS, "limit": MOST_COUNTED}
+        counts = run_query(cursor, "snapshot_messages", limits) if may_count else ()
+    return events, messages or 0, [_counts(each) for each in counts]
+
+
+def _counts(row: tuple[Any, ...]) -> MessageCounts:
+    name, overdue, oldest, failing, parked = row
+    return MessageCounts(
+        type=name, overdue=overdue, oldest_seconds=oldest or 0.0, failing=failing, parked=parked
+    )
+
+
+def _summed(counts: Sequence[MessageCounts]) -> list[MessageCounts]:
+    """Make one row of each type."""
+    by_type: dict[str, MessageCounts] = {}
+    for each in counts:
+        one = by_type.get(each.type, MessageCounts(type=each.type))
+        by_type[each.type] = MessageCounts(
+            type=each.type,
+            overdue=min(one.overdue + each.overdue, MOST_COUNTED),
+            oldest_seconds=max(one.oldest_seconds, each.oldest_seconds),
+            failing=min(one.failing + each.failing, MOST_COUNTED),
+            parked=min(one.parked + each.parked, MOST_COUNTED),
+        )
+    return [by_type[name] for name in sorted(by_type)]
 
 
 def read_shards(number: int, wanted: range, alias: str | None = None) -> dict[ShardId, ShardRow]:

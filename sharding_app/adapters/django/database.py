@@ -14,6 +14,8 @@ from sharding_app.adapters.postgres.sql import QUERIES
 
 READ_SECONDS = 5.0
 """Longest time that the server works on one statement for a page or for the site's metrics."""
+CONNECT_SECONDS = 3
+"""Longest time that a page waits for a further journal's server to answer at all."""
 _QUERY_CANCELED = "57014"
 _STEADY = """
     SELECT set_config('statement_timeout', %s, true), set_config('idle_in_transaction_session_timeout', '60s', true),
@@ -27,6 +29,17 @@ class ReadTooLong(DatabaseError):
     """A read that the server gave up after READ_SECONDS."""
 
 
+class UnknownJournal(DatabaseError):
+    """Rows name a journal that this process's settings do not."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            _(
+                "DATABASES has no {!r}, in which shards of the cluster lie: give this process the settings of the nodes."
+            ).format(name)
+        )
+
+
 def journal_alias() -> str:
     """Return the alias of the cluster's database."""
     alias = getattr(settings, "SHARDING", {}).get("DATABASE", "default")
@@ -37,6 +50,44 @@ def further_journals() -> list[str]:
     """Return the aliases of the databases beside the cluster's own that share the journal."""
     named = getattr(settings, "SHARDING", {}).get("JOURNALS") or {}
     return [str(alias) for alias in named if alias != journal_alias()]
+
+
+def alias_of(journal: str) -> str:
+    """Return the alias of a journal; empty: the cluster's own. Raises UnknownJournal."""
+    if not journal:
+        return journal_alias()
+    if journal not in connections:
+        raise UnknownJournal(journal)
+    return journal
+
+
+@contextmanager
+def soon_connected(alias: str) -> Iterator[BaseDatabaseWrapper]:
+    """Give a connection to a further journal that fails within CONNECT_SECONDS if there is no
+    server, and is closed afterwards unless the project keeps connections.
+    """
+    connection = connections[alias]
+    nested = connection.in_atomic_block
+    if connection.connection is None:
+        _limit_connecting(connection)
+    try:
+        yield connection
+    finally:
+        if not (nested or connection.in_atomic_block or connection.settings_dict["CONN_MAX_AGE"]):
+            connection.close()
+
+
+def _limit_connecting(connection: BaseDatabaseWrapper) -> None:
+    """Have this thread's connections to that database give up soon, unless the project says
+    when.
+    """
+    params = connection.get_connection_params
+    if "connect_timeout" not in params():
+
+        def limited() -> dict[str, Any]:
+            return {**params(), "connect_timeout": CONNECT_SECONDS}
+
+        connection.get_connection_params = limited  # type: ignore[method-assign]
 
 
 def holds_our_tables(connection: BaseDatabaseWrapper) -> bool:

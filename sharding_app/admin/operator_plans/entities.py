@@ -6,9 +6,10 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from sharding_app.admin.operator_plans.plan import Plan, Refused, type_row
-from sharding_app.dashboard.history import read_history
+from sharding_app.dashboard.history import read_history, shard_by_id
 from sharding_app.dashboard.presenters.homes import homes
 from sharding_app.operations.cache import Look
+from sharding_app.operations.several import JournalsDown
 from sharding_app.operations.snapshot import TypeRow, read_shards
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.messages import OperatorRequest
@@ -48,7 +49,11 @@ class _Found:
         self.entity = given.get("entity", "")
         if not self.entity or "\x00" in self.entity:
             raise Refused(_("The id of the entity is missing."))
-        shard = read_history(self.row.number, self.row.config, self.entity, None).shard
+        journals = look.cluster.journal_names
+        try:
+            shard = read_history(self.row.number, self.row.config, self.entity, None, journals=journals).shard
+        except JournalsDown:
+            shard = shard_by_id(self.row.config, self.entity)
         found = {} if shard is None else read_shards(self.row.number, range(shard, shard + 1))
         shown = homes(look)
         home = found[shard].home if shard in found else None

@@ -10,15 +10,17 @@ from django.db import DatabaseError
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from sharding_app.adapters.django.database import READ_SECONDS, ReadTooLong, bounded_reads
+from sharding_app.adapters.django.database import READ_SECONDS, ReadTooLong
 from sharding_app.admin.operator_plans.plan import Plan, Refused
 from sharding_app.dashboard import messages as shown
 from sharding_app.dashboard import words
-from sharding_app.dashboard.pages.messages import types_with_messages
+from sharding_app.dashboard.messages import Found
+from sharding_app.dashboard.pages.messages import types_with_messages, without
 from sharding_app.models import Message
 from sharding_app.operations import messages
 from sharding_app.operations.cache import Look
-from sharding_app.operations.messages import Changed
+from sharding_app.operations.messages import Changed, PartlyDone
+from sharding_app.operations.several import Down
 from sharding_app.ports.deliveries import PARTLY_APPLIED
 
 MOST = 500
@@ -34,7 +36,7 @@ def run(look: Look, given: QueryDict) -> Plan:
             _("A message that has to wait for an earlier one of its sender to the same target goes on waiting for that one."),
             *([_("A timer that repeats every so often goes on from now. A daily one fires at its next time of day too.")] if chosen.repeats else []),
         ],
-        partial(messages.run_now, chosen.ids, parked=False),
+        partial(messages.run_now, chosen.ids, parked=False, journals=look.cluster.journal_names),
     )  # fmt: skip
 
 
@@ -47,7 +49,7 @@ def retry(look: Look, given: QueryDict) -> Plan:
             _("Messages of the same sender to the same target that were sent later have gone ahead of it."),
             *([_("{} of these took effect in part: their handlers run again from the beginning. Check first what is stored already, and that no handler still runs.").format(chosen.partly)] if chosen.partly else []),
         ],
-        partial(messages.run_now, chosen.ids, parked=True),
+        partial(messages.run_now, chosen.ids, parked=True, journals=look.cluster.journal_names),
         danger=bool(chosen.partly),
     )  # fmt: skip
 
@@ -59,10 +61,11 @@ def discard(look: Look, given: QueryDict) -> Plan:
         [
             _("Each is deleted, and has no effect. Its sender is not told: neither its reply nor its failure handler is called."),
             _("One that is under way either is discarded first, or has taken effect: the outcome says how many were gone. A target that is in memory only may have handled it all the same."),
+            *([_("One to an entity in another journal may have taken effect there, and its row be left for a moment.")] if len(look.cluster.journal_names) > 1 else []),
             *([_("A timer that repeats ends. One of a singleton's schedule (@every) is set again when the singleton next starts.")] if chosen.repeats else []),
             _("This cannot be undone."),
         ],
-        partial(messages.discard, chosen.ids),
+        partial(messages.discard, chosen.ids, look.cluster.journal_names),
         danger=True,
     )  # fmt: skip
 
@@ -74,6 +77,7 @@ class _Chosen:
         self._look = look
         self._given = given
         self._all = "all" in given
+        self._down: dict[str, Down] = {}
         found = self._of_a_list() if self._all else self._named()
         self._messages = [each for each in found if fits(each)]
         if not self._messages:
@@ -104,7 +108,12 @@ class _Chosen:
         more = _("A list has more: at most {} at a time.").format(MOST) if self._all and count == MOST else ""
         return Plan(
             title=title.format(self._name()),
-            consequences=[self._about(), *([more] if more else []), *consequences],
+            consequences=[
+                self._about(),
+                *([more] if more else []),
+                *([without([*self._down.values()])] if self._down else []),
+                *consequences,
+            ],
             work=partial(_outcome, work, count),
             fields=[
                 *(
@@ -122,18 +131,28 @@ class _Chosen:
         ids = self._given.getlist("message")
         if len(ids) > MOST:
             raise Refused(_("At most {} messages at a time.").format(MOST))
-        with bounded_reads():
-            return shown.read([each for each in ids if shown.is_id(each)])
+        return self._noted(
+            shown.read_chosen([each for each in ids if shown.is_id(each)], self._look.cluster.journal_names)
+        )
 
     def _of_a_list(self) -> list[Message]:
         state, number, entity = (self._given.get(each, "") for each in ("state", "type", "entity"))
         if state not in shown.STATES:
             raise Refused(_("Choose at least one message or timer."))
         types = [each for each in types_with_messages(self._look) if number in ("", str(each.number))]
+        journals = self._look.cluster.journal_names
         if not entity:
-            return shown.read_page(types, state, None, MOST)[0]
-        found = [message for each in types for message in shown.read_entity(each, entity).messages]
+            return self._noted(shown.read_page(types, state, None, MOST, journals))
+        found = []
+        for each in types:
+            of_entity = shown.read_entity(each, entity, journals)
+            found += of_entity.messages
+            self._down |= {one.name: one for one in of_entity.down}
         return shown.in_state(found, state, self._look.cluster.now)[:MOST]
+
+    def _noted(self, found: Found) -> list[Message]:
+        self._down |= {each.name: each for each in found.down}
+        return found.messages
 
     def _name(self) -> str:
         """Return a name for the title; one that names an entity ends with it (`sharding_erase`)."""
@@ -174,6 +193,10 @@ def _outcome(work: Callable[[], list[Changed]], count: int) -> tuple[bool, str]:
     """Carry it out; return whether all went well, and the outcome in words."""
     try:
         done = len(work())
+    except PartlyDone as error:
+        return bool(error.changed), _("{done} done. Nothing else is changed: {why}.").format(
+            done=words.count(len(error.changed)), why=str(error).rstrip(".")
+        )
     except ReadTooLong:
         return False, _(
             "nothing is changed: other transactions hold these rows for more than {:g} s."

@@ -1,5 +1,6 @@
 """Pages about durable messages and timers: what waits, of all types or one, and a single one."""
 
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from django.http import Http404
@@ -13,6 +14,7 @@ from sharding_app.dashboard.presenters import messages as shown
 from sharding_app.dashboard.presenters.homes import View
 from sharding_app.models import Message
 from sharding_app.operations.cache import Look
+from sharding_app.operations.several import Down
 from sharding_app.operations.snapshot import TypeRow
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES
 
@@ -59,10 +61,11 @@ def _found(look: Look, asked: Asked, types: list[TypeRow], state: str, entity: s
         after = messages.parse_place(asked.query["after"])
         if after is None:
             raise Http404(_("There is no such page."))
-    found, following = messages.read_page(types, state, after)
+    found = messages.read_page(types, state, after, journals=look.cluster.journal_names)
     return {
-        "message_rows": shown.message_rows(look, found, payloads=asked.rights.payloads),
-        "next": None if following is None else following.text,
+        "message_rows": shown.message_rows(look, found.messages, payloads=asked.rights.payloads),
+        "next": None if found.next is None else found.next.text,
+        "note": without(found.down),
     }
 
 
@@ -73,13 +76,25 @@ def _of_entity(look: Look, asked: Asked, types: list[TypeRow], state: str, entit
         }
     rows: list[View] = []
     whole = True
+    down: dict[str, Down] = {}
     for each in types:
-        found = messages.read_entity(each, entity)
+        found = messages.read_entity(each, entity, look.cluster.journal_names)
         whole = whole and found.whole
+        down |= {one.name: one for one in found.down}
         rows += shown.message_rows(
             look, messages.in_state(found.messages, state, look.cluster.now), payloads=asked.rights.payloads
         )
-    return {"message_rows": rows, "note": "" if whole else not_whole()}
+    return {"message_rows": rows, "note": without([*down.values()]) or ("" if whole else not_whole())}
+
+
+def without(down: Sequence[Down]) -> str:
+    """Say which journals are missing on a page."""
+    return " ".join(
+        _("The journal {} does not answer, and nothing of it is shown: {}.").format(
+            each.name, each.why.rstrip(".")
+        )
+        for each in down
+    )
 
 
 def not_whole() -> str:
@@ -90,17 +105,20 @@ def of_entity(look: Look, row: TypeRow, entity: str, *, payloads: bool) -> View:
     """Return what the page of an entity shows of its messages and timers."""
     if row not in types_with_messages(look):
         return {"message_rows": [], "messages_note": ""}
-    found = messages.read_entity(row, entity)
+    found = messages.read_entity(row, entity, look.cluster.journal_names)
     return {
         "message_rows": shown.message_rows(look, found.messages, payloads=payloads),
-        "messages_note": "" if found.whole else not_whole(),
+        "messages_note": without(found.down) or ("" if found.whole else not_whole()),
     }
 
 
 def message_page(look: Look, asked: Asked) -> Page:
     wanted = asked.query.get("id", "")
-    found = messages.read_one(wanted) if wanted and messages.is_id(wanted) else None
-    context: View = {"message": None}
+    found: Message | None = None
+    down: Sequence[Down] = ()
+    if wanted and messages.is_id(wanted):
+        found, down = messages.read_one(wanted, look.cluster.journal_names)
+    context: View = {"message": None, "note": without(down)}
     if found is not None:
         context = {
             "message": shown.message_rows(look, [found], payloads=asked.rights.payloads)[0],

@@ -2,6 +2,7 @@
 
 import asyncio
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,12 @@ from django.db import DatabaseError, connections
 
 from sharding_app.adapters.django.database import ReadTooLong, bounded_reads, run_query
 from sharding_app.dashboard import messages
-from sharding_app.dashboard.history import History, read_history, state_at
+from sharding_app.dashboard.history import History, entity_journal, read_history, state_at
 from sharding_app.dashboard.keyset import storable
 from sharding_app.management.arguments import count, positive
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
-from sharding_app.operations.connectivity import database_trouble, joined
+from sharding_app.operations.connectivity import UNREACHABLE, CannotReach, database_trouble, joined
+from sharding_app.operations.several import Down, JournalsDown, ask, journal_name
 from sharding_app.operations.snapshot import ClusterSnapshot, TypeRow, read_shards, read_snapshot
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Incarnation
 from sharding_app.protocol.messages import (
@@ -92,6 +94,8 @@ class Command(OperatorCommand):
                 self._find(cluster, name, entity, command_id, options["hours"])
             else:
                 self._show(cluster, _type_row(cluster, name), entity, options)
+        except JournalsDown as error:
+            raise _unread(error.down) from error
         except ReadTooLong as error:
             raise refused(f"{error} Look back less far with --hours.") from error
         except DatabaseError as error:
@@ -103,11 +107,18 @@ class Command(OperatorCommand):
 
     def _find(self, cluster: ClusterSnapshot, name: str, entity: str, command_id: str, hours: float) -> None:
         params: dict[str, Any] = {"command_id": command_id, "seconds": hours * 3600}
+        journals = cluster.journal_names
         if name:
-            params |= {"type_id": _type_row(cluster, name).number, "entity": entity}
-        alias = get_settings().database
-        with bounded_reads(alias), connections[alias].cursor() as cursor:
-            rows = run_query(cursor, "command_event" if name else "command_lately", params)
+            row = _type_row(cluster, name)
+            params |= {"type_id": row.number, "entity": entity}
+            journals = [entity_journal(row.number, row.config, entity, journals)]
+
+        def look(alias: str) -> list[tuple[Any, ...]]:
+            with bounded_reads(alias), connections[alias].cursor() as cursor:
+                return run_query(cursor, "command_event" if name else "command_lately", params)
+
+        asked = ask(journals, look)
+        rows = [row for some in asked.found.values() for row in some]
         found = [
             {
                 "type": type_name,
@@ -119,6 +130,8 @@ class Command(OperatorCommand):
             }
             for type_name, whose, seq, event, command, at in rows
         ]
+        if asked.down and not found:
+            raise _unread(asked.down)
         if not found:
             where = f"{name} {entity!r}" if name else f"any entity in the last {hours:g} h"
             raise refused(
@@ -129,16 +142,23 @@ class Command(OperatorCommand):
             self.say(
                 f"{each['type']} {each['entity']!r} event {each['seq']} {each['name']}, by {command} at {each['at']}"
             )
-        self.result(events=found)
+        for each_down in asked.down:
+            self.say(
+                f"The journal {each_down.name!r} does not answer, and was not searched: {each_down.why}."
+            )
+        self.result(events=found, **_unanswered(asked.down))
 
     # -- An entity -----------------------------------------------------------------------------
 
     def _show(self, cluster: ClusterSnapshot, row: TypeRow, entity: str, options: dict[str, Any]) -> None:
-        history = read_history(row.number, row.config, entity, None, payloads=options["content"])
+        journals = cluster.journal_names
+        history = read_history(
+            row.number, row.config, entity, None, payloads=options["content"], journals=journals
+        )
         action = "passivate" if options["passivate"] else "restart" if options["restart"] else ""
         with asyncio.Runner(loop_factory=new_loop) as runner:
             place = runner.run(_place(cluster, row, entity, history.shard, action))
-        waiting = messages.read_entity(row, entity).messages
+        waiting = messages.read_entity(row, entity, journals)
         events = [
             {
                 "seq": each.seq, "name": each.name, "at": each.at.isoformat(),
@@ -151,22 +171,30 @@ class Command(OperatorCommand):
             "type": row.config.name, "entity": entity, "shard": history.shard, **_where(place),
             "first_event": history.first, "last_event": history.last, "remembered": history.remembered,
             "snapshots": [each.seq for each in history.snapshots], "events": events,
-            "messages": [_message(each) for each in waiting],
+            "messages": [_message(each) for each in waiting.messages],
+            **_unanswered(waiting.down),
         }  # fmt: skip
+        if len(journals) > 1:
+            facts["journal"] = journal_name(entity_journal(row.number, row.config, entity, journals))
         if options["content"] and history.at:
-            state = state_at(row.number, row.config, entity, history.at)
+            state = state_at(row.number, row.config, entity, history.at, journals)
             facts["state"] = {name: text for name, text, _ in state.fields}
             facts["state_trouble"] = state.trouble
         if place.reply is not None:
             facts["answer"] = place.reply.text
         self._tell(facts, history, place)
+        for each_down in waiting.down:
+            self.say(
+                f"The journal {each_down.name!r} does not answer: messages and timers there are not shown: {each_down.why}."
+            )
         if action and (place.reply is None or not place.reply.ok):
             text = "its home does not answer" if place.home else "its shard has no home now"
             raise refused(f"Not done: {place.reply.text if place.reply else text}")
         self.result(**facts)
 
     def _tell(self, facts: dict[str, Any], history: History, place: Place) -> None:
-        self.say(f"{facts['type']} {facts['entity']!r}, shard {facts['shard']}: {_in_words(place)}")
+        where = f" in the journal {facts['journal']}" if "journal" in facts else ""
+        self.say(f"{facts['type']} {facts['entity']!r}, shard {facts['shard']}{where}: {_in_words(place)}")
         if not history.known:
             self.say("Nothing is stored under this id.")
         else:
@@ -187,6 +215,19 @@ class Command(OperatorCommand):
             self.say(f"  its state: {facts['state_trouble']}")
         if "answer" in facts:
             self.say(str(facts["answer"]))
+
+
+def _unread(down: Sequence[Down]) -> CannotReach:
+    """Return the error for an answer that needs a journal that does not answer."""
+    error = JournalsDown(down)
+    text = str(error).rstrip(".")
+    return CannotReach(
+        f"{text[0].upper()}{text[1:]}. Start its server, or look again.", returncode=UNREACHABLE
+    )
+
+
+def _unanswered(down: Sequence[Down]) -> dict[str, Any]:
+    return {"journals_down": {each.name: each.why for each in down}} if down else {}
 
 
 def _type_row(cluster: ClusterSnapshot, name: str) -> TypeRow:

@@ -1,0 +1,149 @@
+"""Asks several journal databases for one answer, and says which of them do not answer.
+
+Contract: the cluster's own database has to answer: its errors are the caller's. A further journal
+that fails is named with the reason, and not asked again for AGAIN_SECONDS, so that no page waits
+for it over and over.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from django.db import DatabaseError, connections
+
+from sharding_app.adapters.django.database import (
+    ReadTooLong,
+    UnknownJournal,
+    alias_of,
+    bounded_reads,
+    journal_alias,
+    run_query,
+    soon_connected,
+)
+from sharding_app.protocol.ids import ShardId
+from sharding_app.protocol.journals import CLUSTERS_OWN
+
+AGAIN_SECONDS = 5.0
+ONE_JOURNAL = (CLUSTERS_OWN,)
+"""The names of all journals, where there are no further ones."""
+
+T = TypeVar("T")
+
+
+class Down(NamedTuple):
+    """A journal that could not be asked."""
+
+    name: str
+    why: str
+
+
+@dataclass(slots=True)
+class Asked(Generic[T]):
+    found: dict[str, T] = field(default_factory=dict)
+    "By the names of the journals."
+    down: list[Down] = field(default_factory=list)
+
+
+class JournalsDown(DatabaseError):
+    """An answer needs journals that do not answer."""
+
+    def __init__(self, down: Sequence[Down]) -> None:
+        super().__init__("; ".join(f"the journal {each.name!r} cannot be read: {each.why}" for each in down))
+        self.down = tuple(down)
+
+
+_lock = threading.Lock()
+_failed: dict[str, tuple[float, str]] = {}
+"""When a journal failed, and how."""
+
+
+def ask(names: Iterable[str], read: Callable[[str], T]) -> Asked[T]:
+    """Ask each of these journals; `read` is given the alias. Raises DatabaseError for the cluster's
+    own alone, and ReadTooLong.
+    """
+    asked: Asked[T] = Asked()
+    for name in names:
+        if not name:
+            asked.found[name] = read(journal_alias())
+            continue
+        try:
+            with in_journal(name) as alias:
+                asked.found[name] = read(alias)
+        except JournalsDown as error:
+            asked.down += error.down
+    return asked
+
+
+def journal_name(name: str) -> str:
+    """Return the name of a journal for people: its alias."""
+    return name or journal_alias()
+
+
+@contextmanager
+def in_journal(name: str) -> Iterator[str]:
+    """Give the alias of a journal for reads in the block. Raises ReadTooLong, and JournalsDown for
+    a further one that does not answer.
+    """
+    if not name:
+        yield journal_alias()
+        return
+    if why := _still_down(name):
+        raise JournalsDown([Down(name, why)])
+    try:
+        with soon_connected(alias_of(name)) as connection:
+            yield connection.alias
+    except ReadTooLong:
+        raise
+    except DatabaseError as error:
+        raise JournalsDown([_fallen(name, error)]) from error
+
+
+def _fallen(name: str, error: DatabaseError) -> Down:
+    """Take note of a journal that has failed."""
+    why = str(error).strip().partition("\n")[0]
+    if not isinstance(error, UnknownJournal):
+        with _lock:
+            _failed[name] = time.monotonic(), why
+    return Down(name, why)
+
+
+def _still_down(name: str) -> str:
+    with _lock:
+        failed_at, why = _failed.get(name, (float("-inf"), ""))
+        if time.monotonic() - failed_at < AGAIN_SECONDS:
+            return why
+        _failed.pop(name, None)
+    return ""
+
+
+def journal_of_shard(number: int, shard: ShardId) -> str:
+    """Return the name of the journal in which a shard lies, by its row."""
+    alias = journal_alias()
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        rows = run_query(cursor, "journal_of", {"type_id": number, "shard": shard})
+    return str(rows[0][0]) if rows else CLUSTERS_OWN
+
+
+def journal_of_entity(names: Sequence[str], number: int, entity: str, shard: ShardId | None) -> str:
+    """Return the name of the journal that has the rows of an entity: that of its shard, or, where
+    that is not known, the first one with any. Raises JournalsDown if that cannot be told.
+    """
+    if list(names) == [CLUSTERS_OWN]:
+        return CLUSTERS_OWN
+    if shard is not None:
+        return journal_of_shard(number, shard)
+
+    def has(alias: str) -> bool:
+        with bounded_reads(alias), connections[alias].cursor() as cursor:
+            return bool(run_query(cursor, "journal_has", {"type_id": number, "entity": entity})[0][0])
+
+    asked = ask(names, has)
+    for name, found in asked.found.items():
+        if found:
+            return name
+    if asked.down:
+        raise JournalsDown(asked.down)
+    return CLUSTERS_OWN
