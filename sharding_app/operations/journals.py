@@ -1,0 +1,186 @@
+"""The cluster's journals, each looked at once: where it lies, whose it is, what it has.
+
+For the command `sharding_journals`, the dashboard, the metrics and the doctor.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.db import connections, transaction
+from django.db.migrations.executor import MigrationExecutor
+
+from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.operations.several import ask, in_journal, journal_name
+from sharding_app.protocol.journals import CLUSTERS_OWN
+from sharding_app.settings.load import get_settings
+
+JOURNAL_ORIGIN = "journal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalFacts:
+    """One journal, as the cluster's rows, the settings and its own database know it."""
+
+    name: str
+    "Empty: the one in the cluster's own database."
+    weight: float | None
+    "By which new shards are spread; None: the settings here do not name it."
+    shards: int = 0
+    known_place: str = ""
+    "The database that the cluster knows by this name."
+    place: str = ""
+    "The database to which the alias leads."
+    owner: str | None = None
+    "The cluster that its database says; None: it has said none yet."
+    own_cluster: bool = False
+    "Its database is that of a cluster of its own."
+    events: int = 0
+    "As the server's statistics know it."
+    messages: int = 0
+    bytes: int = 0
+    missing_migrations: tuple[str, ...] = ()
+    trouble: str = ""
+    "Why its database could not be read."
+
+    @property
+    def alias(self) -> str:
+        return journal_name(self.name)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the alias leads to another database than the cluster knows."""
+        return bool(self.known_place and self.place and self.known_place != self.place)
+
+    def belongs_to(self, cluster_id: str) -> bool:
+        """Whether nodes of that cluster may use it: it is theirs, or has no owner yet."""
+        if not self.name:
+            return True
+        return self.owner is None or (self.owner == cluster_id and not self.own_cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Own:
+    place: str
+    owner: str | None
+    origin: str | None
+    events: int
+    bytes: int
+    messages: int
+    missing: tuple[str, ...]
+
+
+def read_journals() -> list[JournalFacts]:
+    """Look at all journals: those of the settings, and those that rows name. Raises DatabaseError
+    for the cluster's own database alone.
+    """
+    alias = journal_alias()
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        known = run_query(cursor, "journals_known")
+    weights = get_settings().journal_weights or {CLUSTERS_OWN: 1.0}
+    weights.setdefault(CLUSTERS_OWN, 0.0)
+    shards: Counter[str] = Counter({name: count for name, _, count in known})
+    places = {name: place for name, place, _ in known}
+    names = [CLUSTERS_OWN, *sorted({*weights, *places} - {CLUSTERS_OWN})]
+    asked = ask(names, _read)
+    down = {each.name: each.why for each in asked.down}
+    return [
+        _facts(name, weights, shards, places, asked.found.get(name), down.get(name, "")) for name in names
+    ]
+
+
+def adopt(facts: JournalFacts, by: str) -> None:
+    """Store the present place of a journal. Raises DatabaseError."""
+    alias = journal_alias()
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        run_query(cursor, "journal_adopt", {"name": facts.name, "place": facts.place, "by": by})
+
+
+def epochs_there(name: str) -> dict[tuple[str, int], int]:
+    """Return the epochs that a further journal has of the cluster's shards. Raises JournalsDown."""
+    with in_journal(name) as alias, bounded_reads(alias), connections[alias].cursor() as cursor:
+        return {(kind, shard): epoch for kind, shard, epoch in run_query(cursor, "journal_ahead")}
+
+
+def epochs_here(name: str) -> dict[tuple[str, int], int]:
+    """Return the epochs that the coordinator's rows have of the shards of a journal. Raises
+    DatabaseError.
+    """
+    alias = journal_alias()
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        rows = run_query(cursor, "journal_rows", {"journal": name})
+    return {(kind, shard): epoch for kind, shard, epoch in rows}
+
+
+def why_unusable(facts: JournalFacts, cluster_id: str, *, moved: bool = False) -> str:
+    """Say why nodes do not use a journal; empty: they do. With `moved`, its place does not
+    count.
+    """
+    if facts.weight is None and facts.name:
+        return "SHARDING['JOURNALS'] here does not name it. Give this process the settings of the nodes."
+    if facts.missing_migrations:
+        return (
+            f"migrations are missing: {', '.join(facts.missing_migrations)}. Run: manage.py migrate --database "
+            f"{facts.alias} sharding"
+        )
+    if not facts.belongs_to(cluster_id):
+        whose = "of a cluster of its own" if facts.own_cluster else f"a journal of the cluster {facts.owner}"
+        return f"its database is {whose}. Name another database."
+    if moved and facts.owner is None and facts.shards:
+        return "it says no owner, so it is no copy of the journal. Restore the journal's data there first."
+    if facts.elsewhere and not moved:
+        return (
+            f"its alias leads to {facts.place}, and the cluster knows it at {facts.known_place}. If its data was moved "
+            f"there, run: manage.py sharding_journals --adopt {facts.name}"
+        )
+    return ""
+
+
+def _read(alias: str) -> _Own:
+    missing = _missing(alias)
+    if missing:
+        return _Own(place="", owner=None, origin=None, events=0, bytes=0, messages=0, missing=missing)
+    with bounded_reads(alias), connections[alias].cursor() as cursor:
+        place, owner, origin, events, size, messages = run_query(cursor, "journal_look")[0]
+    return _Own(
+        place=place, owner=owner, origin=origin, events=events, bytes=size, messages=messages or 0, missing=()
+    )
+
+
+def _missing(alias: str) -> tuple[str, ...]:
+    """Return the migrations of the app that a database does not have."""
+    executor = MigrationExecutor(connections[alias])
+    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == "sharding"]
+    return tuple(each.name for each, _ in executor.migration_plan(targets) if each.app_label == "sharding")
+
+
+def _facts(
+    name: str,
+    weights: Mapping[str, float],
+    shards: Mapping[str, int],
+    places: Mapping[str, str],
+    own: _Own | None,
+    trouble: str,
+) -> JournalFacts:
+    known = JournalFacts(
+        name=name,
+        weight=weights.get(name),
+        shards=shards.get(name, 0),
+        known_place=places.get(name, ""),
+        trouble=trouble,
+    )
+    if own is None:
+        return known
+    return JournalFacts(
+        name=name,
+        weight=known.weight,
+        shards=known.shards,
+        known_place=known.known_place,
+        place=own.place,
+        owner=own.owner,
+        own_cluster=own.origin is not None and own.origin != JOURNAL_ORIGIN,
+        events=own.events,
+        messages=own.messages,
+        bytes=own.bytes,
+        missing_migrations=own.missing,
+    )
