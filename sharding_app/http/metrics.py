@@ -20,7 +20,8 @@ from sharding_app.live.hub import REFUSALS, Hub
 from sharding_app.operations import projections
 from sharding_app.operations.database_health import Health, read_health
 from sharding_app.operations.projections import ProjectionLook
-from sharding_app.operations.snapshot import ClusterSnapshot, read_snapshot
+from sharding_app.operations.several import journal_name
+from sharding_app.operations.snapshot import ClusterSnapshot, JournalCounts, read_snapshot
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.telemetry.exposition import CONTENT_TYPE, Family, Sample, render
 from sharding_app.settings.load import get_settings
@@ -38,9 +39,11 @@ def metrics(request: HttpRequest) -> HttpResponse:
         )
     families = own_families(_region_client()) + live_families(hubs())
     try:
-        families += cluster_families(read_snapshot())
+        rows = read_snapshot()
+        families += cluster_families(rows)
         families += database_families(read_health())
         families += projection_families(projections.look_if_allowed() or ())
+        families += journal_families(rows.journals)
         up = 1
     except DatabaseError:
         up = 0
@@ -187,6 +190,33 @@ def cluster_families(rows: ClusterSnapshot) -> list[Family]:
             "sharding_messages_oldest_seconds", "gauge",
             "For how long the oldest of the overdue ones has been due; 0: none is overdue.",
             [Sample({"type": each.type}, each.oldest_seconds) for each in rows.message_counts],
+        ),
+    ]  # fmt: skip
+
+
+def journal_families(journals: Sequence[JournalCounts]) -> list[Family]:
+    """Return the metrics of each of several journals; none where there is one."""
+    if not journals:
+        return []
+    labels = [{"journal": journal_name(each.name)} for each in journals]
+    answering = [(label, each) for label, each in zip(labels, journals, strict=True) if not each.trouble]
+    return [
+        Family(
+            "sharding_journal_up", "gauge", "1 if the database of the journal answers.",
+            [Sample(label, not each.trouble) for label, each in zip(labels, journals, strict=True)],
+        ),
+        Family(
+            "sharding_journal_shards", "gauge", "Shards that lie in the journal.",
+            [Sample(label, each.shards) for label, each in zip(labels, journals, strict=True)],
+        ),
+        Family(
+            "sharding_journal_events", "gauge", "Events in the journal, as its server's statistics know it.",
+            [Sample(label, each.events) for label, each in answering],
+        ),
+        Family(
+            "sharding_journal_messages", "gauge",
+            "Durable messages and timers that wait in the journal, as its server's statistics know it.",
+            [Sample(label, each.messages) for label, each in answering],
         ),
     ]  # fmt: skip
 

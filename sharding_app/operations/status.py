@@ -108,7 +108,11 @@ def findings(cluster: ClusterSnapshot, nodes: NodeAnswers | None, trouble: str =
     """Examine a reading; `trouble` says why no node could be asked. A shard that lacks a home now
     is a finding, whereas the doctor waits for a moment.
     """
-    limits = Limits(hand_off_timeout_seconds=get_settings().handoff_timeout_seconds, patience_seconds=0.0)
+    limits = Limits(
+        hand_off_timeout_seconds=get_settings().handoff_timeout_seconds,
+        patience_seconds=0.0,
+        journals=get_settings().further_journals,
+    )
     look = Look(
         limits=limits,
         cluster=cluster,

@@ -156,7 +156,7 @@ def erase_entity(
             raise NodesAlive
         for journal, there_too in found.items():
             raised = {each: fenced[each] for each in there_too}
-            if journal is not connection and not stand(journal, type_name, type_id, raised):
+            if journal is not connection and not stand(connection, journal, type_name, type_id, raised):
                 raise NodesAlive
         total = Erasure()
         for journal, left in reversed(found.items()):
@@ -358,7 +358,7 @@ class _Journals:
                 for type_id, type_name in self._types.items():
                     found_there = epochs(self._cluster, type_id, journal=name)
                     raised = {shard: epoch for shard, (epoch, _) in found_there.items()}
-                    if not stand(journal, type_name, type_id, raised):
+                    if raised and not stand(self._cluster, journal, type_name, type_id, raised):
                         raise NodesAlive
                 _one(journal, "journal_forget", {"type_ids": self._ids})
                 histories |= {
@@ -421,7 +421,7 @@ def remove_journal(
         connection.execute(QUERIES["journal_fence"], {"type_id": number, "type": type_name, "by": by})
         for name, journal in journals.items():
             raised = {shard: epoch for shard, (epoch, _) in epochs(connection, number, journal=name).items()}
-            if not stand(journal, type_name, number, raised):
+            if not stand(connection, journal, type_name, number, raised):
                 raise NodesAlive
         emptying = _Emptying(connection, number, type_name, rows_at_once, progress)
         try:

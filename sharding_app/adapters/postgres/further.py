@@ -31,6 +31,13 @@ class JournalDown(psycopg.OperationalError):
         self.name = name
 
 
+class WrongJournal(psycopg.DataError):
+    """A journal's types are not those of the cluster. Nothing was done there."""
+
+    def __init__(self, type_name: str) -> None:
+        super().__init__(f"the journal knows {type_name!r} by another number: it is that of another cluster")
+
+
 class UnknownJournals(Exception):
     """Shards lie in journals that this process's settings do not name. Nothing was done."""
 
@@ -79,15 +86,24 @@ def epochs(
     return {shard: (epoch, home) for shard, epoch, home in rows(connection, "journal_epochs", wanted)}
 
 
-def stand(journal: Connection, type_name: str, type_id: int, raised: Mapping[ShardId, Epoch]) -> bool:
-    """Let nothing be written there at an earlier epoch than these. False: a later epoch has one of
-    the shards.
+def stand(
+    cluster: Connection, journal: Connection, type_name: str, type_id: int, raised: Mapping[ShardId, Epoch]
+) -> bool:
+    """Let nothing be written in a further journal at an earlier epoch than these. False: a later
+    epoch has one of the shards there. Raises WrongJournal.
     """
-    ordered = sorted(raised)
-    wanted = {
-        "type": type_name, "type_id": type_id, "shards": ordered, "epochs": [raised[each] for each in ordered],
+    number, wanted, resized, revision = rows(cluster, "journal_numbers", {"type_id": type_id})[0]
+    kind = {
+        "type": type_name, "type_id": type_id, "number": number, "wanted": wanted, "resized": resized,
+        "revision": revision,
     }  # fmt: skip
-    return len(rows(journal, "journal_stand", wanted)) == len(ordered)
+    ordered = sorted(raised)
+    given = {"type_id": type_id, "shards": ordered, "epochs": [raised[each] for each in ordered]}
+    with journal.transaction():
+        journal.execute(QUERIES["journal_kind"], kind)
+        if not rows(journal, "journal_refile", kind):
+            raise WrongJournal(type_name)
+        return len(rows(journal, "journal_stand", given)) == len(ordered)
 
 
 def rows(connection: Connection, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:

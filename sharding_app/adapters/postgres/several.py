@@ -254,7 +254,7 @@ class Journals(Archive):
             fenced = dict(self._rows("archive_fence", seen))
             if len(fenced) < len(unknown):
                 raise NodesAlive
-            if not stand(self._parts[name]._connection, self._name, number, fenced):
+            if not stand(self._connection, self._parts[name]._connection, self._name, number, fenced):
                 raise NodesAlive
             self._fenced.update(fenced)
         return {each: self._fenced[each] for each in shards}
@@ -273,7 +273,7 @@ class Journals(Archive):
         for journal, part in self._parts.items():
             there = epochs(self._connection, number, journal=journal)
             raised = {shard: epoch for shard, (epoch, _) in there.items()}
-            if not stand(part._connection, name, number, raised):
+            if not stand(self._connection, part._connection, name, number, raised):
                 raise NodesAlive
 
     def _spread(self, number: int, name: str) -> None:

@@ -2,9 +2,11 @@
 
 import re
 from argparse import ArgumentParser
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from sharding_app.adapters.postgres.connection import Conninfo
+from sharding_app.adapters.postgres.deletion import ServerError
 from sharding_app.adapters.postgres.partitioning import (
     CannotPartition,
     Layout,
@@ -16,7 +18,11 @@ from sharding_app.adapters.postgres.partitioning import (
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.management.progress import Progress
+from sharding_app.operations.connectivity import database_trouble
 from sharding_app.operations.console import counted
+from sharding_app.settings.load import get_settings
+
+T = TypeVar("T")
 
 _PARTS = re.compile(r"(?P<type>.+)=(?P<parts>\d{1,4})")
 
@@ -32,7 +38,8 @@ class Command(DatabaseCommand):
         "  manage.py sharding_partition --by-type --yes            a partition for each type\n"
         "  manage.py sharding_partition --by-type --parts shop.Cart=8 --yes\n"
         "  manage.py sharding_partition --parts shop.Cart=8 --yes  divide a type of a journal that is partitioned\n"
-        "  manage.py sharding_partition --cancel                   drop the copy of a change that was not finished\n\n"
+        "  manage.py sharding_partition --cancel                   drop the copy of a change that was not finished\n"
+        "  manage.py sharding_partition --journal journal_b --by-type --yes   of one of several journals\n\n"
         "Exit codes: 0 done, 1 refused, 2 a server cannot be reached."
     )
 
@@ -46,6 +53,11 @@ class Command(DatabaseCommand):
             metavar="TYPE=N",
             help="divide the partition of this type into N parts (1: do not divide it)",
         )
+        parser.add_argument(
+            "--journal",
+            metavar="NAME",
+            help="the database whose layout is meant (SHARDING['JOURNALS']); with one journal it is not needed",
+        )
         parser.add_argument("--cancel", action="store_true", help="take back a change that was not finished")
         parser.add_argument(
             "--yes", action="store_true", help="change the layout; without it, say what would be done"
@@ -57,16 +69,17 @@ class Command(DatabaseCommand):
         if options["cancel"] and wanted:
             raise refused("--cancel stands alone.")
         try:
-            layout = self.on_database(read_layout)
+            self._way = self._chosen(options["journal"], changes=wanted or options["cancel"])
+            layout = self._on_journal(read_layout)
             if options["cancel"]:
-                cancelled = self.on_database(lambda where: cancel(where, signed("sharding_partition")))
+                cancelled = self._on_journal(lambda where: cancel(where, signed("sharding_partition")))
                 self.say("The copy is dropped." if cancelled else "There is nothing to take back.")
                 self.result(cancelled=cancelled)
                 return
             if wanted and self._is_another(layout, parts, by_type=options["by_type"]):
                 if options["yes"]:
                     self._change(parts)
-                    layout = self.on_database(read_layout)
+                    layout = self._on_journal(read_layout)
                 else:
                     self.say(
                         f"Would be copied into new tables: {_size(_to_copy(layout, parts))}, which take as much disk again until "
@@ -75,6 +88,37 @@ class Command(DatabaseCommand):
         except CannotPartition as error:
             raise refused(str(error)) from error
         self._show(layout)
+        if options["journal"] is None:
+            for name in self.further():
+                self.say(f"Another journal is {name}: add --journal {name}.")
+
+    def _chosen(self, journal: str | None, *, changes: bool) -> Conninfo | None:
+        """Return the way to the journal that is meant; None: the cluster's own."""
+        own, further = get_settings().database, self.further()
+        if journal is None and changes and further:
+            raise refused(
+                f"There are several journals, and each has a layout of its own: add --journal with one of "
+                f"{', '.join((own, *further))}."
+            )
+        if journal in (None, own):
+            return None
+        if journal not in further:
+            raise refused(f"There is no journal {journal!r} (journals: {', '.join((own, *further))}).")
+        self._name = journal
+        return further[journal]
+
+    def _on_journal(self, work: Callable[[Conninfo], T]) -> T:
+        """Run it in the database that is meant."""
+
+        def there(where: Conninfo) -> T:
+            if self._way is None:
+                return work(where)
+            try:
+                return work(self._way)
+            except ServerError as error:
+                raise database_trouble(self._name, error) from error
+
+        return self.on_database(there)
 
     def _is_another(self, layout: Layout, parts: dict[str, int], *, by_type: bool) -> bool:
         """Tell whether the wanted layout is another one than the present one."""
@@ -93,7 +137,7 @@ class Command(DatabaseCommand):
                 progress(_told(step))
 
         try:
-            self.on_database(change)
+            self._on_journal(change)
         finally:
             progress.done()
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -13,6 +14,7 @@ from django.core.checks import CheckMessage
 from django.db import DatabaseError, connections
 
 from sharding_app import checks
+from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations import projections
 from sharding_app.operations.connectivity import CannotReach, database_trouble, joined, transport_trouble
 from sharding_app.operations.diagnosis.look import (
@@ -28,8 +30,10 @@ from sharding_app.operations.diagnosis.read_database import (
     read_database,
     server_clock,
 )
-from sharding_app.operations.diagnosis.read_journal import read_journal
-from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, read_steadily
+from sharding_app.operations.diagnosis.read_further import read_further
+from sharding_app.operations.diagnosis.read_journal import merged, read_journal
+from sharding_app.operations.several import ask
+from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow, read_steadily
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.ids import Incarnation
@@ -70,6 +74,7 @@ def gather(say: Say) -> Look:
             lease_ttl_seconds=settings.lease_ttl_seconds,
             hand_off_timeout_seconds=settings.handoff_timeout_seconds,
             journal_connections=settings.journal_connections,
+            journals=settings.further_journals,
             debug=django_settings.DEBUG,
             keys=len(settings.keys),
         ),
@@ -98,6 +103,9 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
             say("reading the cluster's rows")
             look["cluster"] = read_steadily(alias)
             look["projections"] = tuple(projections.look_if_allowed() or ())
+            if look["cluster"].journals:
+                say("asking the journals")
+                look["further"] = tuple(read_further())
     except DatabaseError as error:
         look["database_trouble"] = str(database_trouble(alias, error))
     finally:
@@ -190,10 +198,16 @@ def _journals(settings: Settings, cluster: ClusterSnapshot, say: Say) -> tuple[J
         for each in cluster.types:
             say(f"sampling the journal of {each.config.name}")
             one = known.get(each.config.name)
-            found.append(read_journal(settings.database, each.number, each.config, one))
+            say_of = partial(_sample, each, one)
+            asked = ask(cluster.journal_names, say_of)
+            found.append(merged([*asked.found.values()]))
     finally:
         connections[settings.database].close()
     return tuple(found)
+
+
+def _sample(row: TypeRow, known: EntityType | None, alias: str) -> JournalLook:
+    return read_journal(alias, row.number, row.config, known)
 
 
 _Span = tuple[float, float]

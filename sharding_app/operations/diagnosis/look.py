@@ -10,6 +10,7 @@ from typing import Any, Literal
 from django.core.checks import CheckMessage
 
 from sharding_app.operations.database_health import Health
+from sharding_app.operations.journals import JournalFacts
 from sharding_app.operations.projections import ProjectionLook
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers
 
@@ -152,6 +153,20 @@ class JournalLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FurtherLook:
+    """One of several journals."""
+
+    facts: JournalFacts
+    unfenced: tuple[str, ...] = ()
+    "Tables there without a fence that is on."
+    room: int = 0
+    "Connections for ordinary roles of its server; 0: not known."
+    sessions: int = 0
+    "Clients that are connected to its server, and nodes of ours among them."
+    ours: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Settings that the examinations compare with."""
 
@@ -160,6 +175,8 @@ class Limits:
     debug: bool = False
     keys: int = 0
     journal_connections: int = 2
+    journals: tuple[str, ...] = ()
+    "The further journals that the settings name."
     patience_seconds: float = 10.0
     "How long a shard may lack a home: a new coordinator is elected within a few seconds."
 
@@ -186,4 +203,6 @@ class Look:
     layer: LayerLook | None = None
     clocks: tuple[Clock, ...] = ()
     journals: tuple[JournalLook, ...] = ()
+    further: tuple[FurtherLook, ...] = ()
+    "All journals, where there are several."
     projections: tuple[ProjectionLook, ...] = ()

@@ -3,12 +3,13 @@
 System checks cover fsync, full_page_writes, versions, encodings, fences and poolers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
 from sharding_app.operations.diagnosis.look import DatabaseLook, Look
+from sharding_app.operations.diagnosis.several import beside_the_cluster, needed_connections
 from sharding_app.protocol.coordinator.terms import era_began
 from sharding_app.protocol.ids import Term
 
@@ -133,7 +134,9 @@ def connections(look: Look) -> Iterator[Finding]:
     used = len(database.sessions)
     members = look.cluster.members if look.cluster is not None else ()
     ours = sum(each.application.startswith("sharding/n-") for each in database.sessions)
-    needed = (OTHER_CONNECTIONS + look.limits.journal_connections) * (len(members) + 1)
+    of_one = OTHER_CONNECTIONS + look.limits.journal_connections
+    of_one += needed_connections(look, beside_the_cluster(look))
+    needed = of_one * (len(members) + 1)
     told = (
         f"{used} of {room} connections are in use; {counted(len(members), 'node')} and one replacement need "
         f"{needed}, other clients use {used - ours}"
@@ -151,8 +154,13 @@ def connections(look: Look) -> Iterator[Finding]:
 
 def _room(database: DatabaseLook) -> int:
     """Return the number of connections for ordinary roles."""
+    return room_of(database.settings)
+
+
+def room_of(settings: Mapping[str, str]) -> int:
+    """Return the number of connections for ordinary roles, by a server's settings."""
     numbers = [
-        int(database.settings.get(name, "0") or 0)
+        int(settings.get(name, "0") or 0)
         for name in ("max_connections", "superuser_reserved_connections", "reserved_connections")
     ]
     return numbers[0] - numbers[1] - numbers[2]

@@ -8,7 +8,8 @@ module, never its content.
 import random
 import re
 import string
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -84,6 +85,24 @@ def read_journal(
         unreadable_ids=tuple(strange),
         moved_ids=moved,
     )
+
+
+def merged(looks: Sequence[JournalLook]) -> JournalLook:
+    """Make one sample of those of several journals."""
+    first, *others = looks
+    for each in others:
+        first = replace(
+            first,
+            looked_at=first.looked_at + each.looked_at,
+            unreadable=first.unreadable + each.unreadable,
+            gaps=first.gaps + each.gaps,
+            long=tuple(sorted(first.long + each.long, key=lambda one: -one[1])),
+            kept=first.kept + each.kept,
+            remembered=first.remembered + each.remembered,
+            unreadable_ids=first.unreadable_ids + each.unreadable_ids,
+            moved_ids=first.moved_ids + each.moved_ids,
+        )
+    return first
 
 
 def _entities(cursor: Any, number: int, chance: random.Random) -> list[str]:

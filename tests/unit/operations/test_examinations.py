@@ -23,6 +23,7 @@ from sharding_app.operations.diagnosis.examinations import judge
 from sharding_app.operations.diagnosis.gather import _meaning
 from sharding_app.operations.diagnosis.look import (
     Clock,
+    FurtherLook,
     JournalLook,
     Limits,
     Look,
@@ -33,8 +34,9 @@ from sharding_app.operations.diagnosis.look import (
     Unreadable,
 )
 from sharding_app.operations.diagnosis.read_journal import reason
+from sharding_app.operations.journals import JournalFacts
 from sharding_app.operations.projections import ProjectionLook
-from sharding_app.operations.snapshot import MessageCounts, TypeRow
+from sharding_app.operations.snapshot import JournalCounts, MessageCounts, TypeRow
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
 from sharding_app.protocol.messages import Coordination, NodeStats, ShardRegionState
@@ -139,13 +141,39 @@ def bad(what: str = "event 'Added' of version 1", kind: Literal["event", "snapsh
     return Unreadable(type="shop.Cart", entity="alice", seq=4, kind=kind, what=what, why="no such class")
 
 
+def second(own: str = "1/1", **changes: Any) -> Look:
+    """A look at two journals, the second of which is changed so."""
+    more = {name: changes.pop(name) for name in ("unfenced", "room") if name in changes}
+    given = {"database": changes.pop("database")} if "database" in changes else {}
+    first = FurtherLook(facts=JournalFacts(name="", weight=1.0, place=own))
+    facts = JournalFacts(**{"name": "b", "weight": 1.0, "place": "7/1", "owner": "c1", **changes})
+    return look(further=(first, FurtherLook(facts=facts, **more)), **given)
+
+
 CASES: list[tuple[str, str, Look, str]] = [
     ("D101", "error", Look(database_trouble="PostgreSQL at h:1 cannot be used"), "cannot be used"),
     ("D102", "error", look(nodes_trouble="The channel layer carries no messages"), "carries no messages"),
     ("D103", "error", look(seals_broken=3), "3 messages"),
+    (
+        "D104",
+        "error",
+        look(
+            cluster=cluster(journals=[JournalCounts(name="b", shards=4, trouble="it is away")]),
+            limits=Limits(journals=("b",)),
+        ),
+        "4 shards lie in it: it is away",
+    ),
+    ("D105", "error", look(cluster=cluster(journals=[JournalCounts(name="b", shards=1)])), "1 shard lies in"),
     ("D111", "error", look(database=database(missing_migrations=("0002_x",))), "0002_x"),
     ("D112", "note", look(database=database(unknown_migrations=("0009_y",))), "0009_y"),
     ("D113", "error", look(database=database(other_place="other of ...")), "another database"),
+    ("D114", "error", second(missing_migrations=("0001_initial",)), "0001_initial"),
+    ("D115", "error", second(owner="c2"), "a journal of the cluster c2"),
+    ("D115", "error", second(own_cluster=True), "a cluster of its own"),
+    ("D116", "error", second(known_place="7/2"), "knows that journal at 7/2"),
+    ("D117", "error", second(unfenced=("sharding_event",)), "sharding_event"),
+    ("D118", "warning", second(room=10), "no room"),
+    ("D128", "warning", second(own="7/9", database=database(settings={"max_connections": "26"})), "no room"),
     ("D121", "error", said(session_replication_role="replica"), "fence does not fire"),
     ("D122", "error", said(default_transaction_read_only="on"), "nothing can be written"),
     ("D123", "error", said(autovacuum="off"), "autovacuum is off"),

@@ -1,0 +1,126 @@
+"""Several journals: each answers, is this cluster's, lies where the cluster knows it, is fenced,
+and has room for the nodes' connections.
+"""
+
+from collections.abc import Iterator
+
+from sharding_app.operations.console import counted
+from sharding_app.operations.diagnosis.finding import Finding, error, warning
+from sharding_app.operations.diagnosis.look import FurtherLook, Look
+from sharding_app.operations.journals import JournalFacts
+
+FURTHER_CONNECTIONS = 3
+"""Connections of a node to a further journal beside those for appends: recovery, reads, and a watch
+over it.
+"""
+
+
+def down(look: Look) -> Iterator[Finding]:
+    """Report journals that do not answer, and those that the settings here do not name."""
+    cluster = look.cluster
+    for each in cluster.journals if cluster is not None else ():
+        if each.shards and each.name not in look.limits.journals and each.name:
+            yield error(
+                "D105", f"{counted(each.shards, 'shard')} {_lie(each.shards)} in the journal {each.name!r}, which "
+                "SHARDING['JOURNALS'] here does not name.", "SHARDING['JOURNALS']",
+                "Give every process the same JOURNALS. A journal in which shards lie stays in it, with the weight 0 if it shall "
+                "get no new ones. Nodes without it start none of these shards.",
+            )  # fmt: skip
+        elif each.trouble:
+            yield error(
+                "D104", f"The journal {each.name!r} does not answer, and {counted(each.shards, 'shard')} {_lie(each.shards)} in "
+                f"it: {each.trouble.rstrip('.')}.", f"database {each.name!r}",
+                "Start its server, or correct DATABASES. Until then its entities answer nothing and store nothing. Those of "
+                "other journals go on. Nodes need no restart.",
+            )  # fmt: skip
+
+
+def usable(look: Look) -> Iterator[Finding]:
+    """Report why nodes do not use a journal that answers."""
+    cluster_id = look.cluster.cluster_id if look.cluster is not None else ""
+    for further in look.further:
+        facts, where = further.facts, f"database {further.facts.alias!r}"
+        if not facts.name or facts.trouble:
+            continue
+        if facts.missing_migrations:
+            yield error(
+                "D114", f"The journal {facts.name!r} has not all migrations: {', '.join(facts.missing_migrations)} missing.",
+                where, f"Run: manage.py migrate --database {facts.alias} sharding",
+            )  # fmt: skip
+            continue
+        if not facts.belongs_to(cluster_id):
+            whose = (
+                "has a cluster of its own"
+                if facts.own_cluster
+                else f"is a journal of the cluster {facts.owner}, and this one is {cluster_id}"
+            )
+            yield error(
+                "D115", f"The database of the journal {facts.name!r} {whose}. Nodes do not use it.", where,
+                "Name another database. Each cluster needs databases of its own.",
+            )  # fmt: skip
+        elif facts.elsewhere:
+            yield error(
+                "D116", f"The alias {facts.name!r} leads to {facts.place}, and the cluster knows that journal at "
+                f"{facts.known_place}. Nodes do not use it.", where,
+                "Correct DATABASES. If its data was moved there, stop the nodes and run: manage.py sharding_journals --adopt "
+                f"{facts.name}",
+            )  # fmt: skip
+        if further.unfenced:
+            yield error(
+                "D117", f"The fence of the journal {facts.name!r} is missing or off on {', '.join(further.unfenced)}: two nodes "
+                "could write one entity.", where,
+                "Switch the triggers on (ALTER TABLE ... ENABLE TRIGGER), or make the tables with migrate. See sharding.E013.",
+            )  # fmt: skip
+
+
+def connections(look: Look) -> Iterator[Finding]:
+    """Compare the connections of each further server with the nodes' need: those of each node to
+    its journals there, and of one node that is replaced.
+    """
+    members = len(look.cluster.members) if look.cluster is not None else 0
+    for server, there in _servers(look).items():
+        if server == _server(_own(look)):
+            continue  # counted with the cluster's own database
+        one = there[0]
+        needed = needed_connections(look, len(there)) * (members + 1)
+        told = (
+            f"{one.sessions} of {one.room} connections are in use; {counted(members, 'node')} and one replacement need {needed}, "
+            f"other clients use {one.sessions - one.ours}"
+        )
+        if one.room > 0 and needed + one.sessions - one.ours > one.room:
+            names = ", ".join(repr(each.facts.alias) for each in there)
+            yield warning(
+                "D118", f"The server of {names} leaves no room to replace a node: {told}.", f"server of {names}",
+                "Raise its max_connections and restart it.",
+            )  # fmt: skip
+
+
+def needed_connections(look: Look, journals: int) -> int:
+    """Return how many connections a node has to that many further journals."""
+    return journals * (FURTHER_CONNECTIONS + look.limits.journal_connections)
+
+
+def beside_the_cluster(look: Look) -> int:
+    """Return how many further journals are on the server of the cluster's own database."""
+    return len(_servers(look).get(_server(_own(look)), ()))
+
+
+def _servers(look: Look) -> dict[str, list[FurtherLook]]:
+    found: dict[str, list[FurtherLook]] = {}
+    for each in look.further:
+        if each.facts.name and each.facts.place:
+            found.setdefault(_server(each.facts), []).append(each)
+    return found
+
+
+def _own(look: Look) -> JournalFacts | None:
+    return next((each.facts for each in look.further if not each.facts.name), None)
+
+
+def _server(facts: JournalFacts | None) -> str:
+    """Return the server's own identity out of a place."""
+    return "" if facts is None else facts.place.partition("/")[0]
+
+
+def _lie(number: int) -> str:
+    return "lies" if number == 1 else "lie"
