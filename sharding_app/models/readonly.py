@@ -79,11 +79,16 @@ class ReadOnlyQuerySet(models.QuerySet[M]):
 
 
 class ReadOnlyManager(models.Manager.from_queryset(ReadOnlyQuerySet)):  # type: ignore[misc] # made by Django
-    """Reads from the cluster's database, whatever the routers say about others."""
+    """Reads from the cluster's database, whatever the routers say about others; what belongs to a
+    row, from the journal in which that one was found.
+    """
 
     def get_queryset(self) -> Any:
         queryset = super().get_queryset()
-        return queryset if self._db else queryset.using(journal_alias())
+        if self._db:
+            return queryset
+        of_row = self._hints.get("instance")
+        return queryset.using((of_row is not None and of_row._state.db) or journal_alias())
 
 
 class ReadOnlyModel(models.Model):

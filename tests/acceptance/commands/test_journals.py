@@ -1,0 +1,218 @@
+"""Commands and pages of a cluster with two journals, on real nodes: nothing is missing, and nothing
+is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from sharding_app.protocol.ids import shard_of
+from sharding_app.protocol.journals import journal_of
+from tests.support.live import Live, until
+from tests.support.scratch import scratch_database
+
+SHARDS, TYPE = 8, "purses.Purse"
+WEIGHTS = {"": 1.0, "journal_b": 1.0}
+
+
+def lies_in(entity: str) -> str:
+    return journal_of(TYPE, shard_of(entity, SHARDS), WEIGHTS)
+
+
+EVERY = [f"p{number}" for number in range(24)]
+HERE = [each for each in EVERY if lies_in(each) == ""]
+THERE = [each for each in EVERY if lies_in(each) == "journal_b"]
+PAY = f"""
+from tests.acceptance.purses.entities import Purse
+for each in {EVERY!r}:
+    for _ in range(3):
+        Purse.ref(each, command_id=f'id-{{each}}-{{_}}').sync.pay(1)
+"""
+REMIND = """
+from datetime import timedelta
+from tests.acceptance.purses.entities import Purse
+Purse.ref({0!r}).sync.remind()
+Purse.ref({1!r}).sync.remind()
+Purse.ref({1!r}).pay.later(timedelta(days=9), 1)
+"""
+PAGES = """
+import sys
+from django.contrib.auth import get_user_model
+from django.test import Client
+user, _ = get_user_model().objects.get_or_create(username='root', is_staff=True, is_superuser=True)
+client = Client()
+client.force_login(user)
+for line in sys.stdin:
+    page, _, form = line.strip().partition(' ')
+    if form:
+        answer = client.post(page, dict(part.split('=', 1) for part in form.split('&')), follow=True)
+    else:
+        answer = client.get(page, follow=True)
+    text = answer.content.decode().replace(chr(10), ' ')
+    print('page', answer.status_code, text, flush=True)
+"""
+
+
+def sql(url: str, query: str) -> list[tuple[Any, ...]]:
+    params: dict[str, Any] = conninfo_to_dict(url)
+    with psycopg.connect(**params, autocommit=True) as connection:
+        cursor = connection.execute(query.encode())
+        return cursor.fetchall() if cursor.description else []
+
+
+class Two(Live):
+    """A cluster whose journals are `default` and `journal_b`."""
+
+    def __init__(self, live: Live, other: str) -> None:
+        super().__init__(live.database_url, live.redis_url)
+        self.other = other
+
+    def environment(self, **more: str) -> dict[str, str]:
+        ours = {
+            "DJANGO_SETTINGS_MODULE": "tests.acceptance.purses.settings",
+            "TEST_APPS": "tests.acceptance.purses",
+            "JOURNAL_B_URL": self.other,
+        }
+        return super().environment(**{**ours, **more})
+
+    def asked(self, *arguments: str, code: int = 0, **more: str) -> dict[str, Any]:
+        done = self.manage(*arguments, "--json", **more)
+        assert done.returncode == code, done.stdout + done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def pages(self, *wanted: str) -> list[tuple[int, str]]:
+        """What a superuser's browser gets."""
+        with self.program("shell", "-v0", "-c", PAGES) as program:
+            stdin = program.process.stdin
+            assert stdin is not None
+            found = []
+            for each in wanted:
+                before = len(program.lines)
+                stdin.write(f"{each}\n")
+                stdin.flush()
+                match = program.wait_line(r"^page (\d+) (.*)$", after=before)
+                found.append((int(match[1]), match[2]))
+            return found
+
+    def count(self, query: str) -> tuple[int, int]:
+        return sql(self.database_url, query)[0][0], sql(self.other, query)[0][0]
+
+
+@pytest.fixture
+def two(live_servers: Live) -> Iterator[Two]:
+    """Two databases with tables, and no node."""
+    assert HERE and THERE
+    with live_servers.empty_database() as live, scratch_database(live.database_url) as params:
+        other = urlunsplit(urlsplit(live.database_url)._replace(path=f"/{params['dbname']}"))
+        found = Two(live, other)
+        for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
+            made = found.manage(*arguments, "-v0")
+            assert made.returncode == 0, made.stderr
+        yield found
+
+
+def pay(two: Two) -> None:
+    paid = two.manage("shell", "-v0", "-c", PAY)
+    assert paid.returncode == 0, paid.stderr
+
+
+ADMIN = "/admin/sharding/"
+DASHBOARD = f"{ADMIN}cluster/"
+
+
+@pytest.mark.slow
+def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path: Path) -> None:
+    with two.program("sharding_node", "--name", "one") as one:
+        one.wait_line("^node one is up$")
+        until(lambda: all(each["usable"] for each in two.asked("sharding_journals")["journals"]), 30, "usable")
+        pay(two)
+        assert two.count("SELECT count(*) FROM sharding_event") == (3 * len(HERE), 3 * len(THERE))
+        assert two.manage("shell", "-v0", "-c", REMIND.format(HERE[0], THERE[0])).returncode == 0
+
+        # One entity, wherever it lies, with its messages from outside.
+        for entity, journal, messages in ((HERE[0], "default", 1), (THERE[0], "journal_b", 2)):
+            shown = two.asked("sharding_entity", TYPE, entity, "--content")
+            assert (shown["last_event"], shown["journal"], shown["node"]) == (4, journal, "one")
+            assert len(shown["messages"]) == messages
+            assert json.loads(shown["state"]["paid"]) == 3
+            found = two.asked("sharding_entity", TYPE, entity, "--command-id", f"id-{entity}-1")["events"]
+            assert found == two.asked("sharding_entity", "--command-id", f"id-{entity}-1")["events"]
+            assert [each["seq"] for each in found] == [2]
+
+        number = sql(two.database_url, f"SELECT id FROM sharding_type WHERE name = '{TYPE}'")[0][0]
+        ids = [
+            each
+            for url in (two.database_url, two.other)
+            for (each,) in sql(url, "SELECT id FROM sharding_message ORDER BY id")
+        ]
+        assert len(ids) == 3
+        listed, of_one, database, events, entity, timers, metrics = two.pages(
+            f"{DASHBOARD}messages/?state=pending",
+            f"{DASHBOARD}messages/?state=pending&entity={THERE[0]}",
+            f"{DASHBOARD}database/",
+            f"{ADMIN}event/?q={THERE[1]}",
+            f"{DASHBOARD}types/{number}/entity/?id={THERE[1]}",
+            f"{DASHBOARD}messages/one/?id={ids[-1]}",
+            "/sharding/metrics",
+        )
+        assert all(each in listed[1] for each in ids), (listed, ids)
+        assert sum(each in of_one[1] for each in ids) == 2
+        assert "Tables of journal_b" in database[1]
+        assert "Journals" in database[1]
+        assert events[1].count(f">{THERE[1]}<") == 3
+        assert "id-" not in events[1]
+        assert "3 events" in entity[1] or "Paid" in entity[1]
+        assert timers[0] == 200 and "reminder" in timers[1]
+        if metrics[0] == 200:
+            assert 'sharding_journal_up{journal="journal_b"} 1' in metrics[1]
+
+        # A timer of the other journal is discarded on its page.
+        (timer,) = [each for (each,) in sql(two.other, "SELECT id FROM sharding_message")]
+        asked, _ = two.pages(
+            f"{DASHBOARD}steer/discard/?message={timer}", f"{DASHBOARD}steer/discard/ message={timer}"
+        )
+        assert f"timer reminder of {TYPE} {THERE[0]}" in asked[1]
+        assert sql(two.other, "SELECT id FROM sharding_message") == []
+
+        # Its home erases an entity of the other journal, with what came from outside.
+        erased = two.asked("sharding_erase", TYPE, THERE[0], "--yes")["erased"]
+        assert (erased["events"], erased["messages"]) == (4, 1)
+        assert sql(two.other, f"SELECT FROM sharding_event WHERE entity = '{THERE[0]}'") == []
+
+        doctor = two.manage("sharding_doctor", "--json")
+        judged = {each["id"] for each in json.loads(doctor.stdout)["findings"]}
+        assert not judged & {f"sharding.D1{each}" for each in ("04", "05", "14", "15", "16", "17", "18")}
+
+        file = tmp_path / "purses.jsonl"
+        written = two.asked("sharding_export", TYPE, "--to", str(file))
+        entities = [json.loads(line).get("entity") for line in file.read_text().splitlines()]
+        assert {each for each in entities if each} == set(EVERY) - {THERE[0]}
+        one.stop()
+
+    # No node runs: all is removed, in both journals, and put back from the file.
+    counted = two.asked("sharding_remove_journal", TYPE, "--dry-run")["deleted"]
+    assert counted["events"] == 3 * (len(EVERY) - 1) + 1
+    assert two.manage("sharding_remove_journal", TYPE, "--yes-delete-the-journal-of", TYPE).returncode == 0
+    for table in ("event", "snapshot", "remembered", "message"):
+        assert two.count(f"SELECT count(*) FROM sharding_{table}") == (0, 0), table
+    put = two.asked("sharding_import", str(file))
+    assert put["stored"] == written["rows"]
+    assert two.asked("sharding_import", str(file))["stored"] == 0
+    assert two.count("SELECT count(*) FROM sharding_event") == (3 * len(HERE) + 1, 3 * (len(THERE) - 1))
+    again = tmp_path / "again.jsonl"
+    two.asked("sharding_export", TYPE, "--to", str(again))
+    assert again.read_bytes() == file.read_bytes()
+    with two.program("sharding_node", "--name", "two") as node:
+        node.wait_line("^node two is up$")
+        pay(two)
+        assert sql(two.other, f"SELECT max(seq) FROM sharding_event WHERE entity = '{THERE[1]}'") == [(3,)]
+        node.stop()

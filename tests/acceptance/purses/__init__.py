@@ -1,0 +1,1 @@
+"""Entities of a cluster with two journals, for commands and pages."""

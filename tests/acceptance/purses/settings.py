@@ -1,0 +1,15 @@
+"""The demo site with purses, and with the databases `default` and `journal_b`."""
+
+from __future__ import annotations
+
+import os
+
+from project.settings.urls import database
+from tests.badinput.settings import *  # noqa: F403
+
+ROOT_URLCONF = "project.urls"
+ALLOWED_HOSTS = ["*"]
+DATABASES["journal_b"] = database(os.environ["JOURNAL_B_URL"])  # noqa: F405
+SHARDING = {**SHARDING, "JOURNALS": {"default": 1, "journal_b": 1}}  # noqa: F405
+if os.environ.get("WITHOUT_JOURNALS"):
+    del SHARDING["JOURNALS"]
