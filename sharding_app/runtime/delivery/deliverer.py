@@ -175,6 +175,7 @@ class Deliverer:
         self.figures = Figures()
         self.clock = ServerClock()
         self._me = incarnation
+        self._prefix = f"{incarnation}-{journal_name}" if journal_name else incarnation
         self._settings = settings
         self._journal = journal
         self._journal_name = journal_name
@@ -221,8 +222,10 @@ class Deliverer:
         return self._reading or bool(self._wanting)
 
     def new_id(self) -> str:
-        """Return the id of a new message: the incarnation is never used again."""
-        return f"{self._me}-{next(self._numbers)}"
+        """Return the id of a new message: the incarnation is never used again. No other journal has
+        it: a mark of what has taken effect names the id alone.
+        """
+        return f"{self._prefix}-{next(self._numbers)}"
 
     def new_place(self, epoch: Epoch, many: int) -> tuple[int, int]:
         """Return the `seq` and the first `position` for a commit without events that stores `many`
