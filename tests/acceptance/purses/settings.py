@@ -7,7 +7,10 @@ import os
 from project.settings.urls import database
 from tests.badinput.settings import *  # noqa: F403
 
-ROOT_URLCONF = "project.urls"
+INSTALLED_APPS = [  # with the admin's pages
+    "django.contrib.admin" if each.startswith("django.contrib.admin.") else each
+    for each in INSTALLED_APPS  # noqa: F405
+]
 ALLOWED_HOSTS = ["*"]
 DATABASES["journal_b"] = database(os.environ["JOURNAL_B_URL"])  # noqa: F405
 SHARDING = {**SHARDING, "JOURNALS": {"default": 1, "journal_b": 1}}  # noqa: F405
