@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from sharding_app.adapters.django.database import (
     ReadTooLong,
-    UnknownJournal,
     alias_of,
     bounded_reads,
     journal_alias,
@@ -27,6 +26,7 @@ from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
 
 AGAIN_SECONDS = 5.0
+_UNDEFINED_TABLE = "42P01"
 ONE_JOURNAL = (CLUSTERS_OWN,)
 """The names of all journals, where there are no further ones."""
 
@@ -102,9 +102,11 @@ def in_journal(name: str) -> Iterator[str]:
 
 
 def _fallen(name: str, error: DatabaseError) -> Down:
-    """Take note of a journal that has failed."""
+    """Take note of a journal that has failed; of one whose server answers, only for this time."""
     why = str(error).strip().partition("\n")[0]
-    if not isinstance(error, UnknownJournal):
+    if getattr(error.__cause__, "sqlstate", None) == _UNDEFINED_TABLE:
+        why = f"its tables are missing: run manage.py migrate --database {name} sharding"
+    if isinstance(error, OperationalError | InterfaceError):
         with _lock:
             _failed[name] = time.monotonic(), why
     return Down(name, why)

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from sharding_app.embedded import OwnPostgres
 from sharding_app.protocol.ids import shard_of
 from sharding_app.protocol.journals import journal_of
 from tests.support.live import Live, until
@@ -61,10 +62,16 @@ for line in sys.stdin:
 """
 
 
-def sql(url: str, query: str) -> list[tuple[Any, ...]]:
+ROWS = {
+    table: f"SELECT count(*) FROM sharding_{table}"  # noqa: S608
+    for table in ("event", "snapshot", "remembered", "message")
+}
+
+
+def sql(url: str, query: str, *values: object) -> list[tuple[Any, ...]]:
     params: dict[str, Any] = conninfo_to_dict(url)
     with psycopg.connect(**params, autocommit=True) as connection:
-        cursor = connection.execute(query.encode())
+        cursor = connection.execute(query.encode(), values)
         return cursor.fetchall() if cursor.description else []
 
 
@@ -83,8 +90,8 @@ class Two(Live):
         }
         return super().environment(**{**ours, **more})
 
-    def asked(self, *arguments: str, code: int = 0, **more: str) -> dict[str, Any]:
-        done = self.manage(*arguments, "--json", **more)
+    def asked(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        done = self.manage(*arguments, "--json")
         assert done.returncode == code, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
         return found
@@ -110,7 +117,6 @@ class Two(Live):
 @pytest.fixture
 def two(live_servers: Live) -> Iterator[Two]:
     """Two databases with tables, and no node."""
-    assert HERE and THERE
     with live_servers.empty_database() as live, scratch_database(live.database_url) as params:
         other = urlunsplit(urlsplit(live.database_url)._replace(path=f"/{params['dbname']}"))
         found = Two(live, other)
@@ -125,6 +131,7 @@ def pay(two: Two) -> None:
     assert paid.returncode == 0, paid.stderr
 
 
+AGAIN = "from tests.acceptance.purses.entities import Purse; print(Purse.ref({0!r}).sync.pay(1))"
 ADMIN = "/admin/sharding/"
 DASHBOARD = f"{ADMIN}cluster/"
 
@@ -137,7 +144,7 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
             lambda: all(each["usable"] for each in two.asked("sharding_journals")["journals"]), 30, "usable"
         )
         pay(two)
-        assert two.count("SELECT count(*) FROM sharding_event") == (3 * len(HERE), 3 * len(THERE))
+        assert two.count(ROWS["event"]) == (3 * len(HERE), 3 * len(THERE))
         assert two.manage("shell", "-v0", "-c", REMIND.format(HERE[0], THERE[0])).returncode == 0
 
         # One entity, wherever it lies, with its messages from outside.
@@ -150,14 +157,14 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
             assert found == two.asked("sharding_entity", "--command-id", f"id-{entity}-1")["events"]
             assert [each["seq"] for each in found] == [2]
 
-        number = sql(two.database_url, f"SELECT id FROM sharding_type WHERE name = '{TYPE}'")[0][0]
+        number = sql(two.database_url, "SELECT id FROM sharding_type WHERE name = %s", TYPE)[0][0]
         ids = [
             each
             for url in (two.database_url, two.other)
             for (each,) in sql(url, "SELECT id FROM sharding_message ORDER BY id")
         ]
         assert len(set(ids)) == 3
-        listed, of_one, database, events, entity, timers, metrics = two.pages(
+        listed, of_one, database, events, one_page, timers, metrics = two.pages(
             f"{DASHBOARD}messages/?state=pending",
             f"{DASHBOARD}messages/?state=pending&entity={THERE[0]}",
             f"{DASHBOARD}database/",
@@ -166,16 +173,16 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
             f"{DASHBOARD}messages/one/?id={ids[-1]}",
             "/sharding/metrics",
         )
-        assert all(each in listed[1] for each in ids), (listed, ids)
+        assert all(each in listed[1] for each in ids)
         assert sum(each in of_one[1] for each in ids) == 2
         assert "Tables of journal_b" in database[1]
         assert "Journals" in database[1]
         assert events[1].count(f">{THERE[1]}<") == 3
         assert "id-" not in events[1]
-        assert "3 events" in entity[1] or "Paid" in entity[1]
-        assert timers[0] == 200 and "reminder" in timers[1]
-        if metrics[0] == 200:
-            assert 'sharding_journal_up{journal="journal_b"} 1' in metrics[1]
+        assert one_page[1].count("Paid") == 3
+        assert timers[0] == 200
+        assert "reminder" in timers[1]
+        assert 'sharding_journal_up{journal="journal_b"} 1' in metrics[1]
 
         # A timer of the other journal is discarded on its page.
         (timer,) = [each for (each,) in sql(two.other, "SELECT id FROM sharding_message")]
@@ -188,7 +195,7 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
         # Its home erases an entity of the other journal, with what came from outside.
         erased = two.asked("sharding_erase", TYPE, THERE[0], "--yes")["erased"]
         assert (erased["events"], erased["messages"]) == (4, 1)
-        assert sql(two.other, f"SELECT FROM sharding_event WHERE entity = '{THERE[0]}'") == []
+        assert sql(two.other, "SELECT FROM sharding_event WHERE entity = %s", THERE[0]) == []
 
         doctor = two.manage("sharding_doctor", "--json")
         judged = {each["id"] for each in json.loads(doctor.stdout)["findings"]}
@@ -204,17 +211,122 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
     counted = two.asked("sharding_remove_journal", TYPE, "--dry-run")["deleted"]
     assert counted["events"] == 3 * (len(EVERY) - 1) + 1
     assert two.manage("sharding_remove_journal", TYPE, "--yes-delete-the-journal-of", TYPE).returncode == 0
-    for table in ("event", "snapshot", "remembered", "message"):
-        assert two.count(f"SELECT count(*) FROM sharding_{table}") == (0, 0), table
+    assert {two.count(query) for query in ROWS.values()} == {(0, 0)}
     put = two.asked("sharding_import", str(file))
     assert put["stored"] == written["rows"]
     assert two.asked("sharding_import", str(file))["stored"] == 0
-    assert two.count("SELECT count(*) FROM sharding_event") == (3 * len(HERE) + 1, 3 * (len(THERE) - 1))
+    assert two.count(ROWS["event"]) == (3 * len(HERE) + 1, 3 * (len(THERE) - 1))
     again = tmp_path / "again.jsonl"
     two.asked("sharding_export", TYPE, "--to", str(again))
     assert again.read_bytes() == file.read_bytes()
     with two.program("sharding_node", "--name", "two") as node:
         node.wait_line("^node two is up$")
         pay(two)
-        assert sql(two.other, f"SELECT max(seq) FROM sharding_event WHERE entity = '{THERE[1]}'") == [(3,)]
+        assert sql(two.other, "SELECT max(seq) FROM sharding_event WHERE entity = %s", THERE[1]) == [(3,)]
         node.stop()
+
+
+def copied(two: Two, server: OwnPostgres) -> Two:
+    """The same cluster, whose second journal was copied into another database."""
+    parts = urlsplit(two.other)
+    sql(server.url, f'CREATE DATABASE moved TEMPLATE "{parts.path[1:]}"')
+    return Two(two, urlunsplit(parts._replace(path="/moved")))
+
+
+@pytest.mark.slow
+def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
+    live_servers: Live, own_postgres: OwnPostgres
+) -> None:
+    with live_servers.empty_database() as live:
+        sql(own_postgres.url, "CREATE DATABASE other")
+        two = Two(live, urlunsplit(urlsplit(own_postgres.url)._replace(path="/other")))
+        for arguments in (("migrate",), ("migrate", "--database", "journal_b", "sharding")):
+            made = two.manage(*arguments, "-v0")
+            assert made.returncode == 0, made.stderr
+        with two.program("sharding_node", "--name", "one") as one:
+            one.wait_line("^node one is up$")
+            pay(two)
+            assert two.manage("shell", "-v0", "-c", REMIND.format(HERE[0], THERE[0])).returncode == 0
+            own_postgres.stop()
+
+            told = two.asked("sharding_journals", code=2)["journals"]
+            assert [(each["name"], each["reachable"]) for each in told] == [
+                ("default", True),
+                ("journal_b", False),
+            ]
+            assert two.asked("sharding_entity", TYPE, HERE[0])["last_event"] == 4
+            away = two.manage("sharding_entity", TYPE, THERE[0])
+            assert away.returncode == 2
+            assert "The journal 'journal_b' cannot be read" in away.stderr
+            found = two.asked("sharding_entity", "--command-id", f"id-{HERE[0]}-1")
+            assert ([each["seq"] for each in found["events"]], [*found["journals_down"]]) == (
+                [2],
+                ["journal_b"],
+            )
+            lost = two.manage("sharding_entity", "--command-id", f"id-{THERE[0]}-1")
+            assert lost.returncode == 2, "nothing was found, and not all was searched"
+
+            for command in (
+                ("sharding_export", TYPE, "--to", "/nonexistent/file"),
+                ("sharding_erase", TYPE, THERE[0], "--dry-run"),
+                ("sharding_remove_journal", TYPE, "--dry-run"),
+                ("sharding_remove_data", "--dry-run"),
+                ("sharding_archive", TYPE, "--older-than", "0"),
+            ):
+                tried = two.manage(*command)
+                assert tried.returncode != 0, command
+                assert "DATABASES['journal_b']" in tried.stderr, (command, tried.stderr)
+            assert two.asked("sharding_erase", TYPE, HERE[1], "--dry-run")["erased"]["events"] == 3
+
+            judged = {
+                each["id"] for each in json.loads(two.manage("sharding_doctor", "--json").stdout)["findings"]
+            }
+            assert "sharding.D104" in judged
+            listed, database, events, metrics, page = two.pages(
+                f"{DASHBOARD}messages/?state=pending",
+                f"{DASHBOARD}database/",
+                f"{ADMIN}event/?q={HERE[1]}",
+                "/sharding/metrics",
+                f"{DASHBOARD}types/1/entity/?id={THERE[0]}",
+            )
+            for status, text in (listed, database, events):
+                assert status == 200
+                assert "The journal journal_b does not answer" in text
+            assert "stored from outside" in listed[1] or "pending" in listed[1]
+            assert "sharding_event" in database[1]
+            assert events[1].count(f">{HERE[1]}<") == 3
+            assert 'sharding_journal_up{journal="journal_b"} 0' in metrics[1]
+            assert "cannot be shown" in page[1]
+
+            # A process without the setting says so, and does not take a part for the whole.
+            less = two.manage("sharding_doctor", "--json", WITHOUT_JOURNALS="1")
+            assert "sharding.D105" in {each["id"] for each in json.loads(less.stdout)["findings"]}
+            export = two.manage("sharding_export", TYPE, WITHOUT_JOURNALS="1")
+            assert export.returncode == 1
+            assert "SHARDING['JOURNALS'] of this process does not name it" in export.stderr
+
+            own_postgres.start()
+            until(lambda: two.manage("sharding_journals").returncode == 0, 60, "it answers again")
+            one.stop()
+        moved = copied(two, own_postgres)
+        with two.program("sharding_node", "--name", "late") as late:
+            late.wait_line("^node late is up$")
+            refused = moved.manage("sharding_journals", "--adopt", "journal_b", "--yes")
+            assert "Nodes are running: late." in refused.stderr
+            late.stop()
+        elsewhere = moved.manage("sharding_journals")
+        assert elsewhere.returncode == 1
+        assert "run: manage.py sharding_journals --adopt journal_b" in elsewhere.stdout
+        sql(own_postgres.url, "CREATE DATABASE empty")
+        empty = Two(live, urlunsplit(urlsplit(two.other)._replace(path="/empty")))
+        assert "migrations are missing" in empty.manage("sharding_journals", "--adopt", "journal_b").stderr
+        assert empty.manage("migrate", "--database", "journal_b", "sharding", "-v0").returncode == 0
+        assert "it says no owner" in empty.manage("sharding_journals", "--adopt", "journal_b", "--yes").stderr
+        adopted = moved.asked("sharding_journals", "--adopt", "journal_b", "--yes")["journals"][1]
+        assert (adopted["usable"], adopted["place"]) == (True, adopted["known_place"])
+        with moved.program("sharding_node", "--name", "two") as node:
+            node.wait_line("^node two is up$")
+            assert moved.asked("sharding_entity", TYPE, THERE[0])["last_event"] == 4
+            again = moved.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
+            assert again.stdout.strip() == "4", again.stderr
+            node.stop()
