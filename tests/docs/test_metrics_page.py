@@ -14,13 +14,14 @@ from sharding_app.adapters.django.projections import ProjectionStatus
 from sharding_app.http.metrics import (
     cluster_families,
     database_families,
+    journal_families,
     live_families,
     own_families,
     projection_families,
 )
 from sharding_app.operations.database_health import Health, TableHealth
 from sharding_app.operations.projections import ProjectionLook
-from sharding_app.operations.snapshot import MessageCounts, ShardGroup, TypeRow
+from sharding_app.operations.snapshot import JournalCounts, MessageCounts, ShardGroup, TypeRow
 from sharding_app.protocol.histogram import ROWS, SECONDS
 from sharding_app.protocol.records import CoordinatorRow, TypeConfig
 from sharding_app.runtime.telemetry.exposition import Family
@@ -83,6 +84,7 @@ def of_the_site() -> Described:
         *cluster_families(rows),
         *database_families(Health(tables=[table])),
         *projection_families([projection]),
+        *journal_families([JournalCounts(name="b")]),
     ]
     return {**of(found), "sharding_database_up": ("gauge", frozenset())}
 

@@ -20,6 +20,7 @@ GAUGES = {
     "journal_waiting": "Commits that wait for an append.",
     "journal_under_way": "Appends under way, each on a connection of its own.",
     "journal_locked_shards": "Shards whose commits wait for a transaction that holds their rows.",
+    "journals_down": "Further journals that this node cannot use now.",
     "messages_in_memory": "Durable messages and timers in this node's memory: those that are due soon, as far as there is room.",
     "followers_waiting": "Questions of followers that wait on this node for the next event of an entity.",
     "longest_recovery_events": "The most events that the recovery of one entity has read.",
