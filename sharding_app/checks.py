@@ -339,7 +339,8 @@ def check_clear_text(app_configs: Apps = None, **_: Any) -> Messages:
         )
         hint = "KEYS only authenticate messages. Set one of them, so that the network cannot read payloads."
         found.append(_warning("W012", text, hint))
-    for alias in {settings.database, settings.lifeline_database} & set(connections):
+    nodes_use = {settings.database, settings.lifeline_database, *settings.further_journals}
+    for alias in nodes_use & set(connections):
         way = _conninfo(alias) if connections[alias].vendor == "postgresql" else {}
         if not _is_here(str(way.get("host", ""))) and way.get("sslmode") not in {"verify-full", "verify-ca"}:
             text = f"The connection to the database {alias!r} is not verified: its sslmode is {way.get('sslmode', 'prefer')!r}."
@@ -385,7 +386,7 @@ def check_deployment(app_configs: Apps = None, **_: Any) -> Messages:
 
 
 def check_server(app_configs: Apps = None, *, databases: Sequence[str] | None = None, **_: Any) -> Messages:
-    """Check version, durability, and that the lifeline's connection is direct."""
+    """Check version, durability, and that the connections of nodes are direct."""
     settings = _sound_settings()
     if settings is None or check_databases():
         return []
@@ -395,6 +396,9 @@ def check_server(app_configs: Apps = None, *, databases: Sequence[str] | None = 
         found += _asking(settings.database, _server)
     if asked & {settings.database, settings.lifeline_database}:
         found += _asking(settings.lifeline_database, _way)
+    for alias in settings.further_journals:
+        if alias in asked:
+            found += [*_asking(alias, _server), *_asking(alias, _way_to_journal)]
     return found
 
 
@@ -457,6 +461,13 @@ def _way(alias: str, conninfo: dict[str, Any]) -> Messages:
             return []
         case way:
             assert_never(way)
+
+
+def _way_to_journal(alias: str, conninfo: dict[str, Any]) -> Messages:
+    if probe.way_to(conninfo) != "transaction pooler":
+        return []
+    text = f"The journal {alias!r} is reached through a transaction pooler: nodes need sessions of their own there."
+    return [_error("E011", text, "Let the alias in SHARDING['JOURNALS'] connect directly to PostgreSQL.")]
 
 
 def _under_test() -> bool:

@@ -97,7 +97,7 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
     try:
         connections[alias].ensure_connection()
         connections[alias].close()  # the role's idle timeout may be short
-        found += checks.check_server(databases=[alias, lifeline])
+        found += checks.check_server(databases=[alias, lifeline, *settings.further_journals])
         look["database"] = read_database(alias, lifeline)
         if not look["database"].missing_migrations:
             say("reading the cluster's rows")
