@@ -216,6 +216,13 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
     assert put["stored"] == written["rows"]
     assert two.asked("sharding_import", str(file))["stored"] == 0
     assert two.count(ROWS["event"]) == (3 * len(HERE) + 1, 3 * (len(THERE) - 1))
+    # Each database has a layout of its own.
+    unnamed = two.manage("sharding_partition", "--by-type", "--yes")
+    assert unnamed.returncode == 1
+    assert "add --journal with one of default, journal_b" in unnamed.stderr
+    assert "There is no journal 'x'" in two.manage("sharding_partition", "--journal", "x").stderr
+    assert two.asked("sharding_partition", "--journal", "journal_b", "--by-type", "--yes")["partitioned"]
+    assert not two.asked("sharding_partition")["partitioned"]
     again = tmp_path / "again.jsonl"
     two.asked("sharding_export", TYPE, "--to", str(again))
     assert again.read_bytes() == file.read_bytes()
