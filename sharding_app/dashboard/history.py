@@ -59,6 +59,8 @@ class History:
     snapshots: list[Snapshot] = field(default_factory=list)
     remembered: bool = False
     shard: int | None = None
+    journal: str = ""
+    "The name of the journal that was read; empty: the cluster's own."
 
     @property
     def known(self) -> bool:
@@ -89,8 +91,11 @@ def read_history(
     set, in the form of `shown_payload`. `journals`: the names of all, one of which has the rows.
     Raises JournalsDown if that one does not answer.
     """
-    with in_journal(entity_journal(number, config, entity, journals)) as alias, bounded_reads(alias):
-        return _read_history(number, config, entity, at, alias, payloads=payloads)
+    name = entity_journal(number, config, entity, journals)
+    with in_journal(name) as alias, bounded_reads(alias):
+        found = _read_history(number, config, entity, at, alias, payloads=payloads)
+    found.journal = name
+    return found
 
 
 def entity_journal(number: int, config: TypeConfig, entity: str, journals: Sequence[str]) -> str:

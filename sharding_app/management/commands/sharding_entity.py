@@ -175,7 +175,7 @@ class Command(OperatorCommand):
             **_unanswered(waiting.down),
         }  # fmt: skip
         if len(journals) > 1:
-            facts["journal"] = journal_name(entity_journal(row.number, row.config, entity, journals))
+            facts["journal"] = journal_name(history.journal)
         if options["content"] and history.at:
             state = state_at(row.number, row.config, entity, history.at, journals)
             facts["state"] = {name: text for name, text, _ in state.fields}

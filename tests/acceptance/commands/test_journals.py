@@ -180,6 +180,7 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
         assert events[1].count(f">{THERE[1]}<") == 3
         assert "id-" not in events[1]
         assert one_page[1].count("Paid") == 3
+        assert "<dt>Journal</dt><dd>journal_b</dd>" in one_page[1]
         assert timers[0] == 200
         assert "reminder" in timers[1]
         assert 'sharding_journal_up{journal="journal_b"} 1' in metrics[1]
