@@ -338,3 +338,37 @@ def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
             again = moved.manage("shell", "-v0", "-c", AGAIN.format(THERE[0]))
             assert again.stdout.strip() == "4", again.stderr
             node.stop()
+
+
+REGISTER = """
+from tests.acceptance.purses.entities import Owner
+for each in {0!r}:
+    Owner.ref(each).sync.register(f'Ann of {{each}}')
+"""
+
+
+@pytest.mark.slow
+def test_a_person_is_shown_and_erased_in_the_journal_that_has_the_data(two: Two, tmp_path: Path) -> None:
+    by_journal = {
+        journal_of("purses.Owner", shard_of(each, SHARDS), WEIGHTS): each for each in ("ann", *EVERY)
+    }
+    persons = [by_journal[name] for name in WEIGHTS]
+    with two.program("sharding_node", "--name", "one") as one:
+        one.wait_line("^node one is up$")
+        made = two.manage("shell", "-v0", "-c", REGISTER.format(persons))
+        assert made.returncode == 0, made.stderr
+        assert two.count(ROWS["event"]) == two.count(ROWS["message"]) == (1, 1)
+        for person in persons:
+            file = tmp_path / f"{person}.jsonl"
+            told = two.manage("sharding_export_subject", person, "--to", str(file), "--yes")
+            assert told.returncode == 0, told.stderr
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            assert [each["row"] for each in rows] == ["person", "event", "message", "end"]
+            assert f"Ann of {person}" in json.dumps(rows)
+        for person in persons:
+            erased = two.manage("sharding_erase_subject", person, "--yes", "--json")
+            assert erased.returncode == 0, erased.stdout + erased.stderr
+            counted = json.loads(erased.stdout)["entities"]["purses.Owner"]
+            assert (counted["events"], counted["messages"]) == (1, 1)
+        assert two.count(ROWS["event"]) == two.count(ROWS["message"]) == (0, 0)
+        one.stop()

@@ -13,6 +13,10 @@ INSTALLED_APPS = [  # with the admin's pages
 ]
 ALLOWED_HOSTS = ["*"]
 DATABASES["journal_b"] = database(os.environ["JOURNAL_B_URL"])  # noqa: F405
-SHARDING = {**SHARDING, "JOURNALS": {"default": 1, "journal_b": 1}}  # noqa: F405
+SHARDING = {
+    **SHARDING,  # noqa: F405
+    "JOURNALS": {"default": 1, "journal_b": 1},
+    "PERSONAL_KEYS": ["of the tests, and of no other cluster on earth"],
+}
 if os.environ.get("WITHOUT_JOURNALS"):
     del SHARDING["JOURNALS"]
