@@ -126,6 +126,10 @@ def two(live_servers: Live) -> Iterator[Two]:
         yield found
 
 
+def number_of(two: Two) -> int:
+    return int(sql(two.database_url, "SELECT id FROM sharding_type WHERE name = %s", TYPE)[0][0])
+
+
 def pay(two: Two) -> None:
     paid = two.manage("shell", "-v0", "-c", PAY)
     assert paid.returncode == 0, paid.stderr
@@ -157,7 +161,7 @@ def test_commands_and_pages_see_both_journals_while_nodes_run(two: Two, tmp_path
             assert found == two.asked("sharding_entity", "--command-id", f"id-{entity}-1")["events"]
             assert [each["seq"] for each in found] == [2]
 
-        number = sql(two.database_url, "SELECT id FROM sharding_type WHERE name = %s", TYPE)[0][0]
+        number = number_of(two)
         ids = [
             each
             for url in (two.database_url, two.other)
@@ -295,7 +299,7 @@ def test_a_journal_that_is_down_is_named_and_the_other_one_is_shown(
                 f"{DASHBOARD}database/",
                 f"{ADMIN}event/?q={HERE[1]}",
                 "/sharding/metrics",
-                f"{DASHBOARD}types/1/entity/?id={THERE[0]}",
+                f"{DASHBOARD}types/{number_of(two)}/entity/?id={THERE[0]}",
             )
             for status, text in (listed, database, events):
                 assert status == 200
