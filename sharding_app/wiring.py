@@ -43,6 +43,7 @@ from sharding_app.client.portal import BackgroundPortal, Portal
 from sharding_app.embedded import started
 from sharding_app.entities import gateway
 from sharding_app.entities.entity_type import EntityType
+from sharding_app.entities.projections import ProjectionType
 from sharding_app.entities.registry import registry
 from sharding_app.ports.journal import Journal
 from sharding_app.ports.lease import Leases
@@ -50,6 +51,7 @@ from sharding_app.ports.store import ClusterStore
 from sharding_app.ports.transport import Transport
 from sharding_app.protocol.direct.company import Company
 from sharding_app.protocol.ids import PROXY_PREFIX, EntityId, Incarnation, ShardId, shard_of
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.liveness.locks import lifeline_keys
 from sharding_app.protocol.liveness.node_lease import Lease
 from sharding_app.protocol.records import TypeConfig
@@ -64,7 +66,7 @@ from sharding_app.runtime.node.process import Process, cluster_of
 from sharding_app.runtime.node.runner import NodeRunner
 from sharding_app.runtime.node.stats import read_stats
 from sharding_app.runtime.node.type_compatibility import type_config
-from sharding_app.runtime.projections.worker import set_parts
+from sharding_app.runtime.projections.worker import Making, set_parts
 from sharding_app.runtime.telemetry.exposition import render
 from sharding_app.runtime.telemetry.metrics import families
 from sharding_app.settings.load import get_problems, get_settings
@@ -212,9 +214,14 @@ def node_ports(
             )
 
         vault = personal_vault(settings)
-        set_parts(
-            lambda projection: DjangoPart(settings.database, projection, owner=incarnation, vault=vault)
-        )
+        journals = (CLUSTERS_OWN, *settings.further_journals)
+
+        def part(projection: ProjectionType, name: str) -> DjangoPart:
+            return DjangoPart(
+                settings.database, projection, owner=incarnation, vault=vault, journal=name, journals=journals
+            )
+
+        set_parts(Making(part, journals))
         connections = settings.journal_connections
         journal = PostgresJournal(direct, owner=incarnation, connections=connections)
         sealed = SealedJournal(journal, vault)

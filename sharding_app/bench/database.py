@@ -34,6 +34,7 @@ CLEANING = (
     "DELETE FROM sharding_position WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_filled WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_held WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
+    "DELETE FROM sharding_following WHERE projection_id IN (SELECT id FROM sharding_projection WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_projection WHERE name LIKE %(types)s",
     "DELETE FROM sharding_change WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(types)s)",
     "DELETE FROM sharding_shard WHERE type_id IN (SELECT id FROM sharding_type WHERE name LIKE %(workers)s)",

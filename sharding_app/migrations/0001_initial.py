@@ -546,6 +546,7 @@ class Migration(migrations.Migration):
                             "pk",
                             models.CompositePrimaryKey(
                                 "projection_id",
+                                "journal",
                                 "first_slice",
                                 blank=True,
                                 editable=False,
@@ -553,6 +554,7 @@ class Migration(migrations.Migration):
                                 serialize=False,
                             ),
                         ),
+                        ("journal", models.TextField(default="")),
                         ("first_slice", models.SmallIntegerField()),
                         ("last_slice", models.SmallIntegerField()),
                         ("position", models.TextField()),
@@ -562,6 +564,7 @@ class Migration(migrations.Migration):
                         ("fill_type", models.IntegerField(null=True)),
                         ("fill_after", models.TextField()),
                         ("fill_until", models.TextField(null=True)),
+                        ("secured", models.TextField(null=True)),
                         (
                             "projection",
                             models.ForeignKey(
@@ -597,6 +600,7 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         ("entity", models.TextField()),
+                        ("journal", models.TextField(default="")),
                         ("slice", models.SmallIntegerField()),
                         ("next", models.BigIntegerField(verbose_name="failed event")),
                         ("until", models.TextField(null=True)),
@@ -629,6 +633,79 @@ class Migration(migrations.Migration):
                     options={
                         "verbose_name_plural": "held entities",
                         "db_table": "sharding_held",
+                        "abstract": False,
+                        "required_db_vendor": "postgresql",
+                        "base_manager_name": "objects",
+                        "default_permissions": ("view",),
+                    },
+                ),
+                migrations.CreateModel(
+                    name="ProjectionJournal",
+                    fields=[
+                        (
+                            "pk",
+                            models.CompositePrimaryKey(
+                                "projection_id",
+                                "journal",
+                                blank=True,
+                                editable=False,
+                                primary_key=True,
+                                serialize=False,
+                            ),
+                        ),
+                        ("journal", models.TextField(default="")),
+                        ("server", models.TextField()),
+                        ("began", models.TextField()),
+                        ("passed", models.TextField(null=True)),
+                        ("lost", models.BooleanField(default=False)),
+                        (
+                            "projection",
+                            models.ForeignKey(
+                                db_constraint=False,
+                                db_index=False,
+                                on_delete=django.db.models.deletion.DO_NOTHING,
+                                related_name="journals",
+                                to="sharding.projectionversion",
+                            ),
+                        ),
+                    ],
+                    options={
+                        "db_table": "sharding_following",
+                        "abstract": False,
+                        "required_db_vendor": "postgresql",
+                        "base_manager_name": "objects",
+                        "default_permissions": ("view",),
+                    },
+                ),
+                migrations.CreateModel(
+                    name="SecuredPosition",
+                    fields=[
+                        (
+                            "pk",
+                            models.CompositePrimaryKey(
+                                "projection_id",
+                                "first_slice",
+                                blank=True,
+                                editable=False,
+                                primary_key=True,
+                                serialize=False,
+                            ),
+                        ),
+                        ("first_slice", models.SmallIntegerField()),
+                        ("xid", models.TextField()),
+                        (
+                            "projection",
+                            models.ForeignKey(
+                                db_constraint=False,
+                                db_index=False,
+                                on_delete=django.db.models.deletion.DO_NOTHING,
+                                related_name="secured",
+                                to="sharding.projectionversion",
+                            ),
+                        ),
+                    ],
+                    options={
+                        "db_table": "sharding_secured",
                         "abstract": False,
                         "required_db_vendor": "postgresql",
                         "base_manager_name": "objects",

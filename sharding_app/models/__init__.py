@@ -14,7 +14,13 @@ from sharding_app.models.cluster import (
     Shard,
 )
 from sharding_app.models.journal import Event, Message, RememberedEntity, Snapshot, Subject, TakenMessage
-from sharding_app.models.projections import HeldEntity, ProjectionPosition, ProjectionVersion
+from sharding_app.models.projections import (
+    HeldEntity,
+    ProjectionJournal,
+    ProjectionPosition,
+    ProjectionVersion,
+    SecuredPosition,
+)
 from sharding_app.models.readonly import ReadOnlyError
 
 __all__ = [
@@ -29,10 +35,12 @@ __all__ = [
     "Location",
     "Message",
     "Node",
+    "ProjectionJournal",
     "ProjectionPosition",
     "ProjectionVersion",
     "ReadOnlyError",
     "RememberedEntity",
+    "SecuredPosition",
     "Shard",
     "Snapshot",
     "Subject",

@@ -1,8 +1,7 @@
 """How far projections have come, and what waits in them.
 
 `sharding_change` and `sharding_filled` have no model: their rows have no key, and no append pays
-for one.
-"""
+for one."""
 
 from django.db import models
 
@@ -34,10 +33,11 @@ class ProjectionVersion(ReadOnlyModel):
 class ProjectionPosition(ReadOnlyModel):
     """How far a version of a projection has come with the entities of some slices."""
 
-    pk = models.CompositePrimaryKey("projection_id", "first_slice")
+    pk = models.CompositePrimaryKey("projection_id", "journal", "first_slice")
     projection = models.ForeignKey(
         ProjectionVersion, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="positions"
     )
+    journal = models.TextField(default="")
     first_slice = models.SmallIntegerField()
     last_slice = models.SmallIntegerField()
     position = models.TextField()
@@ -47,6 +47,7 @@ class ProjectionPosition(ReadOnlyModel):
     fill_type = models.IntegerField(null=True)
     fill_after = models.TextField()
     fill_until = models.TextField(null=True)  # noqa: DJ001 - no fill was under way
+    secured = models.TextField(null=True)  # noqa: DJ001 - in the cluster's own journal
 
     class Meta(ReadOnlyModel.Meta):
         db_table = "sharding_position"
@@ -66,6 +67,7 @@ class HeldEntity(ReadOnlyModel):
         EntityType, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="held"
     )
     entity = models.TextField()
+    journal = models.TextField(default="")
     slice = models.SmallIntegerField()
     next = models.BigIntegerField("failed event")
     until = models.TextField(null=True)  # noqa: DJ001 - it waits
@@ -81,3 +83,40 @@ class HeldEntity(ReadOnlyModel):
 
     def __str__(self) -> str:
         return f"{self.entity} #{self.next}"
+
+
+class ProjectionJournal(ReadOnlyModel):
+    """What both databases have noted when the positions of a projection in a journal began."""
+
+    pk = models.CompositePrimaryKey("projection_id", "journal")
+    projection = models.ForeignKey(
+        ProjectionVersion, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="journals"
+    )
+    journal = models.TextField(default="")
+    server = models.TextField()
+    began = models.TextField()
+    passed = models.TextField(null=True)  # noqa: DJ001 - noted in the journal's database alone
+    lost = models.BooleanField(default=False)
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_following"
+
+    def __str__(self) -> str:
+        return self.journal
+
+
+class SecuredPosition(ReadOnlyModel):
+    """In a further journal: the last transaction that a turn has committed there."""
+
+    pk = models.CompositePrimaryKey("projection_id", "first_slice")
+    projection = models.ForeignKey(
+        ProjectionVersion, models.DO_NOTHING, db_constraint=False, db_index=False, related_name="secured"
+    )
+    first_slice = models.SmallIntegerField()
+    xid = models.TextField()
+
+    class Meta(ReadOnlyModel.Meta):
+        db_table = "sharding_secured"
+
+    def __str__(self) -> str:
+        return f"slices from {self.first_slice}: {self.xid}"

@@ -13,11 +13,16 @@ class HandlerFailed(Exception):
     """A handler has failed, and nothing of the turn was kept. The next turn has to be careful."""
 
 
+class Refused(Exception):
+    """The positions of a part mean nothing any more: an operator has to set it right."""
+
+
 class Part(Protocol):
     """The work on one part of a projection. One turn at a time."""
 
     async def turn(self, part: int, parts: int, *, careful: bool) -> Outcome:
-        """Take a turn: part `part` of `parts`. Raises `NotReady` or `HandlerFailed`.
+        """Take a turn: part `part` of `parts`. Raises `NotReady`, `HandlerFailed` or
+        `Refused`.
 
         A turn that is cancelled may still be carried through.
         """

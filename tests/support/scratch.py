@@ -25,7 +25,8 @@ FILES = (
 )
 TABLES = (
     "cluster", "coordinator", "node", "type", "shard", "event", "snapshot", "remembered", "message", "lease", "decision",
-    "location", "change", "projection", "position", "filled", "held", "subject", "taken",
+    "location", "change", "projection", "position", "filled", "held", "following", "secured", "subject",
+    "taken",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from sharding_app.entities import transactions
 from sharding_app.entities.registry import registry
 from sharding_app.entities.staging import StagedMessage
 from sharding_app.errors import Unavailable
+from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.numbering import Numbering
 
 
@@ -43,18 +44,22 @@ class DjangoOutside:
         await sync_to_async(self.store)(message, wake)
 
 
-def _insert(cursor: CursorWrapper, message: StagedMessage, args: bytes) -> None:
-    known = run_query(cursor, "type_outside", {"name": message.target_type})
+def place_of(cursor: CursorWrapper, type_name: str, entity: str) -> tuple[int, ShardId]:
+    """Return the number of a type, and the shard of an entity. Raises Unavailable."""
+    known = run_query(cursor, "type_outside", {"name": type_name})
     if not known:
         raise Unavailable(
-            f"no node has hosted {message.target_type!r} yet: start `manage.py sharding_node`", code="no_host"
+            f"no node has hosted {type_name!r} yet: start `manage.py sharding_node`", code="no_host"
         )
     ((type_id, *numbers, rule),) = known
-    extractor = registry.get(message.target_type).extractor
+    extractor = registry.get(type_name).extractor
     if extractor is None or rule.startswith("hash:"):
-        shard = Numbering(*numbers).shard_of(message.target)
-    else:
-        shard = extractor.checked_shard_id(message.target)
+        return type_id, Numbering(*numbers).shard_of(entity)
+    return type_id, extractor.checked_shard_id(entity)
+
+
+def _insert(cursor: CursorWrapper, message: StagedMessage, args: bytes) -> None:
+    type_id, shard = place_of(cursor, message.target_type, message.target)
     run_query(
         cursor,
         "store_outside",

@@ -9,20 +9,26 @@ again. An async handler runs on the node's event loop, and its turn waits for it
 For targets outside of the cluster's database a turn first sees to it that the server has
 acknowledged all that was read, to a synchronous standby too. Inside, the turn's own commit comes
 later in the log than all that it has read.
+
+A part works with one journal. Of a further one, turns read events and changes in its own database,
+outside of the transaction, and have it acknowledge them before the transaction commits
+(`further_journals`).
 """
 
 import asyncio
 import concurrent.futures
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 
+from sharding_app.adapters.django import further_journals
 from sharding_app.adapters.django.database import run_query
+from sharding_app.adapters.django.further_journals import Followed
 from sharding_app.adapters.django.sealing import opened_events
 from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.connection import application_name
@@ -31,6 +37,7 @@ from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.projections import Call, Projection, ProjectionType
 from sharding_app.errors import ProjectionError
 from sharding_app.ports.projections import HandlerFailed, NotReady
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.projection.requests import (
     Change,
     Changes,
@@ -86,6 +93,10 @@ class Facts:
         self.number = number
         self.type_ids = type_ids
         self.types = types
+        self.began = 0
+        "In a further journal: the transaction there with which the positions began."
+        self.server = ""
+        "The server of that journal."
 
 
 def register(alias: str, projection: ProjectionType) -> Facts:
@@ -143,9 +154,16 @@ class DjangoPart:
         limits: Limits | None = None,
         lock_timeout_seconds: float = 2.0,
         vault: Vault | None = None,
+        journal: str = CLUSTERS_OWN,
+        journals: Sequence[str] = (CLUSTERS_OWN,),
     ) -> None:
+        """`journal`: the one whose events it handles, of all the `journals` of the cluster."""
         self.projection = projection
         self.vault = vault
+        self.journal = journal
+        self.there = journal or alias
+        "The alias of the database in which the events lie."
+        self._journals = list(journals)
         self._alias = alias
         self._limits = limits or Limits(chunk=projection.batch_size)
         self._begin = {
@@ -194,6 +212,8 @@ class DjangoPart:
             connection.ensure_connection()
             # It belongs to this thread, whose next turn may be milliseconds away.
             connection.close_at = None
+            if self.journal:
+                self._reach_journal()
             return work()
         except (OperationalError, InterfaceError) as error:
             raise NotReady(" ".join(str(error).split())) from error
@@ -201,9 +221,24 @@ class DjangoPart:
             for each in connections.all(initialized_only=True):
                 each.close_if_unusable_or_obsolete()
 
+    def _reach_journal(self) -> None:
+        """Connect before a transaction of the cluster's database waits for it."""
+        connection = connections[self.there]
+        connection.close_if_unusable_or_obsolete()
+        try:
+            connection.ensure_connection()
+        except (OperationalError, InterfaceError) as error:
+            raise NotReady(f"the journal {self.journal!r}: {' '.join(str(error).split())}") from error
+        connection.close_at = None
+
     def facts(self) -> Facts:
         if self._facts is None:
-            self._facts = register(self._alias, self.projection)
+            found = register(self._alias, self.projection)
+            if self.journal:
+                title, version = self.projection.title, self.projection.version
+                followed = Followed(found.number, title, version, list(found.type_ids))
+                found.server, found.began = further_journals.begin(self._alias, self.journal, followed)
+            self._facts = found
         return self._facts
 
     def forget(self) -> None:
@@ -224,6 +259,15 @@ class DjangoPart:
                 shell = _Shell(self, facts, cursor, self._alias)
                 with shell.beside():
                     outcome = shell.carried_out(steps)
+                shell.settle()
+        except Astray as error:
+            further_journals.note_lost(self._alias, self.journal, facts.number)
+            self.forget()
+            raise ProjectionError(
+                f"the positions of {self.projection.name} in the journal {self.journal!r} are not its own any more: {error}."
+                " Reset the projection, which fills its rows anew",
+                code="other_server",
+            ) from error
         except DatabaseError as error:
             if outcome is None or isinstance(error, OperationalError):
                 raise
@@ -235,8 +279,13 @@ class DjangoPart:
 
     def tidied(self) -> None:
         facts = self.facts()
-        with connections[self._alias].cursor() as cursor:
-            cursor.execute(_text("projection_tidy"), {"id": facts.number})
+        if self.journal:
+            further_journals.forget_removed(self._alias, self.journal)
+            further_journals.copy(self._alias, self.journal, facts.number)
+        else:
+            with connections[self._alias].cursor() as cursor:
+                cursor.execute(_text("projection_tidy"), {"id": facts.number, "journals": self._journals})
+        with connections[self.there].cursor() as cursor:
             for type_id in facts.type_ids:
                 count = TIDY_ROWS
                 while count == TIDY_ROWS:
@@ -246,8 +295,13 @@ class DjangoPart:
     def secure(self) -> None:
         """Have all that was read acknowledged, by a commit of another connection.
 
-        It is kept while that of the turns lasts: after a failover both are to be on one server.
+        It is kept while that of the turns lasts: after a failover both are to be on one server. A
+        further journal is in no transaction, so its own connection commits.
         """
+        if self.journal:
+            with connections[self.there].cursor() as cursor:
+                cursor.execute(_text("secure"))
+            return
         beside = connections[self._alias]
         kept, self._second = self._second, None
         if kept is not None and kept[0] is beside.connection:
@@ -283,6 +337,10 @@ class DjangoPart:
             raise
 
 
+class Astray(Exception):
+    """Positions in a further journal that mean nothing there any more."""
+
+
 class _Shell:
     """Carries out what one turn asks."""
 
@@ -290,9 +348,15 @@ class _Shell:
         self._part = part
         self._facts = facts
         self._cursor = cursor
+        self._there = connections[part.there].cursor() if part.journal else cursor
         self._alias = alias
-        self._taken: list[int] = []
+        self._positions: list[Position] = []
+        "Those that were taken."
         self._is_secured = False
+        self._knows_all = False
+        "What is new was looked up: nothing that is younger is read."
+        self._owes = False
+        "Something was written that rests on a further journal, which has not acknowledged it."
         self.found_any = False
         self._answers: dict[type, Callable[[Any], Any]] = {
             Take: self._take,
@@ -338,11 +402,23 @@ class _Shell:
             with transaction.atomic(using=database, durable=True):
                 yield
 
+    def settle(self) -> None:
+        """Have a further journal acknowledge what the transaction rests on, before it commits."""
+        if self._owes and self._part.journal:
+            self._part.secure()
+
     def _rows(self, name: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return run_query(self._cursor, name, params | {"id": self._facts.number})
+        of = {"id": self._facts.number, "journal": self._part.journal}
+        return run_query(self._cursor, name, params | of)
+
+    def _rows_there(self, name: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Ask the journal's database."""
+        return run_query(self._there, name, params)
 
     def _do(self, name: str, params: dict[str, Any]) -> None:
-        self._cursor.execute(_text(name), params | {"id": self._facts.number})
+        self._owes = True
+        of = {"id": self._facts.number, "journal": self._part.journal}
+        self._cursor.execute(_text(name), params | of)
 
     def _take(self, request: Take) -> Taken:
         rows = self._rows("projection_take", request._asdict())
@@ -352,16 +428,34 @@ class _Shell:
             self._part.forget()
             raise NotReady(f"{self._part.projection.name} was reset with other types")
         positions = [Position(row[0], row[1], View.parse(row[2]), *row[3:8]) for row in rows]
-        self._taken = [each.first for each in positions]
+        self._positions = positions
         self.found_any = bool(rows)
+        if self._part.journal and positions:
+            self._check(positions, [row[13] for row in rows])
         age = max((row[8] for row in rows), default=0.0)
         return Taken(positions, any(row[9] for row in rows), any(row[10] for row in rows), age)
 
+    def _check(self, positions: list[Position], secured: list[int | None]) -> None:
+        facts = self._facts
+        trouble = further_journals.check(
+            self._there, facts.number, facts.began, facts.server, positions, secured
+        )
+        if trouble:
+            raise Astray(trouble)
+
+    def _given(self) -> dict[str, Any]:
+        return {
+            "firsts": [each.first for each in self._positions],
+            "lasts": [each.last for each in self._positions],
+            "positions": [str(each.view) for each in self._positions],
+        }
+
     def _changes(self, request: Changes) -> Found:
+        self._is_secured, self._knows_all = False, True
         rows = ROWS_AT_ONCE
-        params = request._asdict() | {"types": list(request.types)}
+        params = request._asdict() | {"types": list(request.types)} | self._given()
         while True:
-            head, *found = self._rows("projection_changes", params | {"rows": rows})
+            head, *found = self._rows_there("projection_changes", params | {"rows": rows})
             bound, _, view, _, count, kept, _ = head
             if count <= rows or kept:
                 break
@@ -370,7 +464,8 @@ class _Shell:
         return Found(View.parse(view), bound, changes, count > 0)
 
     def _keys(self, request: ReadKeys) -> Keys:
-        head, *rows = self._rows("projection_keys", request._asdict())
+        self._is_secured, self._knows_all = False, True
+        head, *rows = self._rows_there("projection_keys", request._asdict())
         keys = sorted((FillKey(*row[:4]) for row in rows), key=lambda each: each.entity.encode())
         return Keys(View.parse(head[4]), keys, head[0])
 
@@ -400,11 +495,11 @@ class _Shell:
     def _erased(self, request: ReadErased) -> list[Change]:
         params = {"types": list(request.types), "first": request.first, "last": request.last}
         wanted = set(request.keys)
-        found = [Change(*row) for row in self._rows("projection_erased", params)]
+        found = [Change(*row) for row in self._rows_there("projection_erased", params | self._given())]
         return [each for each in found if each.key in wanted]
 
     def _look(self, request: Look) -> View:
-        return View.parse(self._rows("projection_look", {})[0][0])
+        return View.parse(self._rows_there("projection_look", {})[0][0])
 
     def _filled(self, request: ReadFilled) -> dict[Key, View]:
         keys = {each.key: each.slice for each in request.changes}
@@ -433,7 +528,9 @@ class _Shell:
             "limits": [count for _, count in wanted],
             "bytes": PAGE_BYTES,
         }
-        rows = self._rows("projection_events", params)
+        if not self._knows_all:
+            self._is_secured = False
+        rows = self._rows_there("projection_events", params)
         events = [
             StoredEvent(type_id, entity, seq, name, version, payload.encode(), at)
             for type_id, entity, seq, name, version, payload, at in rows
@@ -456,6 +553,7 @@ class _Shell:
         return self._handled(lambda: self._part.call(told_once), request.careful)
 
     def _handled(self, work: Callable[[], None], careful: bool) -> str | None:
+        self._owes = True
         if self._is_outside and not self._is_secured:
             self._part.secure()
             self._is_secured = True
@@ -490,7 +588,7 @@ class _Shell:
     def _save(self, request: Save) -> None:
         positions = request.positions
         firsts = [each.first for each in positions]
-        if gone := sorted(set(self._taken) - set(firsts)):
+        if gone := sorted({each.first for each in self._positions} - set(firsts)):
             self._do("projection_drop_positions", {"firsts": gone})
         params = {
             "firsts": firsts,
@@ -501,8 +599,13 @@ class _Shell:
             "fill_types": [each.fill_type for each in positions],
             "fill_afters": [each.fill_after for each in positions],
             "fill_untils": [each.fill_until for each in positions],
+            "secured": None,
         }
+        if self._part.journal:
+            params["secured"] = further_journals.secure(self._there, self._facts.number, firsts)
         self._do("projection_save", params)
+        # It is the last of a turn: nothing is read behind it.
+        self._owes = False
 
 
 def _check(used: BaseDatabaseWrapper) -> None:

@@ -5,6 +5,7 @@ the reset of rows that are elsewhere.
 
 import asyncio
 import inspect
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,15 +13,21 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from asgiref.sync import async_to_sync, sync_to_async
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.backends.utils import CursorWrapper
 
-from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
+from sharding_app.adapters.django import further_journals as there
+from sharding_app.adapters.django.database import bounded_reads, further_journals, journal_alias, run_query
+from sharding_app.adapters.django.further_journals import let_types_go
+from sharding_app.adapters.django.outside import place_of
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.entities.projections import Projection, ProjectionType, projections
-from sharding_app.errors import AskTimeout, ProjectionError
+from sharding_app.errors import AskTimeout, ProjectionError, Unavailable
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.projection.slices import SLICES, slice_of
 from sharding_app.redaction import told
+
+logger = logging.getLogger("sharding.projection")
 
 FIRST_PAUSE_SECONDS = 0.002
 LAST_PAUSE_SECONDS = 0.1
@@ -50,6 +57,10 @@ class PartStatus(NamedTuple):
     "Entities that wait after a failure."
     parked: int
     "Those of them that wait for an operator."
+    journal: str = ""
+    "The alias of the journal's database; empty: the cluster's own."
+    trouble: str = ""
+    "Why it is not known what is behind it, or why it does not go on."
 
 
 class ProjectionStatus(NamedTuple):
@@ -76,6 +87,17 @@ class HeldEntity(NamedTuple):
     error: str
     retry_at: datetime
     at: datetime
+    journal: str = ""
+
+
+class _Place(NamedTuple):
+    """The positions of a version in a further journal, and which they are of its parts."""
+
+    server: str | None
+    types: list[int]
+    parts: list[PartStatus]
+    views: list[str]
+    lost: bool
 
 
 def status(name: str | None = None, most: int = COUNTED) -> list[ProjectionStatus]:
@@ -83,11 +105,55 @@ def status(name: str | None = None, most: int = COUNTED) -> list[ProjectionStatu
     at `most`.
     """
     found: dict[int, ProjectionStatus] = {}
+    places: dict[tuple[str, int], _Place] = {}
     for number, *row in _rows("projection_status", {"name": name, "most": most}):
         if number not in found:
             found[number] = ProjectionStatus(row[0], row[1], row[2], row[3], row[4], [])
-        found[number].parts.append(PartStatus(*row[5:]))
+        part = PartStatus(*row[5:17])
+        if part.journal:
+            view, types, server, lost = row[17:]
+            place = places.setdefault((part.journal, number), _Place(server, types, [], [], lost))
+            place.parts.append(part)
+            place.views.append(view)
+        else:
+            found[number].parts.append(part)
+    down: dict[str, str] = {}
+    for (journal, number), place in places.items():
+        parts, is_its_server = _behind(journal, place, most, down)
+        found[number].parts.extend(parts)
+        if not is_its_server:
+            found[number] = found[number]._replace(is_of_this_server=False)
     return list(found.values())
+
+
+def _behind(journal: str, place: _Place, most: int, down: dict[str, str]) -> tuple[list[PartStatus], bool]:
+    """Return parts with what is behind them in a further journal, and whether its server is the
+    one that they are of.
+    """
+    given = {
+        "firsts": [each.first_slice for each in place.parts],
+        "lasts": [each.last_slice for each in place.parts],
+        "positions": place.views,
+        "types": place.types,
+        "most": most,
+    }
+    rows: list[tuple[Any, ...]] = []
+    if journal not in down and journal not in connections:
+        down[journal] = "DATABASES has no such alias here"
+    if journal not in down:
+        try:
+            with bounded_reads(journal), connections[journal].cursor() as cursor:
+                rows = run_query(cursor, "projection_behind", given)
+        except DatabaseError as error:
+            down[journal] = told(error)
+    if journal in down:
+        return [each._replace(trouble=down[journal]) for each in place.parts], True
+    counts = {row[1]: row[2:] for row in rows}
+    parts = []
+    for each in place.parts:
+        events, more, seconds = counts[each.first_slice]
+        parts.append(each._replace(behind_events=events, behind_more=more, behind_seconds=seconds))
+    return parts, not place.lost and all(row[0] == place.server for row in rows)
 
 
 def held(name: str, version: int, limit: int = 100) -> list[HeldEntity]:
@@ -122,18 +188,20 @@ def _let_go_on(name: str, version: int, type_name: str, entity: str, number: int
     params = {"name": name, "version": version, "type": type_name, "entity": entity, "number": number}
     # A turn under way may be trying the entity again: it would write its own outcome over this.
     with transaction.atomic(using=journal_alias()):
-        _hold_position(name, version, slice_of(entity))
+        _hold_position(name, version, type_name, entity)
         return bool(_rows("projection_retry", params))
 
 
-def _hold_position(name: str, version: int, number: int) -> None:
-    """Lock the position of a slice to the end of the transaction.
+def _hold_position(name: str, version: int, type_name: str, entity: str) -> None:
+    """Lock the position of an entity that waits to the end of the transaction.
 
     A statement that has waited for a turn does not see the position that this turn has divided off.
     So it is repeated until it finds one, as often as the slices can be divided in two.
     """
+    params = {"name": name, "version": version, "type": type_name, "entity": entity}
+    params["slice"] = slice_of(entity)
     for _ in range(SLICES.bit_length()):
-        if _rows("projection_lock_slice", {"name": name, "version": version, "slice": number}):
+        if _rows("projection_lock_slice", params):
             return
 
 
@@ -143,8 +211,9 @@ def reset(
     """Clear the rows of a version with its `clear()`, and fill them anew.
 
     On the cluster's database this is one transaction: readers see the old rows until it commits,
-    and then a fill under way. Rows that are elsewhere are cleared by a commit of their own. The
-    positions begin anew before it, and are paused until it has come. So a process that dies in
+    and then a fill under way. Positions in further journals are forgotten, and begin anew with the
+    next turns there. Rows that are elsewhere are cleared by a commit of their own. The positions
+    begin anew before it, and are paused until it has come. So a process that dies in
     between leaves old rows, whose events come again, and never old positions of cleared rows.
 
     `beside` commits with the positions. `is_bounded`: no statement on the cluster's database takes
@@ -203,7 +272,7 @@ def _beginning_again(
         yield bool(rows[0][2])
         cursor.execute(_text("projection_forget"), {"id": number})
         cursor.execute(_text("projection_begin_again"), {"id": number, "types": types})
-        _let_types_go(cursor, sorted(set(rows[0][1]) - set(types)))
+        let_types_go(cursor, sorted(set(rows[0][1]) - set(types)))
         if is_elsewhere:
             pause(name, version)
 
@@ -215,6 +284,9 @@ def _hold_positions(cursor: CursorWrapper, number: int) -> None:
     and that another turn may have taken by then. So it is repeated until it finds no more: a
     position is divided only by a turn that holds it.
     """
+    if further_journals():
+        # Positions in a further journal may be about to begin.
+        run_query(cursor, "projection_lock_version", {"id": number})
     held, found = None, run_query(cursor, "projection_lock", {"id": number})
     while found != held:
         held, found = found, run_query(cursor, "projection_lock", {"id": number})
@@ -235,28 +307,37 @@ def _nothing() -> None:
 def remove(name: str, version: int) -> None:
     """Forget a version that no code has any more. Its own rows are not touched. A type that no
     other projection follows is not followed any more.
+
+    Further journals forget it after that has committed. One that cannot be reached keeps its
+    changes until a worker of another projection looks there, or this is called again.
     """
     alias = journal_alias()
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
         rows = run_query(cursor, "projection_find", {"name": name, "version": version})
+        if not rows and _forget_in_journals():
+            return
         number = _known(name, version, rows)
         params = {"id": number}
         _hold_positions(cursor, number)
         cursor.execute(_text("projection_forget"), params)
         cursor.execute(_text("projection_remove"), params)
-        _let_types_go(cursor, rows[0][1])
+        let_types_go(cursor, rows[0][1])
+        if further_journals():
+            transaction.on_commit(_forget_in_journals, using=alias, robust=True)
 
 
-def _let_types_go(cursor: CursorWrapper, types: list[int]) -> None:
-    """Follow those of these types no more that no projection follows."""
-    if not types:
-        return
-    # A projection that is just being made holds the types' rows until it can be found.
-    run_query(cursor, "projection_lock_types", {"types": types})
-    left = [number for (number,) in run_query(cursor, "projection_unfollowed", {"types": types})]
-    if left:
-        run_query(cursor, "projection_follow", {"types": left, "wanted": False})
-        cursor.execute(_text("projection_forget_changes"), {"types": left})
+def _forget_in_journals() -> bool:
+    """Let further journals forget what was removed; return whether there was anything."""
+    was_any = False
+    for journal in further_journals():
+        try:
+            was_any = there.forget_removed(journal_alias(), journal) or was_any
+        except DatabaseError as error:
+            logger.warning(
+                "the journal %r cannot be reached, and keeps changes for a projection that was removed: remove it again"
+                " when it can (%s)", journal, told(error), extra={"action": "projection_left", "journal": journal},
+            )  # fmt: skip
+    return was_any
 
 
 def accept_server(name: str, version: int) -> None:
@@ -264,7 +345,14 @@ def accept_server(name: str, version: int) -> None:
 
     After a restored dump this would lose events.
     """
-    _known(name, version, _rows("projection_accept", {"name": name, "version": version}))
+    number = _known(name, version, _rows("projection_accept", {"name": name, "version": version}))
+    if not further_journals():
+        return
+    alias = journal_alias()
+    rows = _rows("projection_find", {"name": name, "version": version})
+    followed = there.Followed(number, name, version, sorted(rows[0][1]))
+    for journal in further_journals():
+        there.begin(alias, journal, followed, anew=True)
 
 
 class DjangoControl:
@@ -313,14 +401,30 @@ def _pauses() -> Iterator[float]:
 
 def _newest(type_name: str, entity: str) -> int:
     """Return the number of an entity's last event that is committed."""
-    rows = _rows("projection_newest", {"type": type_name, "entity": entity})
+    params = {"type": type_name, "entity": entity}
+    with connections[_journal_of(type_name, entity) or journal_alias()].cursor() as cursor:
+        rows = run_query(cursor, "projection_newest", params)
     return int(rows[0][0]) if rows else 0
+
+
+def _journal_of(type_name: str, entity: str) -> str:
+    """Return the further journal in which an entity lies; empty: it is the cluster's own."""
+    if not further_journals():
+        return CLUSTERS_OWN
+    with connections[journal_alias()].cursor() as cursor:
+        try:
+            type_id, shard = place_of(cursor, type_name, entity)
+        except Unavailable:
+            return CLUSTERS_OWN
+        rows = run_query(cursor, "projection_journal_of", {"type_id": type_id, "shard": shard})
+    return str(rows[0][0]) if rows else CLUSTERS_OWN
 
 
 def _look(projection: ProjectionType, type_name: str, entity: str, number: int) -> bool:
     params = {"name": projection.title, "version": projection.version, "type": type_name}
     params |= {"entity": entity, "number": number, "slice": slice_of(entity)}
-    rows = _rows("projection_seen", params)
+    journal = _journal_of(type_name, entity)
+    rows = _seen_there(journal, params) if journal else _rows("projection_seen", params)
     if not rows:
         return False  # no node runs it yet
     is_seen, is_parked, error, is_paused = rows[0]
@@ -335,6 +439,21 @@ def _look(projection: ProjectionType, type_name: str, entity: str, number: int) 
     if is_paused:
         raise ProjectionError(f"{projection.name} is paused", code="paused")
     return False
+
+
+def _seen_there(journal: str, params: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Answer as `projection_seen.sql` does, for an entity of a further journal."""
+    rows = _rows("projection_place", params | {"journal": journal})
+    if not rows:
+        return []
+    ((is_filled, view, following, goes_on, is_parked, error, is_paused),) = rows
+    number = params["number"]
+    is_seen = is_filled and (following is None or goes_on or following > number)
+    if is_seen:
+        # The position was read before: what is newer in the journal was not handled by it.
+        with connections[journal].cursor() as cursor:
+            is_seen = run_query(cursor, "projection_seen_there", params | {"position": view})[0][0]
+    return [(is_seen, is_parked and following <= number, error, is_paused)]
 
 
 def _check_time(projection: ProjectionType, entity: str, number: int, begun: float, timeout: float) -> None:

@@ -2,7 +2,8 @@ DROP TABLE @schema@.sharding_cluster, @schema@.sharding_coordinator, @schema@.sh
     @schema@.sharding_shard, @schema@.sharding_event, @schema@.sharding_snapshot, @schema@.sharding_remembered, @schema@.sharding_message,
     @schema@.sharding_lease, @schema@.sharding_journal, @schema@.sharding_decision, @schema@.sharding_location,
     @schema@.sharding_change, @schema@.sharding_projection, @schema@.sharding_position, @schema@.sharding_filled,
-    @schema@.sharding_held, @schema@.sharding_subject, @schema@.sharding_taken;
+    @schema@.sharding_held, @schema@.sharding_following, @schema@.sharding_secured, @schema@.sharding_subject,
+    @schema@.sharding_taken;
 DROP FUNCTION @schema@.sharding_partition_type_v1();
 DROP FUNCTION @schema@.sharding_make_partition_v1(regclass, text, integer, integer, text);
 DROP FUNCTION @schema@.sharding_journal_storage_v1();

@@ -79,8 +79,9 @@ BEGIN
             shards_wanted, groups_resized, shards_revision)
         VALUES (of_type, type_name, '', number, '', '', '', '', wanted, resized, revision)
         ON CONFLICT DO NOTHING;
+    -- Who begins to follow the type waits for the rows that are new here, or they say so (sharding_follow_v1).
     SELECT y.shards_revision, y.uses_messages INTO t
-        FROM @schema@.sharding_type y WHERE y.id = of_type AND y.name = type_name;
+        FROM @schema@.sharding_type y WHERE y.id = of_type AND y.name = type_name FOR KEY SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'sharding: this journal has another type of the number % or of the name %', of_type, type_name;
     END IF;

@@ -275,17 +275,20 @@ CREATE TABLE sharding_projection (
     type_ids integer[] NOT NULL,
     live boolean NOT NULL DEFAULT false,
     paused boolean NOT NULL DEFAULT false,
-    -- The server whose numbers of transactions its positions mean.
+    -- The server whose numbers of transactions its positions in the cluster's own journal mean.
     server text COLLATE "C" NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     live_at timestamptz,
     UNIQUE (name, version)
 );
 
--- How far a projection has come with the entities of some slices: all transactions that its snapshot sees are handled.
--- The rows of a projection cover all slices, each of them once.
+-- How far a projection has come with the entities of some slices in a journal: all transactions that its snapshot sees are
+-- handled. The rows of a projection and a journal cover all slices, each of them once. In the database of a further journal
+-- are copies of its own positions, for what is deleted there: these may lag.
 CREATE TABLE sharding_position (
     projection_id integer NOT NULL,
+    -- The alias of the journal's database, or '' for the one in this database.
+    journal text COLLATE "C" NOT NULL DEFAULT '',
     first_slice smallint NOT NULL,
     last_slice smallint NOT NULL,
     position pg_snapshot NOT NULL,
@@ -297,13 +300,16 @@ CREATE TABLE sharding_position (
     fill_after text COLLATE "C" NOT NULL DEFAULT '',
     -- Until the position has passed this transaction, changes may have been handled by the fill.
     fill_until xid8,
-    PRIMARY KEY (projection_id, first_slice),
+    -- In a further journal: the transaction that was committed there before this position was (sharding_secured).
+    secured xid8,
+    PRIMARY KEY (projection_id, journal, first_slice),
     CHECK (first_slice BETWEEN 0 AND last_slice)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
 -- A page of a fill: what its snapshot sees of these entities was handled by the fill.
 CREATE TABLE sharding_filled (
     projection_id integer NOT NULL,
+    journal text COLLATE "C" NOT NULL DEFAULT '',
     type_id integer NOT NULL,
     first_slice smallint NOT NULL,
     last_slice smallint NOT NULL,
@@ -312,13 +318,15 @@ CREATE TABLE sharding_filled (
     view pg_snapshot NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
-CREATE INDEX sharding_filled_order ON sharding_filled (projection_id, type_id, upto);
+CREATE INDEX sharding_filled_order ON sharding_filled (projection_id, journal, type_id, upto);
 
 -- An entity that waits in a projection, since the handler has failed at one of its events.
 CREATE TABLE sharding_held (
     projection_id integer NOT NULL,
     type_id integer NOT NULL,
     entity text COLLATE "C" NOT NULL,
+    -- The journal in which its events lie.
+    journal text COLLATE "C" NOT NULL DEFAULT '',
     slice smallint NOT NULL,
     -- The first of its events that is not handled.
     next bigint NOT NULL,
@@ -334,5 +342,29 @@ CREATE TABLE sharding_held (
 
 -- A handler that fails for all of a type leaves a row for each entity: turns look for those that are due, operators for
 -- parked ones.
-CREATE INDEX sharding_held_due ON sharding_held (projection_id, retry_at) WHERE until IS NULL AND NOT parked;
+CREATE INDEX sharding_held_due ON sharding_held (projection_id, journal, retry_at) WHERE until IS NULL AND NOT parked;
 CREATE INDEX sharding_held_parked ON sharding_held (projection_id, slice) WHERE parked;
+
+-- A projection and a further journal: a row here, and one in the journal's database, from the first position on.
+CREATE TABLE sharding_following (
+    projection_id integer NOT NULL,
+    -- There: '', as its database knows its own journal.
+    journal text COLLATE "C" NOT NULL DEFAULT '',
+    -- The journal's server, whose numbers of transactions the positions mean.
+    server text COLLATE "C" NOT NULL,
+    -- The transaction there with which the positions began. The two rows agree, or one of the databases was put back.
+    began xid8 NOT NULL,
+    -- There: below this transaction the copied positions have allowed deletions.
+    passed xid8,
+    -- Here: one of the databases has lost transactions that the other one knows of.
+    lost boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (projection_id, journal)
+);
+
+-- In the database of a further journal: the last transaction that a turn has committed there before its position.
+CREATE TABLE sharding_secured (
+    projection_id integer NOT NULL,
+    first_slice smallint NOT NULL,
+    xid xid8 NOT NULL,
+    PRIMARY KEY (projection_id, first_slice)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);

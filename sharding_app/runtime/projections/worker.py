@@ -1,6 +1,9 @@
 """The worker of one part of a projection: it takes turns while there is something to do, then waits
 until a commit wakes it or a slow poll is due.
 
+A worker takes the turns of its part in each journal beside each other: one that is down stops its
+own only.
+
 Contract: a lost wake-up costs one poll, never an event. A handler that fails has its turn taken
 again with care, event by event, so that others go on. Whatever cannot be reached is tried again,
 ever more slowly. Two workers of one part, for a moment after a partition, take turns one after the
@@ -10,16 +13,17 @@ other: the positions' rows see to that.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, NamedTuple
 
 from sharding_app.entities.base import Worker
 from sharding_app.entities.handlers import command
 from sharding_app.entities.projections import ProjectionType
 from sharding_app.entities.sharding.workers import ShardedDaemonProcess
 from sharding_app.errors import ProjectionError
-from sharding_app.ports.projections import HandlerFailed, NotReady, Part
+from sharding_app.ports.projections import HandlerFailed, NotReady, Part, Refused
 from sharding_app.protocol.allocation.workers import WORKERS
+from sharding_app.protocol.journals import CLUSTERS_OWN
 
 logger = logging.getLogger("sharding.projection")
 
@@ -33,16 +37,24 @@ RETRY_MAX_SECONDS = 5.0
 REFUSED_SECONDS = 10.0
 """Pause of a projection that an operator has to set right."""
 
-MakePart = Callable[[ProjectionType], Part]
-_make: MakePart | None = None
+MakePart = Callable[[ProjectionType, str], Part]
+"""Makes a part that works with the journal of that name."""
 
 
-def set_parts(make: MakePart | None) -> MakePart | None:
-    """Let `make` make the parts of projections in this process; return what has made them so
-    far.
-    """
-    global _make
-    former, _make = _make, make
+class Making(NamedTuple):
+    """How this process makes parts of projections."""
+
+    make: MakePart
+    journals: Sequence[str] = (CLUSTERS_OWN,)
+
+
+_making: Making | None = None
+
+
+def set_parts(making: Making | None) -> Making | None:
+    """Say how parts of projections are made in this process; return how they were so far."""
+    global _making
+    former, _making = _making, making
     return former
 
 
@@ -93,7 +105,7 @@ class Work:
                 )  # fmt: skip
             await asyncio.sleep(pause)
             return 0.0
-        except ProjectionError as error:
+        except (ProjectionError, Refused) as error:
             logger.error(
                 "%s, part %d does not go on: %s", self.projection.name, self._number, error,
                 extra={"action": "projection_refused"},
@@ -112,7 +124,7 @@ class Work:
     async def _tidy(self) -> None:
         if self._number == 0 and self._now() - self._tidied_at >= TIDY_SECONDS:
             self._tidied_at = self._now()
-            with contextlib.suppress(NotReady, ProjectionError):
+            with contextlib.suppress(NotReady, ProjectionError, Refused):
                 await self._part.tidy()
 
     def _back_off(self) -> float:
@@ -126,20 +138,29 @@ class PartWorker(Worker):
     projection: ClassVar[ProjectionType]
 
     def __init__(self) -> None:
-        self._work: Work | None = None
+        self._works: list[Work] = []
+        "One for each journal."
 
     @command
     def wake(self) -> int:
         """Look at once: something was committed. Answer how many workers there are."""
-        if self._work is not None:
-            self._work.woken.set()
+        for each in self._works:
+            each.woken.set()
         return self.workers
 
     async def run(self) -> None:
-        if _make is None:
+        if _making is None:
             raise RuntimeError("no projections are run in this process")
-        self._work = Work(self.projection, _make(self.projection), self.number, self.workers)
-        await self._work.run()
+        self._works = [
+            Work(self.projection, _making.make(self.projection, each), self.number, self.workers)
+            for each in _making.journals
+        ]
+        if len(self._works) == 1:
+            await self._works[0].run()
+            return
+        async with asyncio.TaskGroup() as group:
+            for work in self._works:
+                group.create_task(work.run())
 
 
 def workers_of(projection: ProjectionType) -> str:

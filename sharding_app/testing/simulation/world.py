@@ -25,7 +25,7 @@ from sharding_app.protocol.ids import Incarnation, ShardId, shard_of
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.runtime.node.node import Node
 from sharding_app.runtime.node.process import Process as Asking
-from sharding_app.runtime.projections.worker import set_parts
+from sharding_app.runtime.projections.worker import Making, set_parts
 from sharding_app.testing.simulation import workload
 from sharding_app.testing.simulation.allocation_checker import Judge, JudgedStrategy
 from sharding_app.testing.simulation.beliefs import Beliefs
@@ -206,7 +206,7 @@ class World:
             return False
         return self.conditions.answers(incarnation, other)
 
-    def _part_of(self, projection: ProjectionType) -> Part:
+    def _part_of(self, projection: ProjectionType, journal: str) -> Part:
         node = self.running_node()
         if node is None:
             raise LookupError("a worker of a projection runs in no node")
@@ -313,7 +313,7 @@ class World:
                 if self.projections.are_there:
                     projections.add(FIRST)
                     projections.add(SECOND)
-                stack.callback(set_parts, set_parts(self._part_of))
+                stack.callback(set_parts, set_parts(Making(self._part_of)))
                 stack.enter_context(use_gateway(cast(Gateway, VirtualGateway(self))))
                 workload.observer = self.witness
                 self.scheduler.on_turn = self._after_turn

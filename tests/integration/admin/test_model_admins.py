@@ -60,7 +60,7 @@ def test_what_projections_have_left_is_found_by_projection_and_by_entity(
     assert _entities(after) == ["bob"]
     positions = root.get(address("projectionposition")).context["cl"].result_list
     assert [(each.first_slice, each.events) for each in positions] == [(0, 1000), (64, 234)]
-    for model, key in (("projectionposition", (7, 64)), ("heldentity", (7, CART, "alice"))):
+    for model, key in (("projectionposition", (7, "", 64)), ("heldentity", (7, CART, "alice"))):
         assert root.get(address(model, "change", key_text(key))).context["original"].pk == key
     failed = address("heldentity", "change", key_text((7, CART, "alice")))
     assert "the shelf is empty" not in person("view_heldentity").get(failed).content.decode()

@@ -22,7 +22,7 @@ WITH held AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT min(CASE WHEN o.fill_type IS NULL THEN pg_snapshot_xmin(o.position)::text::bigint ELSE 0 END) AS below
         FROM sharding_projection r
-        JOIN sharding_position o ON o.projection_id = r.id
+        JOIN sharding_position o ON o.projection_id = r.id AND o.journal = ''
         WHERE t.id = ANY (r.type_ids)
     ) p
     WHERE t.id = %(type_id)s AND t.followed

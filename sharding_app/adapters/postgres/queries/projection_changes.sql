@@ -1,10 +1,9 @@
--- What the positions have not seen, in the order of transactions, as far as the limits go. One statement sees one snapshot:
+-- What these positions have not seen, in the order of transactions, as far as the limits go. One statement sees one snapshot:
 -- the first row has it, with the transaction at which the page ends, if it does, and the number of rows that were read.
 -- Rows of one transaction stay together. Numbers of transactions are compared as bigint where PostgreSQL 14 has no function.
 WITH mine AS MATERIALIZED (
-    SELECT p.first_slice, p.last_slice, p.position
-    FROM sharding_position p
-    WHERE p.projection_id = %(id)s AND p.first_slice <= %(last)s AND p.last_slice >= %(first)s
+    SELECT p.first_slice, p.last_slice, p.position::pg_snapshot AS position
+    FROM unnest(%(firsts)s::smallint[], %(lasts)s::smallint[], %(positions)s::text[]) AS p (first_slice, last_slice, position)
 ), since AS MATERIALIZED (
     SELECT min(pg_snapshot_xmin(m.position)::text::bigint)::text::xid8 AS xid FROM mine m
 ), read AS MATERIALIZED (

@@ -1,1 +1,1 @@
-DELETE FROM sharding_position WHERE projection_id = %(id)s AND first_slice = ANY (%(firsts)s::integer[]);
+DELETE FROM sharding_position WHERE projection_id = %(id)s AND journal = %(journal)s AND first_slice = ANY (%(firsts)s::integer[]);

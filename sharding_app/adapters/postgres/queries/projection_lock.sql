@@ -1,5 +1,5 @@
--- All positions of a version, in one order: turns under way are waited for, and none begins.
-SELECT p.first_slice FROM sharding_position p
+-- All positions of a version, in all journals and in one order: turns under way are waited for, and none begins.
+SELECT p.journal, p.first_slice FROM sharding_position p
 WHERE p.projection_id = %(id)s
-ORDER BY p.first_slice
+ORDER BY p.journal, p.first_slice
 FOR UPDATE;

@@ -23,7 +23,7 @@ SELECT
         AND (h.next IS NULL OR h.until IS NOT NULL OR h.next > %(number)s),
     coalesce(h.parked, false) AND h.next <= %(number)s, coalesce(h.error, ''), r.paused
 FROM sharding_projection r
-JOIN sharding_position p ON p.projection_id = r.id AND %(slice)s BETWEEN p.first_slice AND p.last_slice
+JOIN sharding_position p ON p.projection_id = r.id AND p.journal = '' AND %(slice)s BETWEEN p.first_slice AND p.last_slice
 CROSS JOIN (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xid) present
 LEFT JOIN sharding_type t ON t.name = %(type)s
 LEFT JOIN sharding_event e ON e.type_id = t.id AND e.entity = %(entity)s AND e.seq = %(number)s

@@ -1,10 +1,11 @@
--- What is left of a fill and of failures once the positions have passed it. A version whose fill is through takes its place.
+-- What is left of a fill and of failures once the positions have passed it. A version whose fill is through in all
+-- journals takes its place.
 WITH held AS (
     DELETE FROM sharding_held h USING sharding_position p
-    WHERE h.projection_id = %(id)s AND p.projection_id = %(id)s AND h.slice BETWEEN p.first_slice AND p.last_slice
+    WHERE h.projection_id = %(id)s AND p.projection_id = %(id)s AND p.journal = h.journal AND h.slice BETWEEN p.first_slice AND p.last_slice
         AND h.until <= pg_snapshot_xmin(p.position)
 ), through AS MATERIALIZED (
-    SELECT count(*) > 0 AND bool_and(p.fill_type IS NULL AND p.fill_until IS NULL) AS is_so
+    SELECT %(journals)s::text[] <@ array_agg(p.journal) AND bool_and(p.fill_type IS NULL AND p.fill_until IS NULL) AS is_so
     FROM sharding_position p WHERE p.projection_id = %(id)s
 ), filled AS (
     DELETE FROM sharding_filled f USING through WHERE f.projection_id = %(id)s AND through.is_so

@@ -6,7 +6,7 @@ WITH deleted AS (
         WHERE old.type_id = %(type_id)s AND old.xid < (
             SELECT min(pg_snapshot_xmin(p.position)::text::bigint)::text::xid8
             FROM sharding_projection r
-            JOIN sharding_position p ON p.projection_id = r.id
+            JOIN sharding_position p ON p.projection_id = r.id AND p.journal = ''
             WHERE %(type_id)s = ANY (r.type_ids))
         ORDER BY old.xid
         LIMIT %(limit)s))

@@ -1,4 +1,4 @@
-SELECT t.name, h.entity, h.next, h.failures, h.parked, h.error, h.retry_at, h.at
+SELECT t.name, h.entity, h.next, h.failures, h.parked, h.error, h.retry_at, h.at, h.journal
 FROM sharding_held h
 JOIN sharding_projection r ON r.id = h.projection_id
 JOIN sharding_type t ON t.id = h.type_id

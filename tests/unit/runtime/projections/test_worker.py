@@ -10,9 +10,16 @@ from sharding_app.entities.happened import Happened
 from sharding_app.entities.projections import ProjectionType, projections
 from sharding_app.entities.registry import registry
 from sharding_app.errors import ProjectionError
-from sharding_app.ports.projections import HandlerFailed, NotReady
+from sharding_app.ports.projections import HandlerFailed, NotReady, Refused
 from sharding_app.protocol.projection.turn import Outcome
-from sharding_app.runtime.projections.worker import POLL_SECONDS, REFUSED_SECONDS, Work
+from sharding_app.runtime.projections.worker import (
+    POLL_SECONDS,
+    REFUSED_SECONDS,
+    Making,
+    PartWorker,
+    Work,
+    set_parts,
+)
 from sharding_app.testing.clock import TravelLoop
 
 
@@ -134,6 +141,34 @@ def test_it_waits_ever_longer_for_a_database_that_is_away() -> None:
     assert len(begun) >= 5
 
 
+def test_each_journal_has_turns_of_its_own() -> None:
+    """One that is away is tried ever more slowly, and holds up no other."""
+    made = {"": Scripted(), "second": Scripted(*[NotReady("away")] * 100)}
+    worker = type("JobsWorker", (PartWorker,), {"projection": declared(), "number": 0, "workers": 1})()
+    former = set_parts(Making(lambda _, journal: made[journal], tuple(made)))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, TravelLoop)
+        task = asyncio.ensure_future(worker.run())
+        for _ in range(20):
+            await loop.travel(0.3)
+            for each in worker._works:
+                each.woken.set()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    try:
+        with asyncio.Runner(loop_factory=TravelLoop) as runner:
+            runner.run(main())
+    finally:
+        set_parts(former)
+    assert len(made[""].turns) >= 20
+    assert 4 <= len(made["second"].turns) <= 8
+    assert made[""].closed
+    assert made["second"].closed
+
+
 def test_what_an_operator_has_to_set_right_is_tried_slowly() -> None:
-    part = Scripted(ProjectionError("another server"))
-    assert run(part, 12.0)[1] >= REFUSED_SECONDS
+    for error in (ProjectionError("another server"), Refused("it has lost transactions")):
+        assert run(Scripted(error), 12.0)[1] >= REFUSED_SECONDS

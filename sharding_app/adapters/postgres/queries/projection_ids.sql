@@ -1,0 +1,1 @@
+SELECT r.id FROM sharding_projection r;
