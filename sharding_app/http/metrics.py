@@ -224,14 +224,20 @@ def journal_families(journals: Sequence[JournalCounts]) -> list[Family]:
 def projection_families(found: Sequence[ProjectionLook]) -> list[Family]:
     """Return the metrics of projections."""
     labels = [{"projection": each.name, "version": str(each.version)} for each in found]
+    # Those of the cluster's own journal bear no name of a journal.
+    of_journals = [
+        ({**label, "journal": journal} if journal else label, part)
+        for label, each in zip(labels, found, strict=True)
+        for journal, part in each.by_journal.items()
+    ]
     return [
         Family(
             "sharding_projection_behind_events", "gauge", "Events that are not handled; of each part up to 1000 changes.",
-            [Sample(label, each.behind_events) for label, each in zip(labels, found, strict=True)],
+            [Sample(label, part.behind_events) for label, part in of_journals],
         ),
         Family(
             "sharding_projection_behind_seconds", "gauge", "Age of the oldest of these.",
-            [Sample(label, each.behind_seconds) for label, each in zip(labels, found, strict=True)],
+            [Sample(label, part.behind_seconds) for label, part in of_journals],
         ),
         Family(
             "sharding_projection_events_total", "counter", "Events that were handled since its last fill began.",

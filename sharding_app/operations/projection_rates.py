@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from sharding_app.adapters.django.projections import PartStatus
 from sharding_app.operations.projections import ProjectionLook
 
 LEAST_SECONDS = 1.0
@@ -12,9 +13,9 @@ LEAST_SECONDS = 1.0
 STALE_SECONDS = 30.0
 """A former look that is older gives no present rate."""
 
-Key = tuple[str, int, int, int]
-"""Name and version of a projection, first and last slice of a part. The whole has all slices, and
--1 as the first one.
+Key = tuple[str | int, ...]
+"""Name and version of a projection, first and last slice of a part, and its journal if that is not
+the cluster's own. The whole has all slices, and -1 as the first one.
 """
 
 
@@ -39,7 +40,7 @@ class Rates:
         for each in found:
             events[whole(each)] = each.events
             for part in each.status.parts:
-                events[each.name, each.version, part.first_slice, part.last_slice] = part.events
+                events[key_of(each, part)] = part.events
         rates = {}
         with self._lock:
             counts = {key: pair for key, pair in self._counts.items() if now - pair[1].at < STALE_SECONDS}
@@ -50,6 +51,12 @@ class Rates:
                 counts[key] = (former, last) if now - last.at < LEAST_SECONDS else (last, taken)
             self._counts = counts
         return rates
+
+
+def key_of(look: ProjectionLook, part: PartStatus) -> Key:
+    """Return the key of a part."""
+    key = look.name, look.version, part.first_slice, part.last_slice
+    return (*key, part.journal) if part.journal else key
 
 
 def whole(look: ProjectionLook) -> Key:

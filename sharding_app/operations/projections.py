@@ -76,6 +76,25 @@ class ProjectionLook:
         return sum(each.parked for each in self.status.parts)
 
     @property
+    def journals_away(self) -> dict[str, str]:
+        """The journals in which it is not known what is behind, and why."""
+        return {each.journal: each.trouble for each in self.status.parts if each.trouble}
+
+    @property
+    def by_journal(self) -> dict[str, "ProjectionLook"]:
+        """The look at each journal alone. Those that cannot be reached are left out."""
+        away = self.journals_away
+        names = dict.fromkeys([each.journal for each in self.status.parts] or [""])
+        return {
+            name: ProjectionLook(
+                self.status._replace(parts=[each for each in self.status.parts if each.journal == name]),
+                self.declared,
+            )
+            for name in names
+            if name not in away
+        }
+
+    @property
     def state(self) -> str:
         """Its state in a word or two."""
         if not self.status.is_of_this_server:
@@ -100,6 +119,10 @@ class ProjectionLook:
             found.append(
                 "no code here has it, and it holds back the cleaning of changes: --remove forgets it"
             )
+        found += [
+            f"the journal {journal!r} cannot be reached from here, so what is behind in it is not known: {trouble}"
+            for journal, trouble in self.journals_away.items()
+        ]
         if self.parked:
             found.append(f"{self.parked} parked: see their errors, then --retry or --skip")
         late = self.behind_seconds > LATE_SECONDS and not self.filling

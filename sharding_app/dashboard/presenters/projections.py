@@ -8,8 +8,11 @@ from django.utils.translation import gettext as _
 from sharding_app.adapters.django.projections import HeldEntity
 from sharding_app.dashboard import words
 from sharding_app.dashboard.presenters.homes import View
-from sharding_app.operations.projection_rates import Key, whole
+from sharding_app.operations.projection_rates import Key, key_of, whole
 from sharding_app.operations.projections import LATE_SECONDS, ProjectionLook
+
+UNKNOWN = "?"
+"""The journal cannot be reached from here."""
 
 
 def projection_row(each: ProjectionLook, rates: Mapping[Key, float | None]) -> View:
@@ -40,10 +43,11 @@ def part_rows(each: ProjectionLook, rates: Mapping[Key, float | None], now: date
     return [
         {
             "slices": f"{part.first_slice}-{part.last_slice}",
+            "journal": part.journal,
             "events": words.count(part.events),
-            "rate": words.rate(rates.get((each.name, each.version, part.first_slice, part.last_slice))),
-            "behind": _behind(part.behind_events, more=part.behind_more),
-            "age": _age(part.behind_seconds),
+            "rate": words.rate(rates.get(key_of(each, part))),
+            "behind": UNKNOWN if part.trouble else _behind(part.behind_events, more=part.behind_more),
+            "age": UNKNOWN if part.trouble else _age(part.behind_seconds),
             "filling": part.is_filling,
             "failing": words.count(part.waiting - part.parked),
             "parked": words.count(part.parked),

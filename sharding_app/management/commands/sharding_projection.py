@@ -190,15 +190,19 @@ def _lines(found: Sequence[ProjectionLook], *, detailed: bool) -> list[str]:
     lines = columns(rows)
     if detailed:
         parts = [["SLICES", "HANDLED", "BEHIND", "AGE", "FILLING", "MOVED"]]
+        several = any(part.journal for each in found for part in each.status.parts)
+        if several:
+            parts[0].insert(0, "JOURNAL")
         for each in found:
             for part in each.status.parts:
                 more = "+" if part.behind_more else ""
                 parts.append(
                     [
+                        *([part.journal or get_settings().database] if several else []),
                         f"{part.first_slice}-{part.last_slice}",
                         str(part.events),
-                        f"{part.behind_events}{more}",
-                        age_text(part.behind_seconds),
+                        "?" if part.trouble else f"{part.behind_events}{more}",
+                        "?" if part.trouble else age_text(part.behind_seconds),
                         f"after {part.fill_after!r}" if part.is_filling else "-",
                         f"{part.at:%Y-%m-%d %H:%M:%S} UTC",
                     ]

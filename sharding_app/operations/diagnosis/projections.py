@@ -20,6 +20,12 @@ def examine(look: Look) -> Iterator[Finding]:
                 f"manage.py sharding_projection {each.name}:{each.version} shows the errors. Mend the handler and --retry, or "
                 "--skip the event.",
             )  # fmt: skip
+        for journal, trouble in each.journals_away.items():
+            yield warning(
+                "D215", f"The journal {journal!r} cannot be reached from here, so it is not known what is behind in {title}: "
+                f"{trouble}.", where,
+                "Workers that do not reach it either stop in this journal alone, and go on when it is back.",
+            )  # fmt: skip
         if not each.status.is_of_this_server:
             yield error(
                 "D213", f"The positions of {title} are of another server, so it does not go on.", where,

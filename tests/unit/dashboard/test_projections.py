@@ -41,6 +41,23 @@ def test_a_projection_says_how_it_is(given: ProjectionLook, state: str, tone: st
     assert (row["behind"], row["events"], row["rate"], row["failing"]) == ("1,000+", "1,234", "2.5", "1")
 
 
+def test_parts_say_in_which_journal_they_are() -> None:
+    here = PartStatus(0, 127, 10, False, "", NOW, 3, False, 2.0, 0, 0)
+    there = here._replace(journal="journal_b", events=20)
+    away = here._replace(journal="journal_c", trouble="no route")
+    status = ProjectionStatus("shop.Open", 1, True, False, True, [here, there, away])
+    given = ProjectionLook(status, declared=True)
+    found = Rates().of([given])
+    assert {("shop.Open", 1, 0, 127), ("shop.Open", 1, 0, 127, "journal_b")} <= found.keys()
+    rows = shown.part_rows(given, found, NOW)
+    assert [(each["journal"], each["events"], each["behind"]) for each in rows] == [
+        ("", "10", "3"), ("journal_b", "20", "3"), ("journal_c", "10", "?"),
+    ]  # fmt: skip
+    assert list(given.by_journal) == ["", "journal_b"]
+    assert given.journals_away == {"journal_c": "no route"}
+    assert "'journal_c' cannot be reached" in given.problems[0]
+
+
 def test_the_text_of_an_error_is_for_those_who_may_see_contents() -> None:
     held = HeldEntity(
         "shop.Cart", "alice", 4, 5, False, "ValueError: secret", NOW + timedelta(seconds=8), NOW

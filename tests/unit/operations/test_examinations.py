@@ -309,6 +309,7 @@ CASES: list[tuple[str, str, Look, str]] = [
     ("D212", "error", projecting(behind_events=7, behind_seconds=900.0), "the oldest 15 min old"),
     ("D213", "error", projecting(here=False), "are of another server"),
     ("D214", "warning", projecting(declared=False), "its class is not installed here"),
+    ("D215", "warning", projecting(journal="journal_b", trouble="no route"), "'journal_b' cannot be reached from here"),
     ("D221", "error", look(database=database(locked_keys=2)), "2 keys of personal data"),
     ("D222", "warning", look(database=database(unfinished_erasures=1)), "1 erasure of persons did not end"),
     ("D202", "warning", counted(parked=1), "1 message or timer of shop.Cart is parked"),
