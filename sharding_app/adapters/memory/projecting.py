@@ -1,16 +1,21 @@
 """`ports.projections.Part` over the virtual server: a turn is one transaction, in steps between
 which time passes.
+
+Of a further journal, events and changes are read on its own server, and the turn's last step there
+commits what a position rests on (`adapters.django.further_journals` has the rules).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sharding_app.adapters.memory.connection import Connection
 from sharding_app.adapters.memory.locks import Lock
+from sharding_app.adapters.memory.projection_rows import key_of
 from sharding_app.adapters.memory.server import MemoryServer
 from sharding_app.adapters.memory.sessions import ConnectionLost, MayNotEnd, ServerError
 from sharding_app.adapters.memory.steps import Pause, Steps, at_once
-from sharding_app.ports.projections import NotReady
+from sharding_app.ports.projections import NotReady, Refused
+from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.projection.requests import (
     Changes,
     DropHeld,
@@ -59,9 +64,18 @@ class MemoryPart:
         *,
         limits: Limits = LIMITS,
         erase: Callable[[list[Any], Key], list[Any]] = lambda rows, key: rows,
+        journal: str = CLUSTERS_OWN,
+        there: MemoryServer | None = None,
+        journals: Sequence[str] = (CLUSTERS_OWN,),
     ) -> None:
-        """`erase` takes the rows of an erased entity from those of the projection."""
+        """`erase` takes the rows of an erased entity from those of the projection. `there`: the
+        server of a further `journal`, whose events it handles.
+        """
         self._server = server
+        self._there = there or server
+        self.journal = journal
+        self.key = key_of(name, journal)
+        self._journals = tuple(journals)
         self._tables = server.projections
         self.name = name
         self._types = tuple(types)
@@ -80,7 +94,69 @@ class MemoryPart:
 
     def tidied(self) -> None:
         """Delete it in the server."""
-        self._tables.tidy(self.name)
+        if not self.journal:
+            self._tables.tidy(self.name, self._journals)
+        elif self.key in self._tables.positions:
+            self.reach()
+            self._copy()
+            self._there.projections.tidy_changes(self.name)
+
+    def reach(self) -> None:
+        """Refuse to go on while the further journal does not answer."""
+        if not self._there.up:
+            raise ServerError("08006", f"the journal {self.journal!r} is down")
+
+    def secure(self, firsts: Iterable[int]) -> int:
+        """Commit a transaction in the further journal."""
+        self.reach()
+        transactions, rows = self._there.transactions, self._there.projections
+        xid, transactions.next = transactions.next, transactions.next + 1
+        for first in firsts:
+            rows.secured[self.name, first] = xid
+        if self._there.standby.waited_for:
+            raise ServerError("57014", f"the standby of the journal {self.journal!r} does not answer")
+        return xid
+
+    def _copy(self) -> None:
+        tables, there = self._tables, self._there.projections
+        if self._server.standby.waited_for or there.began.get(self.name) != tables.began[self.key]:
+            return
+        positions = tables.positions[self.key]
+        there.positions[self.name] = dict(positions)
+        lowest = min(each.view.xmin for each in positions.values())
+        there.passed[self.name] = max(there.passed.get(self.name, 0), lowest)
+        there.held = {of: held for of, held in there.held.items() if of[0] != self.name}
+        for (key, entity), held in tables.held.items():
+            if key == self.key:
+                there.held[self.name, entity] = held
+
+    def _begin(self) -> None:
+        """Let the positions in the further journal begin, if they have not yet."""
+        if self.key in self._tables.positions:
+            return
+        self.reach()
+        there = self._there.projections
+        there.followed.update(dict.fromkeys(self._types))
+        there.types[self.name] = tuple(sorted(self._types))
+        view = self._there.transactions.view()
+        began = self.secure(())
+        there.begin_in(self.name, self.name, view, began)
+        self._tables.begin_in(self.name, self.key, view, began)
+
+    def check(self, positions: Iterable[Position]) -> None:
+        """Refuse positions that mean nothing in the further journal any more."""
+        self.reach()
+        there, tables = self._there.projections, self._tables
+        lost = there.began.get(self.name) != tables.began[self.key]
+        for each in positions:
+            wanted = tables.secured.get((self.key, each.first), 0)
+            lost = lost or there.secured.get((self.name, each.first), 0) < wanted
+            lost = lost or there.passed.get(self.name, 0) > each.view.xmin
+        if lost:
+            raise Refused(
+                f"the journal {self.journal!r} has lost transactions that {self.name} has handled, or the other way"
+                " round: reset the projection"
+            )
 
     async def close(self) -> None:
         self._line.close()
@@ -95,6 +171,8 @@ class MemoryPart:
         """Return the steps of a turn."""
         tables, server = self._tables, self._server
         tables.register(self.name, self._types, server.transactions.view())
+        if self.journal:
+            self._begin()
         server.transactions.begin(server.serving)
         work = turn(first, last, self._types, self._limits, careful=careful)
         own = _Own(self)
@@ -107,12 +185,16 @@ class MemoryPart:
                 outcome = end.value
                 continue
             if isinstance(request, Take):
-                rows = tables.overlapping(self.name, request.first, request.last)
+                rows = tables.overlapping(self.key, request.first, request.last)
                 for each in rows:
-                    yield Lock(("position", self.name, each.first))
+                    yield Lock(("position", self.key, each.first))
                 answer = own.taken(request, [each.first for each in rows])
+                if self.journal:
+                    self.check(answer.positions)
             else:
                 yield Pause.WORK
+                if self.journal:
+                    self.reach()
                 answer = own.answers[type(request)](request)
         yield Pause.COMMIT
         own.commit()
@@ -125,8 +207,10 @@ class _Own:
     def __init__(self, part: MemoryPart) -> None:
         self._part = part
         self._server = part._server
+        self._there = part._there
         self._tables = part._tables
-        self._name = part.name
+        self._name = part.key
+        self._secured = 0
         self._taken: list[int] = []
         self._held: dict[Key, Held | None] = {}
         self._filled: list[PutFilled] = []
@@ -144,7 +228,7 @@ class _Own:
             ReadKeys: self._keys,
             ReadEvents: self._events,
             ReadErased: self._read_erased,
-            Look: lambda _: self._server.transactions.view(),
+            Look: lambda _: self._there.transactions.view(),
             Feed: self._feed,
             TellErased: self._tell_erased,
             Save: self._save,
@@ -160,11 +244,11 @@ class _Own:
             (self._server.now() - moved.get((self._name, each), 0.0) for each in self._taken), default=0.0
         )
         holds = any(name == self._name for name, _ in self._tables.held)
-        return Taken(positions, self._name in self._tables.paused, holds, age)
+        return Taken(positions, self._part.name in self._tables.paused, holds, age)
 
     def commit(self) -> None:
         tables, name, now = self._tables, self._name, self._server.now()
-        rows = tables.rows.setdefault(name, [])
+        rows = tables.rows.setdefault(self._part.name, [])
         for place, key in self._erased:
             self._rows[:place] = self._part._erase(self._rows[:place], key)
             rows[:] = self._part._erase(rows, key)
@@ -179,12 +263,16 @@ class _Own:
             there = tables.positions[name]
             for first in self._taken:
                 there.pop(first, None)
+                tables.secured.pop((name, first), None)
             for each in self._positions:
                 there[each.first] = each
                 tables.moved_at[name, each.first] = now
+                if self._secured:
+                    tables.secured[name, each.first] = self._secured
 
     def _changes(self, request: Changes) -> Any:
-        return self._tables.new(self._name, request, self._server.transactions.view())
+        there = self._there.projections.changes
+        return self._tables.new(self._name, request, self._there.transactions.view(), there)
 
     def _waiting(self, key: Key) -> Held | None:
         if key in self._held:
@@ -224,7 +312,7 @@ class _Own:
         return found
 
     def _keys(self, request: ReadKeys) -> Keys:
-        events = self._server.journal.events
+        events = self._there.journal.events
         after = request.after.encode()
         ids = sorted(
             (
@@ -241,22 +329,23 @@ class _Own:
             for found in [events[request.type_id, entity]]
         ]
         upto = looked[-1] if len(looked) == request.limit else None
-        return Keys(self._server.transactions.view(), keys, upto)
+        return Keys(self._there.transactions.view(), keys, upto)
 
     def _events(self, request: ReadEvents) -> list[StoredEvent]:
         found: list[StoredEvent] = []
         for span in request.spans:
-            events = self._server.journal.events.get(span.key, {})
+            events = self._there.journal.events.get(span.key, {})
             for seq in sorted(seq for seq in events if span.first <= seq <= span.last):
                 if len(found) == request.limit:
                     return found
                 row, at = events[seq]
-                moment = self._server.moment(at)
+                moment = self._there.moment(at)
                 found.append(StoredEvent(*span.key, seq, row.name, row.version, row.payload, moment))
         return found
 
     def _read_erased(self, request: ReadErased) -> Any:
-        unseen = self._tables.unseen(self._name, request.first, request.last, request.types)
+        there = self._there.projections.changes
+        unseen = self._tables.unseen(self._name, request.first, request.last, request.types, there)
         return [each for each in unseen if each.erased and each.key in request.keys]
 
     def _feed(self, request: Feed) -> str | None:
@@ -277,3 +366,5 @@ class _Own:
 
     def _save(self, request: Save) -> None:
         self._positions = list(request.positions)
+        if self._part.journal:
+            self._secured = self._part.secure(each.first for each in request.positions)

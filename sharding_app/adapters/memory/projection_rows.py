@@ -36,7 +36,14 @@ class Transactions:
         return View(min(self.running, default=self.next), self.next, frozenset(self.running))
 
 
+def key_of(name: str, journal: str) -> str:
+    """Return the name under which a projection's positions in a journal stand."""
+    return f"{name}\0{journal}" if journal else name
+
+
 class ProjectionRows:
+    """On the server of a further journal: copies of its own positions, by the names alone."""
+
     def __init__(self) -> None:
         self.followed: dict[int, None] = {}
         self.changes: list[Change] = []
@@ -50,6 +57,14 @@ class ProjectionRows:
         self.held: dict[tuple[str, Key], tuple[Held, float]] = {}
         "Entities that wait, and when they are tried again."
         self.filled: dict[str, list[PutFilled]] = {}
+        self.began: dict[str, int] = {}
+        """In the cluster's rows and in those of a further journal: the transaction there with which
+        positions began. They are the same, or one of the servers has lost its last transactions."""
+        self.secured: dict[tuple[str, int], int] = {}
+        """In a further journal: the transaction that a turn has committed there before its
+        position. In the cluster's rows: that of the position."""
+        self.passed: dict[str, int] = {}
+        "In a further journal: below this transaction copies have allowed deletions."
         self.paused: dict[str, None] = {}
         self.live: dict[str, None] = {}
         self.rows: dict[str, list[Any]] = {}
@@ -64,10 +79,26 @@ class ProjectionRows:
 
     def begin(self, name: str, view: View) -> None:
         self.beginnings[name] = self.beginnings.get(name, 0) + 1
-        self.positions[name] = {0: Position(0, SLICES - 1, view, fill_type=self.types[name][0])}
-        self.filled[name] = []
-        self.held = {key: held for key, held in self.held.items() if key[0] != name}
+        for key in [each for each in self.positions if each.startswith(f"{name}\0")]:
+            self._forget(key)
+        self.begin_in(name, name, view)
         self.rows[name] = []
+
+    def begin_in(self, name: str, key: str, view: View, began: int = 0) -> None:
+        """Let the positions of a projection in a journal begin with a fill."""
+        self._forget(key)
+        self.positions[key] = {0: Position(0, SLICES - 1, view, fill_type=self.types[name][0])}
+        self.filled[key] = []
+        if began:
+            self.began[key] = began
+
+    def _forget(self, key: str) -> None:
+        self.positions.pop(key, None)
+        self.filled.pop(key, None)
+        self.began.pop(key, None)
+        self.passed.pop(key, None)
+        self.held = {of: held for of, held in self.held.items() if of[0] != key}
+        self.secured = {of: xid for of, xid in self.secured.items() if of[0] != key}
 
     def note(self, xid: int, rows: Iterable[EventRow]) -> None:
         """Write down which events an append has stored."""
@@ -88,21 +119,24 @@ class ProjectionRows:
         found = self.positions.get(name, {}).values()
         return sorted(each for each in found if each.first <= last and each.last >= first)
 
-    def unseen(self, name: str, first: int, last: int, types: Sequence[int]) -> list[Change]:
+    def unseen(
+        self, name: str, first: int, last: int, types: Sequence[int], changes: Sequence[Change] | None = None
+    ) -> list[Change]:
         """Return the changes that the positions have not seen, in the order of transactions."""
         positions = self.overlapping(name, first, last)
         found = [
             each
-            for each in self.changes
+            for each in (self.changes if changes is None else changes)
             if each.type_id in types
             and first <= each.slice <= last
             and not any(own.first <= each.slice <= own.last and own.view.sees(each.xid) for own in positions)
         ]
         return sorted(found, key=lambda each: each.xid)
 
-    def new(self, name: str, request: Changes, view: View) -> Found:
-        """Return a page of what is new."""
-        changes = self.unseen(name, request.first, request.last, request.types)
+    def new(self, name: str, request: Changes, view: View, there: Sequence[Change] | None = None) -> Found:
+        """Return a page of what is new, be it of the changes of a further journal."""
+        written = self.changes if there is None else there
+        changes = self.unseen(name, request.first, request.last, request.types, written)
         count, bound = 0, None
         for place, each in enumerate(changes):
             begins = place > 0 and changes[place - 1].xid != each.xid
@@ -114,7 +148,7 @@ class ProjectionRows:
         oldest = min(
             (each.view.xmin for each in self.overlapping(name, request.first, request.last)), default=0
         )
-        is_any = any(each.xid >= oldest for each in self.changes)
+        is_any = any(each.xid >= oldest for each in written)
         return Found(view, bound, changes, is_any)
 
     def may_trim(self, type_id: int, entity: str) -> int:
@@ -133,8 +167,26 @@ class ProjectionRows:
                 bound = min(bound, held[0].next)
         return bound
 
-    def tidy(self, name: str) -> None:
+    def tidy(self, name: str, journals: Sequence[str] = ("",)) -> None:
         """Forget what all positions have behind them."""
+        self.tidy_changes(name)
+        for journal in journals:
+            key = key_of(name, journal)
+            if key in self.positions:
+                self._tidy_held(key)
+        there = [
+            self.positions[key_of(name, each)] for each in journals if key_of(name, each) in self.positions
+        ]
+        positions = [each for found in there for each in found.values()]
+        if len(there) == len(journals) and not any(
+            each.is_filling or each.fill_until is not None for each in positions
+        ):
+            for journal in journals:
+                self.filled[key_of(name, journal)] = []
+            self.live[name] = None
+
+    def tidy_changes(self, name: str) -> None:
+        """Forget the changes that all positions have behind them."""
         for type_id in self.types[name]:
             below = min(
                 each.view.xmin
@@ -143,12 +195,11 @@ class ProjectionRows:
                 for each in self.positions[owner].values()
             )
             self.changes = [each for each in self.changes if each.type_id != type_id or each.xid >= below]
+
+    def _tidy_held(self, name: str) -> None:
         positions = self.positions[name].values()
         for key, (held, _) in list(self.held.items()):
             if key[0] == name and held.until is not None:
                 own = next(each for each in positions if each.first <= held.slice <= each.last)
                 if held.until <= own.view.xmin:
                     del self.held[key]
-        if not any(each.is_filling or each.fill_until is not None for each in positions):
-            self.filled[name] = []
-            self.live[name] = None
