@@ -222,6 +222,7 @@ class Migration(migrations.Migration):
                         ("lock_key_1", models.BigIntegerField()),
                         ("lock_key_2", models.BigIntegerField()),
                         ("leases_until", models.DateTimeField(null=True)),
+                        ("journals", models.JSONField(default=list)),
                         ("joined_at", models.DateTimeField()),
                         ("updated_at", models.DateTimeField()),
                     ],

@@ -78,6 +78,7 @@ class Node(ReadOnlyModel):
     lock_key_1 = models.BigIntegerField()
     lock_key_2 = models.BigIntegerField()
     leases_until = models.DateTimeField(null=True)
+    journals = models.JSONField(default=list)
     joined_at = models.DateTimeField()
     updated_at = models.DateTimeField()
 

@@ -46,7 +46,7 @@ class Stage:
         )  # fmt: skip
         return SimpleNamespace(
             witness=witness, obstacles=SimpleNamespace(refused=self.refused), server=server, now=0.0,
-            broke=self.broken.append, transition=lambda *_: None,
+            servers={"": server}, journals=(), broke=self.broken.append, transition=lambda *_: None,
         )  # fmt: skip
 
     def stage(self, name: str, event: str, *given: Order) -> None:
