@@ -13,7 +13,8 @@ WITH chosen AS (
 ), messages AS (
     DELETE FROM sharding_message WHERE type_id IN (SELECT id FROM chosen) AND NOT %(kept)s::boolean RETURNING 1
 ), marks AS (
-    DELETE FROM sharding_taken WHERE type_id IN (SELECT id FROM chosen) AND NOT %(kept)s::boolean
+    -- Otherwise their messages may still wait in another journal: they have taken effect.
+    DELETE FROM sharding_taken WHERE %(types)s::text[] IS NULL AND NOT %(kept)s::boolean
 ), located AS (
     DELETE FROM sharding_location WHERE type_id IN (SELECT id FROM chosen) RETURNING 1
 ), leases AS (

@@ -125,7 +125,8 @@ async def test_messages_that_wait_are_not_removed_unless_that_is_said(params: di
     await journal.close()
 
 
-async def test_marks_go_with_the_messages_and_are_placed_with_them(params: dict[str, Any]) -> None:
+async def test_marks_are_placed_with_the_messages_and_go_with_all_data(params: dict[str, Any]) -> None:
+    """The message of a mark may still wait in another journal, with a sender of another type."""
     store, journal = await ran_once(params)
     number = (await store.type_ids())[CART.name]
     taking = Taking("m", foreign="b", taker=(number, 0, 1, "alice"))
@@ -133,9 +134,10 @@ async def test_marks_go_with_the_messages_and_are_placed_with_them(params: dict[
     fewer = msgspec.structs.replace(CART, number_of_shards=7)
     await asyncio.to_thread(remove_data, params, placing={CART.name: (fewer, lambda _: 5)})
     assert [each.shard for each in await journal.marks([(number, 0), (number, 5)], "", 9)] == [5]
-    await asyncio.to_thread(remove_data, params, [ORDER.name])
-    assert await journal.marked(["m"]) == {"m": False}
-    await asyncio.to_thread(remove_data, params, [CART.name])
+    for types in ([ORDER.name], [CART.name]):
+        await asyncio.to_thread(remove_data, params, types)
+        assert await journal.marked(["m"]) == {"m": False}
+    await asyncio.to_thread(remove_data, params)
     assert await journal.marked(["m"]) == {}
     await store.close()
     await journal.close()
