@@ -35,7 +35,7 @@ from sharding_app.dashboard.keyset import (
 )
 from sharding_app.dashboard.permissions import may_see_payloads, shown_command
 from sharding_app.models import EntityType, Node
-from sharding_app.operations.several import JournalsDown, in_journal
+from sharding_app.operations.each_journal import JournalsDown, in_journal
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.numbering import Numbering
 

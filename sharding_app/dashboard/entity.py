@@ -23,7 +23,7 @@ from sharding_app.dashboard.presenters import shard_map, trouble
 from sharding_app.dashboard.presenters.homes import View
 from sharding_app.models import Event
 from sharding_app.operations.cache import Look
-from sharding_app.operations.several import JournalsDown, journal_name
+from sharding_app.operations.each_journal import JournalsDown, journal_name
 from sharding_app.operations.snapshot import TypeRow
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES
 

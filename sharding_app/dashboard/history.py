@@ -21,7 +21,7 @@ from sharding_app.dashboard.jsontext import fields
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
 from sharding_app.models import Event, RememberedEntity, Snapshot
-from sharding_app.operations.several import ONE_JOURNAL, in_journal, journal_of_entity
+from sharding_app.operations.each_journal import ONE_JOURNAL, in_journal, journal_of_entity
 from sharding_app.protocol.records import TypeConfig
 
 MAX_REPLAY = 20_000

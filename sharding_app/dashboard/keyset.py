@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy as _
 
 from sharding_app.adapters.django.database import bounded_reads, further_journals
 from sharding_app.models import EntityType, ProjectionVersion
-from sharding_app.operations.several import Down, ask
+from sharding_app.operations.each_journal import Down, ask
 from sharding_app.protocol.journals import CLUSTERS_OWN
 
 AFTER_VAR = "after"

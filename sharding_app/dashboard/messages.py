@@ -22,7 +22,7 @@ from sharding_app.dashboard.history import entity_journal, shard_by_id
 from sharding_app.dashboard.keyset import storable
 from sharding_app.entities.registry import registry
 from sharding_app.models import Message
-from sharding_app.operations.several import ONE_JOURNAL, Down, JournalsDown, ask
+from sharding_app.operations.each_journal import ONE_JOURNAL, Down, JournalsDown, ask
 from sharding_app.operations.snapshot import OVERDUE_SECONDS, TypeRow
 from sharding_app.protocol.journals import CLUSTERS_OWN
 

@@ -19,8 +19,8 @@ from sharding_app.http.pages import hubs
 from sharding_app.live.hub import REFUSALS, Hub
 from sharding_app.operations import projections
 from sharding_app.operations.database_health import Health, read_health
+from sharding_app.operations.each_journal import journal_name
 from sharding_app.operations.projections import ProjectionLook
-from sharding_app.operations.several import journal_name
 from sharding_app.operations.snapshot import ClusterSnapshot, JournalCounts, read_snapshot
 from sharding_app.runtime.asking.regions import RegionClient
 from sharding_app.runtime.telemetry.exposition import CONTENT_TYPE, Family, Sample, render

@@ -8,7 +8,7 @@ import msgspec
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, ServerError, UnknownTypes, living_hosts
-from sharding_app.adapters.postgres.further import Further, JournalDown, UnknownJournals
+from sharding_app.adapters.postgres.further_journals import Further, JournalDown, UnknownJournals
 from sharding_app.adapters.postgres.transfer import Resizing
 from sharding_app.management.operator_command import OperatorCommand, refused
 from sharding_app.operations.connectivity import database_trouble

@@ -25,8 +25,8 @@ from sharding_app.adapters.personal.sealing import (
 from sharding_app.adapters.personal.vault import Vault
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import ServerError, UnknownTypes
-from sharding_app.adapters.postgres.further import JournalDown
-from sharding_app.adapters.postgres.several import Journals
+from sharding_app.adapters.postgres.further_journals import JournalDown
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.adapters.postgres.transfer import KnownType, StoredRow, StoredSnapshot, Transfer
 from sharding_app.entities import identifiers

@@ -27,8 +27,8 @@ from typing import NamedTuple
 from sharding_app.adapters.postgres.archive import Archive, Dormant, Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
-from sharding_app.adapters.postgres.further import NONE, Further
-from sharding_app.adapters.postgres.several import Journals
+from sharding_app.adapters.postgres.further_journals import NONE, Further
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import KnownType
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.operations.connectivity import joined

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive, erase_entity
-from sharding_app.adapters.postgres.further import NONE, Further
+from sharding_app.adapters.postgres.further_journals import NONE, Further
 from sharding_app.operations.connectivity import joined
 from sharding_app.operations.diagnosis.read_journal import shard_by_id
 from sharding_app.ports.journal import Erasure

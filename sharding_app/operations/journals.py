@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from sharding_app.adapters.django.database import bounded_reads, journal_alias, run_query
-from sharding_app.operations.several import ask, in_journal, journal_name
+from sharding_app.operations.each_journal import ask, in_journal, journal_name
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.settings.load import get_settings
 

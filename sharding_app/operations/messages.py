@@ -21,7 +21,7 @@ from django.db import DatabaseError, connections, transaction
 from sharding_app import wiring
 from sharding_app.adapters.django.database import bounded_reads, run_query
 from sharding_app.errors import ShardingError
-from sharding_app.operations.several import ONE_JOURNAL, Down, JournalsDown, ask
+from sharding_app.operations.each_journal import ONE_JOURNAL, Down, JournalsDown, ask
 from sharding_app.protocol.builtin_commands import DUE
 from sharding_app.protocol.call import Call
 from sharding_app.protocol.ids import EntityId

@@ -25,8 +25,8 @@ from sharding_app.adapters.django.database import (
     steady_reads,
 )
 from sharding_app.operations import projections
+from sharding_app.operations.each_journal import ask
 from sharding_app.operations.projections import ProjectionLook
-from sharding_app.operations.several import ask
 from sharding_app.protocol.ids import Incarnation, ShardId
 from sharding_app.protocol.journals import CLUSTERS_OWN
 from sharding_app.protocol.messages import NodeStats, ShardRegionState

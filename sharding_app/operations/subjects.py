@@ -16,7 +16,7 @@ from sharding_app.adapters.personal.vault import mark_of, new_row
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import ServerError, count_entity
 from sharding_app.adapters.postgres.errors import explain
-from sharding_app.adapters.postgres.further import UnknownJournals
+from sharding_app.adapters.postgres.further_journals import UnknownJournals
 from sharding_app.adapters.postgres.subjects import Subjects
 from sharding_app.entities import identifiers
 from sharding_app.entities.entity_type import EntityType

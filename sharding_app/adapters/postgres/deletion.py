@@ -28,7 +28,7 @@ import psycopg
 from psycopg import sql
 
 from sharding_app.adapters.postgres.connection import Conninfo, command_parameters
-from sharding_app.adapters.postgres.further import NONE, Further, connect, epochs, stand, used
+from sharding_app.adapters.postgres.further_journals import NONE, Further, connect, epochs, stand, used
 from sharding_app.adapters.postgres.sql import QUERIES
 from sharding_app.adapters.postgres.store import config_of, type_parameters
 from sharding_app.ports.journal import Erasure

@@ -9,7 +9,7 @@ from sharding_app.admin.operator_plans.plan import Plan, Refused, type_row
 from sharding_app.dashboard.history import read_history, shard_by_id
 from sharding_app.dashboard.presenters.homes import homes
 from sharding_app.operations.cache import Look
-from sharding_app.operations.several import JournalsDown
+from sharding_app.operations.each_journal import JournalsDown
 from sharding_app.operations.snapshot import TypeRow, read_shards
 from sharding_app.protocol.ids import ShardId
 from sharding_app.protocol.messages import OperatorRequest

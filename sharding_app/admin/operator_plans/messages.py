@@ -19,8 +19,8 @@ from sharding_app.dashboard.pages.messages import types_with_messages, without
 from sharding_app.models import Message
 from sharding_app.operations import messages
 from sharding_app.operations.cache import Look
+from sharding_app.operations.each_journal import Down
 from sharding_app.operations.messages import Changed, PartlyDone
-from sharding_app.operations.several import Down
 from sharding_app.ports.deliveries import PARTLY_APPLIED
 
 MOST = 500

@@ -8,7 +8,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from sharding_app.adapters.postgres.deletion import ServerError
-from sharding_app.adapters.postgres.further import UnknownJournals
+from sharding_app.adapters.postgres.further_journals import UnknownJournals
 from sharding_app.admin.operator_plans.plan import Plan, Refused
 from sharding_app.dashboard.keyset import storable
 from sharding_app.entities import identifiers

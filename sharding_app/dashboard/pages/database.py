@@ -27,8 +27,8 @@ from sharding_app.operations.database_health import (
     read_longest_histories,
     read_recent_writes,
 )
+from sharding_app.operations.each_journal import ask, journal_name
 from sharding_app.operations.journals import read_journals, why_unusable
-from sharding_app.operations.several import ask, journal_name
 
 LATELY_MINUTES = (60, 5)
 """If the server does not finish a count of the longer time, the shorter one is counted."""

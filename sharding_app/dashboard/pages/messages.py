@@ -14,7 +14,7 @@ from sharding_app.dashboard.presenters import messages as shown
 from sharding_app.dashboard.presenters.homes import View
 from sharding_app.models import Message
 from sharding_app.operations.cache import Look
-from sharding_app.operations.several import Down
+from sharding_app.operations.each_journal import Down
 from sharding_app.operations.snapshot import TypeRow
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES
 

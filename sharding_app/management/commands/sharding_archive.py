@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.further import Further
-from sharding_app.adapters.postgres.several import Journals
+from sharding_app.adapters.postgres.further_journals import Further
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import Age, KnownType, StoredRow, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused, signed

@@ -15,7 +15,7 @@ from sharding_app.dashboard.keyset import storable
 from sharding_app.management.arguments import count, positive
 from sharding_app.management.operator_command import OperatorCommand, refused, signed
 from sharding_app.operations.connectivity import UNREACHABLE, CannotReach, database_trouble, joined
-from sharding_app.operations.several import Down, JournalsDown, ask, journal_name
+from sharding_app.operations.each_journal import Down, JournalsDown, ask, journal_name
 from sharding_app.operations.snapshot import ClusterSnapshot, TypeRow, read_shards, read_snapshot
 from sharding_app.protocol.ids import MAX_ENTITY_ID_BYTES, Incarnation
 from sharding_app.protocol.messages import (

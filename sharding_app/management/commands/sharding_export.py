@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sharding_app.adapters.postgres.connection import Conninfo
-from sharding_app.adapters.postgres.several import Journals
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import KnownType, Transfer
 from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused

@@ -10,7 +10,7 @@ from typing import Any
 from sharding_app.adapters.postgres.archive import Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
-from sharding_app.adapters.postgres.several import Journals
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import (
     Contradiction,
     KnownType,

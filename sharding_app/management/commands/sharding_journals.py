@@ -12,6 +12,7 @@ from sharding_app.management.deletion_command import DatabaseCommand
 from sharding_app.management.operator_command import refused, signed
 from sharding_app.operations.connectivity import PROBLEMS, UNREACHABLE, CannotReach, database_trouble
 from sharding_app.operations.console import counted
+from sharding_app.operations.each_journal import JournalsDown
 from sharding_app.operations.journals import (
     JournalFacts,
     adopt,
@@ -20,7 +21,6 @@ from sharding_app.operations.journals import (
     read_journals,
     why_unusable,
 )
-from sharding_app.operations.several import JournalsDown
 from sharding_app.operations.snapshot import read_snapshot
 from sharding_app.settings.load import get_settings
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from sharding_app.operations.diagnosis import (
     blocking_sessions,
     clocks,
+    journal_databases,
     journals,
     layers,
     messages,
@@ -13,7 +14,6 @@ from sharding_app.operations.diagnosis import (
     postgres,
     projections,
     settings,
-    several,
     shards,
     tables,
     ways,
@@ -23,7 +23,7 @@ from sharding_app.operations.diagnosis.look import Look
 
 Examination = Callable[[Look], Iterable[Finding]]
 _CLUSTER: tuple[Examination, ...] = (
-    postgres.lineage, several.down, nodes.present, nodes.alive, nodes.asked, nodes.versions, nodes.refused, nodes.kept_out_nodes,
+    postgres.lineage, journal_databases.down, nodes.present, nodes.alive, nodes.asked, nodes.versions, nodes.refused, nodes.kept_out_nodes,
     nodes.hosted, nodes.cannot_start, nodes.full, ways.by_layer, ways.layer_away, ways.out_of_reach,
     shards.examine, shards.rescales, shards.resizes, shards.strategies, messages.examine, projections.examine,
 )  # fmt: skip
@@ -31,7 +31,7 @@ OF_THE_CLUSTER = (settings.unreachable, *_CLUSTER)
 """Those of the rows and the nodes' answers: status, health check and dashboard have no others."""
 EXAMINATIONS: tuple[Examination, ...] = (
     settings.unreachable, settings.checked, settings.sealed, postgres.migrations, postgres.settings, postgres.rights,
-    postgres.connections, several.usable, several.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
+    postgres.connections, journal_databases.usable, journal_databases.connections, blocking_sessions.examine, tables.examine, layers.configured, layers.servers, layers.strangers, clocks.examine,
     nodes.refused_here, *_CLUSTER, journals.examine, personal.examine,
 )  # fmt: skip
 

@@ -30,9 +30,9 @@ from sharding_app.operations.diagnosis.read_database import (
     read_database,
     server_clock,
 )
-from sharding_app.operations.diagnosis.read_further import read_further
 from sharding_app.operations.diagnosis.read_journal import merged, read_journal
-from sharding_app.operations.several import ask
+from sharding_app.operations.diagnosis.read_journal_databases import look_at_further
+from sharding_app.operations.each_journal import ask
 from sharding_app.operations.snapshot import ClusterSnapshot, NodeAnswers, TypeRow, read_steadily
 from sharding_app.ports.store import StoreUnavailable
 from sharding_app.ports.transport import TransportError
@@ -105,7 +105,7 @@ def _database(settings: Settings, found: list[CheckMessage], say: Say) -> dict[s
             look["projections"] = tuple(projections.look_if_allowed() or ())
             if look["cluster"].journals:
                 say("asking the journals")
-                look["further"] = tuple(read_further())
+                look["further"] = tuple(look_at_further())
     except DatabaseError as error:
         look["database_trouble"] = str(database_trouble(alias, error))
     finally:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from sharding_app.operations.console import counted
 from sharding_app.operations.diagnosis.finding import Finding, error, note, warning
+from sharding_app.operations.diagnosis.journal_databases import beside_the_cluster, needed_connections
 from sharding_app.operations.diagnosis.look import DatabaseLook, Look
-from sharding_app.operations.diagnosis.several import beside_the_cluster, needed_connections
 from sharding_app.protocol.coordinator.terms import era_began
 from sharding_app.protocol.ids import Term
 

@@ -20,8 +20,8 @@ from sharding_app.adapters.postgres.deletion import (
     remove_data,
     remove_journal,
 )
-from sharding_app.adapters.postgres.further import JournalDown, UnknownJournals
-from sharding_app.adapters.postgres.several import Journals
+from sharding_app.adapters.postgres.further_journals import JournalDown, UnknownJournals
+from sharding_app.adapters.postgres.joined_journals import Journals
 from sharding_app.adapters.postgres.transfer import Age, StoredRow
 from sharding_app.embedded import Servers
 from sharding_app.management.commands.sharding_import import _groups

@@ -7,13 +7,13 @@ from django.db import connections
 from sharding_app.adapters.django.database import run_query, steady_reads
 from sharding_app.operations.diagnosis.look import FurtherLook
 from sharding_app.operations.diagnosis.postgres import room_of
+from sharding_app.operations.each_journal import ask
 from sharding_app.operations.journals import JournalFacts, read_journals
-from sharding_app.operations.several import ask
 
 _ROOM = ("max_connections", "superuser_reserved_connections", "reserved_connections")
 
 
-def read_further() -> list[FurtherLook]:
+def look_at_further() -> list[FurtherLook]:
     return [_look(each) for each in read_journals()]
 
 

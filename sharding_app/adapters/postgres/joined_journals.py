@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sharding_app.adapters.postgres.archive import Archive, Dormant, Stored
 from sharding_app.adapters.postgres.connection import Conninfo
 from sharding_app.adapters.postgres.deletion import NodesAlive
-from sharding_app.adapters.postgres.further import (
+from sharding_app.adapters.postgres.further_journals import (
     NONE,
     Connection,
     Further,
