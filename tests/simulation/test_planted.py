@@ -101,6 +101,10 @@ OF_A_TEST = {
         "tests/unit/runtime/liveness/test_lineage.py",
         "test_what_runs_in_memory_is_remembered_though_its_rows_were_lost",
     ),
+    "lost_schedules_stay_lost": (
+        "tests/unit/runtime/liveness/test_lineage.py",
+        "test_a_singleton_in_memory_keeps_its_schedule_though_the_rows_of_it_were_lost",
+    ),
     "lost_snapshots_are_stored": (
         "tests/unit/runtime/journal/test_snapshots.py",
         "test_one_that_waits_while_the_server_goes_back_is_dropped",

@@ -107,14 +107,17 @@ class DjangoTogether:
         work = _Work(rows, changes, functions, lineage)
         run = functools.partial(contextvars.copy_context().run, self._run, work)
         try:
-            doubt, at = await asyncio.get_running_loop().run_in_executor(self._pool, run)
+            backend, at, answered = await asyncio.get_running_loop().run_in_executor(self._pool, run)
         except RowRefused as refused:
             await self._journal.look_for_the_next_home(refused, rows)
             raise
-        if doubt is None:
+        # Another server may be used by now, which does not have what a former one has answered.
+        if answered and lineage == self._journal.lineage:
             return at
-        logger.warning("a commit was not answered: asking", extra={"action": "commit_unknown"})
-        if not await self._committed(doubt, rows):
+        logger.warning(
+            "a commit was not answered, or by a former server: asking", extra={"action": "commit_unknown"}
+        )
+        if not await self._committed(backend, rows):
             raise JournalUnavailable("the connection was lost before the commit")
         return None
 
@@ -146,11 +149,10 @@ class DjangoTogether:
             except JournalUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _run(self, work: _Work) -> tuple[Backend | None, datetime | None]:
+    def _run(self, work: _Work) -> tuple[Backend, datetime | None, bool]:
         """Do the whole transaction.
 
-        Return the server process of a commit without an answer, else None, and the time of the
-        append.
+        Return its server process, the time of the append, and whether the commit was answered.
         """
         connection = connections[self._alias]
         try:
@@ -161,7 +163,7 @@ class DjangoTogether:
 
     def _transact(
         self, connection: BaseDatabaseWrapper, work: _Work
-    ) -> tuple[Backend | None, datetime | None]:
+    ) -> tuple[Backend, datetime | None, bool]:
         phase = Phase.BEGIN
         backend: Backend | None = None
         at: datetime | None = None
@@ -202,7 +204,7 @@ class DjangoTogether:
                     # Only the commit's answer is missing. Django may have reconnected by now, so a
                     # working connection proves nothing.
                     connection.close()
-                    return backend, None
+                    return _known(backend), None, False
                 case Phase.APPEND | Phase.COMMIT:
                     if isinstance(error, OperationalError | InterfaceError):
                         raise JournalUnavailable(" ".join(str(error).split())) from error
@@ -211,8 +213,8 @@ class DjangoTogether:
                     assert_never(phase)
         if replication.cancelled:
             connection.close()
-            return backend, None
-        return None, at
+            return _known(backend), None, False
+        return _known(backend), at, True
 
     def _open(self, connection: BaseDatabaseWrapper) -> Connection:
         connection.close_if_unusable_or_obsolete()
@@ -233,6 +235,12 @@ class DjangoTogether:
                 self._resting.add(connection)
                 return
         connection.close()
+
+
+def _known(backend: Backend | None) -> Backend:
+    if backend is None:
+        raise RuntimeError("a transaction has no server process")
+    return backend
 
 
 def _close(resting: Sequence[BaseDatabaseWrapper]) -> None:

@@ -344,8 +344,9 @@ class MemoryJournal:
 
     async def _write(self, kind: str, request: Callable[[], Steps[T]], on: int) -> T:
         """Run a request on a connection for appends."""
+        wanted = self._lineage
         try:
-            return await self._writers[on].reach(kind, self.in_lineage(request))
+            return self._told(await self._writers[on].reach(kind, self.in_lineage(request)), wanted)
         except ConnectionLost as error:
             raise JournalUnavailable(str(error)) from error
         except ServerError as error:
@@ -376,9 +377,15 @@ class MemoryJournal:
         """Run a request beside the appends."""
         return await self._asked((line or self._reader).reach(kind, self.in_lineage(request)))
 
-    @staticmethod
-    async def _asked(asked: Awaitable[T]) -> T:
+    async def _asked(self, asked: Awaitable[T]) -> T:
+        wanted = self._lineage
         try:
-            return await asked
+            return self._told(await asked, wanted)
         except (ConnectionLost, MayNotEnd, ServerError) as error:
             raise JournalUnavailable(str(error)) from error
+
+    def _told(self, answer: T, wanted: Lineage | None) -> T:
+        """Return an answer, unless another lineage is wanted since it was asked for."""
+        if wanted != self._lineage:
+            raise ConnectionLost("the server has gone on elsewhere meanwhile")
+        return answer

@@ -195,8 +195,8 @@ class Line:
             turn.release()
 
     def live_in(self, lineage: Lineage) -> None:
-        """Use only a server of that lineage from now on; work that was requested before is not done
-        any more.
+        """Use only a server of that lineage from now on. Work that was requested before is not done
+        any more, or counts as lost: its server may have been left, and its answer on its way.
         """
         self.wanted = lineage
 
@@ -216,9 +216,10 @@ class Line:
                 raise psycopg.OperationalError(
                     f"the server is on {self.lineage}, and what is in memory on {wanted}"
                 )
-            if wanted != self.wanted:
-                raise psycopg.OperationalError("the database has gone on elsewhere meanwhile")
-            return await self._within(connection, work(connection))
+            self._still_in(wanted)
+            result = await self._within(connection, work(connection))
+            self._still_in(wanted)
+            return result
         finally:
             turn.release()
 
@@ -306,6 +307,11 @@ class Line:
             raise
         self._connection, self._opening = connection, None
         return connection
+
+    def _still_in(self, wanted: Lineage | None) -> None:
+        """Raise OperationalError if another lineage is wanted since."""
+        if wanted != self.wanted:
+            raise psycopg.OperationalError("the database has gone on elsewhere meanwhile")
 
     def _still_ours(self, turn: asyncio.Lock) -> None:
         """Raise OperationalError if the line was closed since: another task may open it now."""

@@ -169,6 +169,13 @@ class EntityLife:
             self.failed_starts.failed(slot, error, failure)
         self.refuse(slot, failure)
 
+    def keep_timers_again(self) -> None:
+        """Store the timers of a singleton that stays, if the server has lost some."""
+        for shard in self._host.shards.values():
+            for slot in shard.slots.values():
+                if slot.state is not SlotState.LOADING and self._may_have_a_schedule(slot):
+                    self._host.spawn(self._starting.keep_timers_again(slot))
+
     def _may_have_a_schedule(self, slot: Resident) -> bool:
         """Whether a singleton has `@every`, or may have had some in an earlier release."""
         host = self._host

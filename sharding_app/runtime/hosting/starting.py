@@ -69,6 +69,11 @@ class Starting:
             return error
         return None
 
+    async def keep_timers_again(self, slot: Resident) -> None:
+        """Store timers that the server may have lost, once the node's lease is back."""
+        await self._host.lease()
+        await self.keep_timers(slot)
+
     async def keep_timers(self, slot: Resident) -> None:
         """Store the timers of `@every` that are missing or differ; cancel those that are no
         more.

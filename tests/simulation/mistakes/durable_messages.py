@@ -23,6 +23,7 @@ from sharding_app.protocol.delivery.recurrence import Firing, Recurrence, first
 from sharding_app.runtime.delivery.deliverer import Deliverer
 from sharding_app.runtime.execution import command, message_changes
 from sharding_app.runtime.execution.command import Command
+from sharding_app.runtime.hosting.entities import EntityLife
 from sharding_app.runtime.hosting.starting import EVERY, Starting
 from sharding_app.runtime.hosting.type_host import TypeHost
 from sharding_app.runtime.journal.commits import Commit, Resident
@@ -255,6 +256,7 @@ DURABLE_MESSAGES: dict[str, Mistake] = {
     "daily_timers_fire_in_utc": Mistake((16,), message_changes, "first", _in_utc),
     "daily_timers_skip_a_day": Mistake((16,), deliveries, "fire", _a_day_late),
     # Schedules of singletons.
+    "lost_schedules_stay_lost": Mistake((16,), EntityLife, "keep_timers_again", lambda _: nothing),
     "schedules_begin_anew": Mistake((16,), MemoryJournal, "timers", _knows_no_timers),
     "schedules_fire_at_each_start": Mistake((16,), Starting, "_keep", _due_at_the_start),
     "missed_times_are_lost": Mistake((16,), deliveries, "fire", _skips_what_it_missed),

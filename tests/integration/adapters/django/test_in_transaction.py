@@ -21,7 +21,7 @@ from sharding_app.adapters.django.transactional import DjangoTogether
 from sharding_app.adapters.postgres.journal import PostgresJournal
 from sharding_app.ports.deliveries import MessageChanges, MessageRow, MessagesGone, Taking
 from sharding_app.ports.journal import EventRow, JournalUnavailable, RowRefused, ShardsFenced
-from sharding_app.protocol.records import Lineage
+from sharding_app.protocol.records import Backend, Lineage
 from tests.integration.runtime.held_row import held_row
 from tests.support.given import event_row
 
@@ -69,6 +69,34 @@ def test_nothing_is_written_on_a_server_that_may_lack_what_is_in_memory() -> Non
     with pytest.raises(JournalUnavailable, match="what is in memory on"):
         asyncio.run(run([], [lambda: Group.objects.create(name="elsewhere")]))
     assert set(Group.objects.values_list("name", flat=True)) == {"here"}
+    asyncio.run(run.close())
+
+
+def test_a_commit_that_was_answered_before_the_node_lives_elsewhere_is_asked_about() -> None:
+    """The answer is a former server's. The present one may lack the commit."""
+    journal = PostgresJournal(wiring.conninfo("default"), owner="test")
+    run = DjangoTogether("default", journal, owner="test", threads=1, lock_timeout_seconds=1.0)
+    here = asyncio.run(lineage_of(journal))
+    journal.live_in(here)
+    settled: list[bool] = []
+
+    async def settle_of(backend: Backend, rows: Sequence[EventRow]) -> bool:
+        settled.append(journal.lineage != here)
+        return False
+
+    async def moves_on() -> None:
+        def write() -> None:
+            Group.objects.create(name="there")
+            loop.call_soon_threadsafe(journal.live_in, Lineage(here.system, here.timeline + 1))
+
+        loop = asyncio.get_running_loop()
+        await run([], [write])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "settle_of", settle_of)
+        with pytest.raises(JournalUnavailable, match="before the commit"):
+            asyncio.run(moves_on())
+    assert settled == [True]
     asyncio.run(run.close())
 
 

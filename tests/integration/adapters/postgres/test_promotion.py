@@ -2,7 +2,9 @@
 terms only rise.
 """
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +17,7 @@ from sharding_app.adapters.postgres.lifeline_session import PostgresLifelineSess
 from sharding_app.adapters.postgres.store import PostgresStore
 from sharding_app.adapters.postgres.within import prepare_within
 from sharding_app.embedded import OwnPostgres
-from sharding_app.ports.journal import JournalUnavailable
+from sharding_app.ports.journal import JournalUnavailable, Mark
 from sharding_app.protocol.coordinator.terms import begins_era
 from sharding_app.protocol.liveness.node_lease import after_return
 from sharding_app.protocol.records import Backend, Lineage
@@ -75,6 +77,40 @@ async def test_nothing_is_appended_to_a_timeline_that_was_not_read(
         await store.close()
         await journal.close()
         await session.close()
+
+
+async def test_what_a_former_server_answers_is_not_believed_once_the_node_lives_in_another_lineage(
+    params: dict[str, Any],
+) -> None:
+    """It may still be there when its standby takes over, and answer what was asked before: the
+    present server lacks what it says.
+    """
+    journal = PostgresJournal(params, owner="me")
+    async with await connect(params) as admin:
+        await give_homes(admin, 1)
+        await journal.open()
+        lived = journal._appends[0].lineage
+        assert lived is not None
+        journal.live_in(lived)
+        asked: dict[str, asyncio.Task[Any]] = {}
+        for name, ask in (
+            ("read", lambda: journal.read(1, ["a"])),
+            ("is_home", lambda: journal.is_home(1, 0, 1, "home")),
+            ("remember", lambda: journal.remember([Mark(1, 0, 1, "a", True)])),
+            ("append", lambda: journal.append([event_row(1, "a", 1)])),
+        ):
+            journal.live_in(lived)
+            await journal.open()
+            asked[name] = asyncio.ensure_future(ask())
+            await asyncio.sleep(0)
+            assert not asked[name].done()
+            journal.live_in(Lineage(lived.system, lived.timeline + 1))
+            with pytest.raises(JournalUnavailable, match="gone on elsewhere") as lost:
+                await asked[name]
+            assert not lost.value.answered
+        journal.live_in(lived)
+        assert await journal.settle([event_row(1, "a", 1)]), "the journal says what became of it"
+    await journal.close()
 
 
 async def test_a_line_that_finds_the_former_primary_asks_the_other_server_next(

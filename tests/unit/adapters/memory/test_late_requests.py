@@ -7,6 +7,7 @@ import pytest
 
 from sharding_app.adapters.memory import MemoryJournal, MemoryServer, Plan
 from sharding_app.ports.journal import Erasure, JournalUnavailable, Snapshot
+from sharding_app.protocol.records import Lineage
 from tests.support.given import event_row
 
 pytestmark = pytest.mark.asyncio
@@ -56,3 +57,43 @@ async def test_no_late_request_executes_after_an_erasure(in_line: bool) -> None:
     assert await erasing == Erasure(events=1)
     late.due[EXECUTED]()
     assert not any(server.journal.snapshots.values())
+
+
+class Slow:
+    """Implements `ServerFaults`. Reads and appends execute at once, and are answered by the
+    test.
+    """
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], object] = lambda: None
+        self.has_executed = asyncio.Event()
+
+    def plan(self, client: str, kind: str) -> Plan | None:
+        return Plan(0.0, 1.0) if kind in ("read", "append") else None
+
+    def later(self, seconds: float, callback: Callable[[], object]) -> None:
+        if seconds:
+            self.answer = callback
+            self.has_executed.set()
+        else:
+            callback()
+
+
+@pytest.mark.parametrize("kind", ["read", "append"])
+async def test_what_was_asked_in_another_lineage_is_not_answered_any_more(kind: str) -> None:
+    """As on PostgreSQL (tests/integration/adapters/postgres/test_promotion.py)."""
+    slow = Slow()
+    server = MemoryServer(faults=slow, later=slow.later)
+    server.cluster.epochs[1, 0] = 1
+    journal = MemoryJournal(server)
+    lived = server.identity.lineage
+    journal.live_in(lived)
+    read = kind == "read"
+    asked = asyncio.ensure_future(journal.read(1, ["a"]) if read else journal.append([event_row(1, "a", 1)]))
+    async with asyncio.timeout(10):
+        await slow.has_executed.wait()
+    journal.live_in(Lineage(lived.system, lived.timeline + 1))
+    slow.answer()
+    with pytest.raises(JournalUnavailable, match="gone on elsewhere") as lost:
+        await asyncio.wait_for(asked, 10)
+    assert not lost.value.answered

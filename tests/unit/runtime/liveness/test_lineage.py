@@ -5,12 +5,22 @@
 import asyncio
 import copy
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 import pytest
 
-from sharding_app import AskTimeout, EventSourced, Unavailable, applies, command, event, query
+from sharding_app import (
+    AskTimeout,
+    EventSourced,
+    Singleton,
+    Unavailable,
+    applies,
+    command,
+    event,
+    every,
+    query,
+)
 from sharding_app.adapters.memory.faults import Plan
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.entities.registry import registry
@@ -303,6 +313,34 @@ def test_what_runs_in_memory_is_remembered_though_its_rows_were_lost() -> None:
                 await cluster.kill_node("node1")
                 await travel(30)
                 assert all(cluster.is_in_memory(Remembered, each) for each in ids)
+
+    on_virtual_time(main())
+
+
+class Ticker(Singleton, name="lineage.Ticker"):
+    ticks: ClassVar[int] = 0
+
+    @every(seconds=5)
+    @command
+    def tick(self) -> None:
+        Ticker.ticks += 1
+
+
+def test_a_singleton_in_memory_keeps_its_schedule_though_the_rows_of_it_were_lost() -> None:
+    async def main() -> None:
+        async with MemoryCluster([Ticker], nodes=2) as cluster:
+            with cluster.in_use():
+                await travel(12)
+                assert Ticker.ticks
+                cluster.server.stop()
+                cluster.server.messages.rows.clear()
+                cluster.server.messages.timers.clear()
+                cluster.server.timeline += 1
+                cluster.server.start()
+                await travel(10)
+                before = Ticker.ticks
+                await travel(30)
+                assert Ticker.ticks - before >= 5
 
     on_virtual_time(main())
 
