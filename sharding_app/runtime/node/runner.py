@@ -7,7 +7,7 @@ nothing of a former one (a connection, a lease, a link) is used again.
 import asyncio
 import logging
 from collections.abc import Callable
-from zlib import crc32
+from hashlib import blake2b
 
 from sharding_app.entities.entity_type import EntityType
 from sharding_app.ports.journal import JournalUnavailable
@@ -114,5 +114,9 @@ class NodeRunner:
 
 
 def _chance(incarnation: Incarnation) -> float:
-    """Return a factor from half to one, so that nodes come to a server at different times."""
-    return 1 - crc32(incarnation.encode()) / 2**33
+    """Return a factor from half to one, so that nodes come to a server at different times.
+
+    Names that are alike, those of the simulation for example, have nothing in common here, as they
+    would with a checksum.
+    """
+    return 1 - int.from_bytes(blake2b(incarnation.encode(), digest_size=4).digest()) / 2**33

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Coroutine
-from itertools import count
+from itertools import combinations, count
 from typing import Any, TypeVar
 
 import pytest
@@ -19,7 +19,7 @@ from sharding_app.protocol.liveness.reach import Reach
 from sharding_app.protocol.records import News
 from sharding_app.runtime.liveness.lifeline import Lifeline
 from sharding_app.runtime.node.health import NodeHealth
-from sharding_app.runtime.node.runner import NodeRunner
+from sharding_app.runtime.node.runner import NodeRunner, _chance
 from sharding_app.testing.clock import TravelLoop
 from sharding_app.testing.cluster import MemoryCluster
 from tests.unit.runtime.one_of_each import Cart
@@ -192,3 +192,12 @@ def test_of_two_nodes_that_start_with_room_for_one_that_one_comes_up(
 
     on_virtual_time(main())
     assert "too many connections" in caplog.text
+
+
+def test_nodes_with_names_that_are_alike_come_again_at_different_times() -> None:
+    """Two that come together take half of the room each, and none comes up."""
+    for number in range(10):
+        chances = [_chance(f"n{name}-{number}") for name in range(10)]
+        assert all(0.5 <= each <= 1 for each in chances)
+        apart = [abs(one - other) for one, other in combinations(chances, 2)]
+        assert sum(apart) / len(apart) > 0.1, "a sixth by chance"
