@@ -67,7 +67,7 @@ def look(url: str, accounts: str) -> Look:
     except psycopg.OperationalError as error:
         raise NoAnswer(str(error)) from error
     return Look(
-        [PartStatus(*each[6:]) for each in parts], [Sum(*each) for each in journal], [Sum(*each) for each in projected]
+        [PartStatus(*each[6:18]) for each in parts], [Sum(*each) for each in journal], [Sum(*each) for each in projected]
     )  # fmt: skip
 
 

@@ -67,8 +67,8 @@ def _forgets_the_fill(real: Any) -> Any:
 
 
 def _before_the_fill_is_through(real: Any) -> Any:
-    def tidy(self: ProjectionRows, name: str) -> None:
-        real(self, name)
+    def tidy(self: ProjectionRows, name: str, journals: Sequence[str] = ("",)) -> None:
+        real(self, name, journals)
         self.live[name] = None
 
     return tidy

@@ -50,7 +50,7 @@ def test_a_look_gets_counts_and_no_row_of_a_shard_at_home(params: dict[str, Any]
     with psycopg.connect(**params) as connection:
         groups = connection.execute(QUERIES["snapshot_shards"]).fetchall()
         assert len(groups) == TYPES * 3
-        assert sum(row[3] for row in groups) == TYPES * SHARDS
+        assert sum(row[4] for row in groups) == TYPES * SHARDS
         unsettled = QUERIES["snapshot_unsettled"]
         assert connection.execute(unsettled).fetchall() == [], "no node hosts any type"
         node = (
