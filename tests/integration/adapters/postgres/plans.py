@@ -13,12 +13,20 @@ from sharding_app.adapters.postgres.sql import QUERIES
 
 
 def rows_read(
-    params: dict[str, Any], query: str, values: dict[str, Any], table: str = "sharding_event"
+    params: dict[str, Any],
+    query: str,
+    values: dict[str, Any],
+    table: str = "sharding_event",
+    *,
+    recovers: bool = False,
 ) -> int:
     """Run one of the named statements, take it back, and count the rows that its scans of that
-    table gave or dropped.
+    table gave or dropped. `recovers`: as on a connection for recoveries, which scans no table from
+    end to end, also where that is cheaper for the rows that are in it now.
     """
     with psycopg.connect(**params) as connection:
+        if recovers:
+            connection.execute("SET LOCAL enable_seqscan = off")
         statement = b"EXPLAIN (ANALYZE, FORMAT JSON) " + QUERIES[query]
         row = connection.execute(statement, values).fetchone()
         connection.rollback()
