@@ -39,8 +39,7 @@ class Mixed(mixed.Mixed):
         chosen = {name: fault for name, fault in known.items() if not faults or name in faults}
         if "clock" in chosen:
             cluster.clock(names[0])
-        if servers.journal is None:
-            run.project()
+        run.project()
         if "cable" in chosen:
             cluster.wired = names[-1]
         for name in names:

@@ -75,8 +75,9 @@ class Scenario(scenario.Scenario[Cluster]):
         found: list[Look] = []
 
         def caught_up() -> bool:
-            found[:] = [look(self.cluster.database_url, self.cluster.accounts)]
-            return found[0].caught_up
+            cluster = self.cluster
+            found[:] = [look(cluster.database_url, cluster.accounts, cluster.journal_url)]
+            return found[0].caught_up and (not cluster.journal_url or found[0].is_equal)
 
         began = time.monotonic()
         with suppress(NotInTime):

@@ -21,3 +21,4 @@ def test_mixed_faults_of_two_journals(scenario_with_journal: NewScenario) -> Non
     assert report.events > 1000
     there = [run.cluster.sql(COUNT, journal=name)[0][0] for name in run.cluster.journals]
     assert min(there) > 100
+    assert run.projected > 0

@@ -54,9 +54,18 @@ class Look(NamedTuple):
             each.is_filling or each.behind_events or each.behind_more or each.waiting for each in self.parts
         )
 
+    @property
+    def is_equal(self) -> bool:
+        """The table has what the journal has."""
+        return _by_account(self.journal) == _by_account(self.projected)
 
-def look(url: str, accounts: str) -> Look:
-    """Read the positions, the journal of that type and the table. Raises NoAnswer."""
+
+def look(url: str, accounts: str, journal_url: str = "") -> Look:
+    """Read the positions, the journal of that type and the table. Raises NoAnswer.
+
+    `journal_url`: that of the second journal, if there is one. What is behind the positions in it,
+    they do not tell here: see whether the table becomes equal (`Look.is_equal`).
+    """
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -64,6 +73,9 @@ def look(url: str, accounts: str) -> Look:
             parts = connection.execute(QUERIES["projection_status"], status).fetchall()
             journal = connection.execute(JOURNAL, [accounts]).fetchall()
             projected = connection.execute(PROJECTED).fetchall()
+        if journal_url:
+            with psycopg.connect(journal_url, connect_timeout=5) as connection:
+                journal += connection.execute(JOURNAL, [accounts]).fetchall()
     except psycopg.OperationalError as error:
         raise NoAnswer(str(error)) from error
     return Look(
